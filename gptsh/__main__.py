@@ -1,0 +1,19 @@
+"""The process: from the first instruction to the exit code."""
+
+import signal
+import sys
+
+
+def run() -> None:
+    """Console entry point."""
+    # While modules load there is nothing to lose: Ctrl-C ends at once, without a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - after the line above, on purpose
+
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run()

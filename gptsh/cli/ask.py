@@ -1,0 +1,280 @@
+"""The one-shot job: a question in, the answer to stdout, both kept in the session."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gptsh.cli import manage, stdio
+from gptsh.cli.keeper import ByHand, Keeper
+from gptsh.cli.options import Flags
+from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.title import TitleThread
+from gptsh.core import context, document, references, sessions, settings
+from gptsh.core.document import Document
+from gptsh.core.messages import Message, Reasoning, Refusal, Retrying, Text, safe_params, user_message, words_of
+from gptsh.core.settings import Agent, Settings, Wanted
+from gptsh.core.turn import Request, Turn, shortcoming
+from gptsh.errors import ConfigError, GptshError, TimedOut, UsageError
+from gptsh.llm.client import Client, local_models
+from gptsh.render.plain import PlainWriter
+from gptsh.render.spinner import Spinner
+
+
+class Job(NamedTuple):
+    """A question that is ready to be asked. Nothing has been saved or sent yet."""
+
+    settings: Settings
+    client: Client
+    agent: Agent
+    doc: Document
+    request: Request
+    name: str | None  # an @NAME that the first save creates
+    reasoning: bool
+
+
+def ask(flags: Flags, environ: Mapping[str, str]) -> int:
+    """Ask, show, save; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
+    if flags.here or flags.limit is not None:
+        raise UsageError("--here and --limit belong to a list", "add --list-sessions")
+    loaded = settings.load(environ, flags.config)
+    with Endings(flags.timeout or loaded.timeout) as endings:
+        return _ask(flags, loaded, endings)
+
+
+def _ask(flags: Flags, loaded: Settings, endings: Endings) -> int:
+    deadline = time.monotonic() + endings.seconds if endings.seconds else None
+    question = _question(flags, loaded)
+    ref = _session_ref(flags, loaded)
+    if question is None and ref is not None and (flags.title is not None or flags.tag):
+        return manage.label(ref, flags.title, flags.tag)
+    if question is None and ref is None:
+        raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
+    job = _prepare(flags, loaded, question, ref, Client(loaded, os.environ, deadline))
+    by_hand = ByHand(flags.title, flags.tag, job.name)
+    keeper = Keeper(job.doc, by_hand, enabled=loaded.save and not flags.no_save)
+    return _carry_out(job, keeper, endings)
+
+
+# ---- the question
+
+
+def _question(flags: Flags, loaded: Settings) -> Message | None:
+    """Words, files and piped text as one message; None where there is nothing of the kind."""
+    attached = [(path, stdio.read_file(path)) for path in flags.file]
+    if loaded.read_stdin and not flags.no_stdin and (piped := stdio.read_piped()):
+        attached.append(("stdin", piped))
+    words = " ".join(flags.prompt)
+    return user_message(words, attached) if words.strip() or attached else None
+
+
+def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``KEY=VALUE`` pairs; a value is JSON where it can be read so, else a string."""
+    params: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"-p {pair!r}: expected KEY=VALUE")
+        try:
+            params[key] = json.loads(value, parse_constant=str)
+        except ValueError:
+            params[key] = value
+    return params
+
+
+# ---- the session
+
+
+def _session_ref(flags: Flags, loaded: Settings) -> str | None:
+    if flags.continue_:
+        latest = sessions.latest_in_project(manage.current_project())
+        if latest is None:
+            raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
+        return latest
+    return flags.session or (None if flags.new else loaded.session)
+
+
+def _open(ref: str | None) -> tuple[Document | None, str | None]:
+    """The document to go on with (None: a new one), and the ``@NAME`` that it is to get."""
+    if ref is None:
+        return None, None
+    _, point = references.split_ref(ref)
+    if point is None and references.is_new_name(ref):
+        return None, ref
+    doc = sessions.load_at(ref)
+    if point is not None:
+        return sessions.fork_session(doc, point), None
+    sessions.refuse_newer(doc)
+    return doc, None
+
+
+def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client) -> Job:
+    """Everything that can end in exit 2, before anything is saved."""
+    stored, name = _open(ref)
+    if question is None and (stored is None or not document.unanswered(stored["messages"])):
+        raise UsageError(
+            f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
+        )
+    wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
+    agent = settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+    if agent.model is None:
+        raise _no_model(loaded)
+    _refuse_output(flags.output or loaded.output or agent.output)
+    client.prepare(agent.model)
+    doc = _document(stored, agent, loaded)
+    if question is not None:
+        sessions.append_messages(doc, [question], None)
+    request = Request(
+        agent.model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream
+    )
+    return Job(loaded, client, agent, doc, request, name, reasoning=not flags.no_reasoning)
+
+
+def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
+    """The session's document, its agent and provider those of this turn."""
+    info = {
+        "name": agent.name,
+        "model": agent.model,
+        "model_small": agent.model_small,
+        "params": safe_params(agent.params),
+        "system": agent.system,
+    }
+    provider = {"name": settings.provider_of(loaded, agent.model or "")[0].name}
+    if stored is not None:
+        return {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = None
+    return sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=list(agent.tools), cwd=cwd)
+
+
+def _no_model(loaded: Settings) -> ConfigError:
+    near = local_models(loaded)
+    ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
+    offered = f"; here answer: {', '.join(near)}" if near else "; -m echo works offline"
+    return ConfigError("no model is chosen", ways + offered)
+
+
+def _refuse_output(output: str | None) -> None:
+    if output in ("json", "jsonl"):
+        raise ConfigError(f"output {output!r} is not built yet", "use text")
+
+
+# ---- the answer
+
+
+def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
+    """Save the question, ask, show, save the answer, wait for the title; then say what went wrong.
+
+    Signals are held back throughout, but where the answer and the title are waited for.
+    """
+    title = _title_thread(job, keeper)
+    with endings.held():
+        keeper.save(durable=False)
+        turn = Turn(job.client.ask, job.request)
+        failure = _show(turn, job, title, endings)
+        message = turn.message(_why(failure))
+        if message is not None:
+            _record(message, job)
+            keeper.save(durable=True)
+        if title and isinstance(failure, (type(None), BrokenPipeError)):
+            keeper.keep_title(_wait_for(title, endings))
+        _raise(failure or (shortcoming(message) if message else None), keeper.where(message))
+    return 1 if keeper.failed else 0
+
+
+def _show(turn: Turn, job: Job, title: TitleThread | None, endings: Endings) -> BaseException | None:
+    """Write the answer as it comes; what ended it before its time, or None."""
+    writer = PlainWriter(
+        stdio.byte_stream(sys.stdout),
+        stdio.byte_stream(sys.stderr) if job.reasoning else None,
+        out_terminal=stdio.is_terminal(sys.stdout),
+        err_terminal=stdio.is_terminal(sys.stderr),
+    )
+    frames = sys.stderr if stdio.shows_frames(sys.stderr) else None
+    try:
+        with endings.released(), Spinner(frames, f"waiting for {job.request.model}") as spinner:
+            _write(turn, writer, spinner, title)
+    except (GptshError, Ended, OSError) as err:
+        _finish_line(writer, err)
+        return err
+    finally:
+        endings.disarm()
+    return None
+
+
+def _write(turn: Turn, writer: PlainWriter, spinner: Spinner, title: TitleThread | None) -> None:
+    for event in turn:
+        if isinstance(event, Retrying):
+            spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
+        elif isinstance(event, (Text, Reasoning, Refusal)):
+            spinner.stop()
+            if title:
+                title.start()
+            writer.write(event)
+    writer.close()
+
+
+def _finish_line(writer: PlainWriter, err: BaseException) -> None:
+    """End the line of a partial answer, so that the error does not stand behind it."""
+    if isinstance(err, OSError):
+        stdio.abandon_stdout()
+        return
+    try:
+        writer.close()
+    except OSError:
+        stdio.abandon_stdout()
+
+
+def _why(failure: BaseException | None) -> str | None:
+    """The finish reason of an answer that we know is partial."""
+    match failure:
+        case None:
+            return None
+        case TimedOut() | Ended(by_deadline=True):
+            return "timeout"
+        case GptshError():
+            return "error"
+    return "interrupted"
+
+
+def _record(message: Message, job: Job) -> None:
+    """Add the answer to the document, with where it came from."""
+    message["agent"], message["model"] = job.agent.name, job.request.model
+    message["provider"] = job.doc["provider"]["name"]
+    sessions.append_messages(job.doc, [message], {"tokens": message.get("usage")})
+
+
+def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
+    """The thread that will ask for a title; None where the session has one, or none is wanted."""
+    messages = job.doc["messages"]
+    first_turn = len(document.turns(messages)) == 1 and document.unanswered(messages)
+    small = settings.small_model(job.settings, job.agent)
+    if not job.settings.titles or not first_turn or not keeper.wants_title or small in (None, "echo"):
+        return None
+    return TitleThread(words_of(messages[0]), small, job.client.ask)
+
+
+def _wait_for(title: TitleThread, endings: Endings) -> str | None:
+    try:
+        with endings.released():
+            return title.wait()
+    except Ended as ended:
+        if not ended.by_user:
+            raise
+    return None  # the answer is complete and saved: Ctrl-C only means that the title is not worth the wait
+
+
+def _raise(failure: BaseException | None, where: str) -> None:
+    match failure:
+        case None | BrokenPipeError():
+            return
+        case OSError():
+            failure = GptshError(f"the answer cannot be written: {failure.strerror}")
+            failure.hint = where
+        case GptshError() | Ended():
+            failure.hint = where
+    raise failure

@@ -1,0 +1,108 @@
+"""The command: options to one job. The only place where an error becomes a line and an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from gptsh import __version__
+from gptsh.cli import stdio
+from gptsh.cli.options import SHORT_HELP, Flags, build
+from gptsh.cli.signals import Ended, die_of
+from gptsh.errors import GptshError, TimedOut, UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; the exit code. The arguments are those behind the program's name."""
+    try:
+        return _run(list(argv))
+    except GptshError as err:
+        stdio.report(err, debug=_wants_debug(argv))
+        return err.exit_code
+    except Ended as ended:
+        return _end(ended)
+    except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
+        stdio.abandon_stdout()
+        return 0
+
+
+def _wants_debug(argv: Sequence[str]) -> bool:
+    from gptsh.core.settings import wants_debug  # noqa: PLC0415 - only a failure asks
+
+    return "--debug" in argv or wants_debug(os.environ)
+
+
+def _end(ended: Ended) -> int:
+    if ended.by_deadline:
+        failure = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
+        failure.hint = ended.hint
+        stdio.report(failure, debug=False)
+        return failure.exit_code
+    if ended.hint:
+        stdio.note(ended.hint)
+    return die_of(ended.signum)
+
+
+def _run(argv: list[str]) -> int:
+    command = build()
+    try:
+        ctx = command.make_context("gptsh", argv)
+    except click.ClickException as err:
+        raise UsageError(_said(err), _advice(err)) from err
+    given = dict(ctx.params)
+    if given.pop("short_help"):
+        return _print(SHORT_HELP)
+    if given.pop("help"):
+        return _print(f"{command.get_help(ctx)}\n")
+    if given.pop("version"):
+        return _print(f"gptsh {__version__}\n")
+    return dispatch(Flags(**given))
+
+
+def dispatch(flags: Flags) -> int:
+    """Do what the options name: a listing, or else a question."""
+    which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
+    _only_one(which)
+    job = _only_one(
+        {
+            "--list-sessions": flags.list_sessions,
+            "--show-session": flags.show_session is not None,
+            "--list-agents": flags.list_agents,
+        }
+    )
+    if job is None:
+        from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
+
+        return ask(flags, os.environ)
+    if flags.prompt:
+        raise UsageError(f"{job} takes no prompt")
+    from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
+
+    return manage.JOBS[job](flags)
+
+
+def _only_one(given: dict[str, bool]) -> str | None:
+    """The option that is given; None for none. Raises UsageError for two that exclude each other."""
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other")
+    return names[0] if names else None
+
+
+def _said(err: click.ClickException) -> str:
+    text = err.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _advice(err: click.ClickException) -> str:
+    if isinstance(err, click.NoSuchOption):
+        return "see gptsh --help, or put -- before a prompt that starts with a dash"
+    return "see gptsh --help"
+
+
+def _print(text: str) -> int:
+    stream = stdio.byte_stream(sys.stdout)
+    stream.write(text.encode())
+    stream.flush()
+    return 0

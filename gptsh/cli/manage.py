@@ -1,0 +1,82 @@
+"""What is done with sessions besides asking: list, show, label."""
+
+import os
+from collections.abc import Callable, Iterator
+
+from gptsh.cli import stdio
+from gptsh.cli.options import Flags
+from gptsh.core import sessions
+from gptsh.core.sessions import SessionSummary, Unreadable
+from gptsh.errors import UsageError
+from gptsh.render.plain import listing_line, transcript
+
+
+def list_sessions(flags: Flags) -> int:
+    """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
+    stdio.write_lines(_lines(flags))
+    return 0
+
+
+def _lines(flags: Flags) -> Iterator[str]:
+    project = current_project() if flags.here else None
+    left = flags.limit
+    for item in sessions.scan_sessions():
+        if left == 0:
+            return
+        if isinstance(item, Unreadable):
+            stdio.note(f"skipped {item.path}: {item.cause}")
+        elif _passes(item, flags, project):
+            left = None if left is None else left - 1
+            yield listing_line(item)
+
+
+def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
+    model = item["model"] or ""
+    return (
+        (flags.agent is None or item["agent"] == flags.agent)
+        and (flags.model is None or model == flags.model or model.endswith(f"/{flags.model}"))
+        and (project is None or item["project"] == project)
+        and set(flags.tag) <= set(item["tags"])
+    )
+
+
+def current_project() -> str:
+    """The project of the working folder. Raises UsageError where that was deleted."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError as err:
+        raise UsageError("the working folder does not exist any more") from err
+    return sessions.find_project(cwd)
+
+
+def show_session(flags: Flags) -> int:
+    """Print a session for reading."""
+    stdio.write_lines(transcript(sessions.load_at(flags.show_session or "")))
+    return 0
+
+
+def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
+    """Set the title by hand, add tags; nothing is asked."""
+    doc = sessions.load_session(ref)
+    sessions.save_session(doc, title=title, tags=tags)
+    return 0
+
+
+def list_agents(flags: Flags) -> int:
+    """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
+    from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
+
+    loaded = settings.load(os.environ, flags.config)
+    default = loaded.agent or loaded.default_agent
+    stdio.write_lines(
+        f"{'*' if name == default else ' '} {name} ({agent.model or 'no model'})"
+        for name, agent in loaded.agents.items()
+    )
+    return 0
+
+
+JOBS: dict[str, Callable[[Flags], int]] = {
+    "--list-sessions": list_sessions,
+    "--show-session": show_session,
+    "--list-agents": list_agents,
+}

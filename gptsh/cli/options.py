@@ -1,0 +1,136 @@
+"""Every option as one row: click's parser, both helps and the README are read from this table."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import click
+
+GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
+
+
+class Row(NamedTuple):
+    """One option: its group in the help, its names, what it does, and click's attributes."""
+
+    group: str
+    names: tuple[str, ...]
+    help: str
+    attributes: Mapping[str, Any] = MappingProxyType({})
+
+
+class Flags(NamedTuple):
+    """The command line, as typed. Fields are the options' names."""
+
+    prompt: tuple[str, ...]
+    agent: str | None
+    model: str | None
+    system: str | None
+    param: tuple[str, ...]
+    file: tuple[str, ...]
+    no_stdin: bool
+    timeout: float | None
+    output: str | None
+    no_stream: bool
+    no_reasoning: bool
+    session: str | None
+    continue_: bool
+    new: bool
+    title: str | None
+    tag: tuple[str, ...]
+    no_save: bool
+    list_sessions: bool
+    show_session: str | None
+    here: bool
+    limit: int | None
+    list_agents: bool
+    config: str | None
+    debug: bool
+
+
+_FLAG: dict[str, Any] = {"is_flag": True}
+_MANY: dict[str, Any] = {"multiple": True}
+
+ROWS = (
+    Row("Ask", ("-a", "--agent"), "Agent from the config file; in a list, only its sessions.", {"metavar": "NAME"}),
+    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only its sessions.", {"metavar": "MODEL"}),
+    Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
+    Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",
+        {"metavar": "KEY=VALUE", **_MANY}),
+    Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY}),
+    Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
+    Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.",
+        {"metavar": "S", "type": click.FloatRange(0, 1e8, min_open=True)}),
+    Row("Answer", ("-o", "--output"), "Form of the answer.", {"type": click.Choice(["text"])}),
+    Row("Answer", ("--no-stream",), "Ask for the answer in one piece.", _FLAG),
+    Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning on stderr.", _FLAG),
+    Row("Session", ("-s", "--session"),
+        "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
+        {"metavar": "REF"}),
+    Row("Session", ("-c", "--continue", "continue_"), "Go on with the session last used in this project.", _FLAG),
+    Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.", _FLAG),
+    Row("Session", ("--title",), "Title of the session, set by hand.", {"metavar": "TEXT"}),
+    Row("Session", ("--tag",), "Tag the session; in a list, only sessions with it. Repeatable.",
+        {"metavar": "NAME", **_MANY}),
+    Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
+    Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
+    Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}),
+    Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
+    Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
+    Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
+    Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}),
+    Row("Other", ("--debug",), "Show tracebacks and the provider's own words with errors.", _FLAG),
+    Row("Other", ("--version",), "Show the version.", _FLAG),
+    Row("Other", ("-h", "short_help"), "Show what daily use needs.", _FLAG),
+    Row("Other", ("--help",), "Show this.", _FLAG),
+)  # fmt: skip
+
+SHORT_HELP = """\
+Usage: gptsh [OPTIONS] [PROMPT]...
+
+  gptsh "why is the sky blue"             ask; the answer goes to stdout
+  git diff | gptsh "review this"          piped text goes under the prompt
+  gptsh -f notes.txt "summarize"          send a text file along
+  gptsh -s 0 "shorter, please"            go on with the newest session
+  gptsh -s @work "and now?"               one conversation under a name of yours
+  gptsh -s 0@-1 "other question"          fork it without its last turn
+  gptsh -c "more"                         the session last used in this project
+  gptsh -s 0                              ask again what was left unanswered
+  gptsh -m ollama/qwen3 "hello"           choose the model
+  gptsh -m echo "hello"                   try it without a model or network
+  gptsh -p temperature=0 --timeout 60 …   set a parameter, give up after a minute
+  gptsh --no-save "secret"                keep nothing
+  gptsh --list-sessions                   your sessions, newest first
+  gptsh --show-session 0                  read one
+
+All options: gptsh --help
+"""
+
+INTRO = """\
+Ask a language model. The prompt is the words; piped text goes under it, or is the prompt where there are no words.
+Every conversation is kept as a JSON file. stdout is the answer and nothing else.
+"""
+
+
+class GroupedCommand(click.Command):
+    """A click command whose help shows the options in their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        by_name = {param.opts[0]: param for param in self.params}
+        for group in GROUPS:
+            records = [by_name[row.names[0]].get_help_record(ctx) for row in ROWS if row.group == group]
+            with formatter.section(group):
+                formatter.write_dl([record for record in records if record])
+
+
+def build() -> click.Command:
+    """The command, without a callback: it parses, and ``entrypoint`` decides what is done."""
+    options = [click.Option(row.names, help=row.help, **row.attributes) for row in ROWS]
+    words = click.Argument(["prompt"], nargs=-1, type=click.UNPROCESSED)
+    return GroupedCommand(
+        "gptsh",
+        params=[words, *options],
+        help=INTRO,
+        add_help_option=False,
+        context_settings={"max_content_width": 100},
+    )

@@ -1,0 +1,105 @@
+"""How a run ends from outside: signals and the deadline as one exception, held back while a session is saved."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
+
+
+class Ended(BaseException):
+    """A signal or the deadline ended the run. Not an Exception: only who saves and who exits may catch it.
+
+    ``hint`` is a line that says where the user can go on.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+        self.hint = ""
+
+    @property
+    def by_user(self) -> bool:
+        """Ctrl-C."""
+        return self.signum == signal.SIGINT
+
+    @property
+    def by_deadline(self) -> bool:
+        """The timer of ``--timeout``."""
+        return self.signum == signal.SIGALRM
+
+
+class Endings:
+    """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Ended in the main thread.
+
+    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT ends at once.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._held = False
+        self._pending: int | None = None
+
+    def __enter__(self) -> "Endings":
+        for signum in _SIGNALS:
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, self._on_signal)
+        if self.seconds:
+            signal.signal(signal.SIGALRM, self._on_signal)
+            signal.setitimer(signal.ITIMER_REAL, self.seconds, _AGAIN)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.disarm()
+
+    def disarm(self) -> None:
+        """No deadline any more: the answer is there."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._pending == signal.SIGALRM:
+            self._pending = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing is raised within, but where it is ``released``; what came meanwhile is raised at the end."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        self._raise_pending()
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """A stretch within ``held`` that may be ended at any point."""
+        self._held = False
+        try:
+            self._raise_pending()
+            yield
+        finally:
+            self._held = True
+
+    def _raise_pending(self) -> None:
+        if self._pending is not None:
+            signum, self._pending = self._pending, None
+            raise Ended(signum)
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        if signum == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._pending = signum
+        if not self._held:
+            self._raise_pending()
+
+
+def die_of(signum: int) -> int:
+    """End by the signal itself, so that a shell's loop stops too. Returns an exit code where that is not possible."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    return 128 + signum

@@ -1,0 +1,1 @@
+"""Values and files: no terminal, no network."""

@@ -1,0 +1,252 @@
+"""A session document as a value: checked, migrated, cut at a point, counted, and united with another copy.
+
+No files here. ``core/sessions.py`` keeps documents on disk and calls these under its lock.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from gptsh.core.messages import (
+    Message,
+    is_empty,
+    one_line,
+    starts_turn,
+    sum_costs,
+    timestamp,
+    words_of,
+)
+
+VERSION = 1
+PREVIEW_WIDTH = 100
+TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
+
+Document = dict[str, Any]
+
+# Order in the file. Unknown keys stand behind these, and messages are last, so a listing reads the head alone.
+_KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
+
+_SHAPE: dict[str, type | tuple[type, ...]] = {
+    "version": int,
+    "id": str,
+    "title": (str, type(None)),
+    "created_at": str,
+    "updated_at": str,
+    "provider": dict,
+    "usage": dict,
+    "stats": dict,
+    "meta": dict,
+    "agent": dict,
+    "context": dict,
+    "messages": list,
+}
+
+
+def check(doc: object, *, head: bool = False) -> Document:
+    """The same document, if it is one. ``head``: its messages were not read.
+
+    Raises ValueError saying why it is no session.
+    """
+    if not isinstance(doc, dict):
+        raise ValueError("not a session: not a JSON object")
+    for key, kind in _SHAPE.items():
+        if key in doc and not isinstance(doc[key], kind):
+            raise ValueError(f"not a session: {key!r} has the wrong type")
+    if "id" not in doc or not (head or "messages" in doc):
+        raise ValueError("not a session: no 'id' or no 'messages'")
+    for message in () if head else doc["messages"]:
+        _check_message(message)
+    return doc
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise ValueError("not a session: a message without a role")
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, (str, list, type(None))) or not all(isinstance(part, dict) for part in parts):
+        raise ValueError("not a session: a message whose content is neither text nor parts")
+
+
+def migrate(doc: Document) -> Document:
+    """A document of any older version in today's shape: a new dict, the old one untouched.
+
+    Version 0 is the first gptsh: seconds in its times, no ids on its messages, no stats. The ids are derived,
+    so that every reader of the same file gives a message the same one.
+    """
+    moment = doc.get("created_at") or "1970-01-01T00:00:00Z"
+    blank: Document = {
+        "version": VERSION,
+        "title": None,
+        "created_at": moment,
+        "updated_at": moment,
+        "provider": {"name": None},
+        "usage": {"tokens": dict.fromkeys(TOKEN_KEYS), "cost": None},
+        "meta": {},
+        "agent": {},
+        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+    }
+    new = {**blank, **doc, "version": max(doc.get("version", 0), VERSION)}
+    if is_unsaved(new):
+        new["updated_at"] = _just_after(moment)
+    new["messages"] = [_with_id(message, f"{doc['id']} {moment} {at}") for at, message in enumerate(doc["messages"])]
+    if "stats" not in doc:
+        new["stats"] = stats(new["messages"])
+    return new
+
+
+def _with_id(message: Message, place: str) -> Message:
+    if "id" in message:
+        return message
+    from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms that only an old file needs
+
+    return {**message, "id": str(uuid5(NAMESPACE_URL, f"gptsh:{place}"))}
+
+
+def is_unsaved(doc: Document) -> bool:
+    """Whether the document was never on disk: saving always moves ``updated_at`` beyond ``created_at``."""
+    return bool(doc["updated_at"] == doc["created_at"])
+
+
+def touch(doc: Document) -> None:
+    """Set ``updated_at`` to now."""
+    now = timestamp()
+    doc["updated_at"] = now if now > doc["created_at"] else _just_after(doc["created_at"])
+
+
+def _just_after(moment: str) -> str:
+    return timestamp(datetime.fromisoformat(moment) + timedelta(milliseconds=1))
+
+
+def turns(messages: Sequence[Message]) -> list[int]:
+    """Positions at which a turn starts."""
+    return [at for at, message in enumerate(messages) if starts_turn(message)]
+
+
+def stats(messages: Sequence[Message]) -> dict[str, Any]:
+    """``turns``, ``messages`` and a ``preview`` of the first question."""
+    starts = turns(messages)
+    preview = one_line(words_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
+    return {"turns": len(starts), "messages": len(messages), "preview": preview}
+
+
+def count(doc: Document) -> None:
+    """Bring ``stats`` and ``usage.cost`` up to date with the messages. Counting twice counts once."""
+    usage, context = doc["usage"], doc["context"]
+    doc["stats"] = {**doc.get("stats", {}), **stats(doc["messages"])}
+    costs = [item.get("cost") for item in (*doc["messages"], *context.get("summaries", ()))]
+    usage["cost"] = sum_costs([*costs, usage.get("title_cost"), usage.get("carried")])
+
+
+def ordered(doc: Document) -> Document:
+    """The document in the order of the file: known keys, unknown keys, messages."""
+    known = {key: doc[key] for key in _KEYS if key in doc}
+    return {**known, **{k: v for k, v in doc.items() if k != "messages"}, "messages": doc["messages"]}
+
+
+def same_session(one: Document, other: Document) -> bool:
+    """Whether two documents with one id are copies of one session, not two that share an id by chance."""
+    if one["created_at"] == other["created_at"]:
+        return True
+    ids = {message["id"] for message in one["messages"]}
+    return any(message["id"] in ids for message in other["messages"])
+
+
+def unanswered(messages: Sequence[Message]) -> bool:
+    """Whether the last question has no answer, not even a partial one."""
+    starts = turns(messages)
+    return bool(starts) and all(is_empty(message) for message in messages[starts[-1] + 1 :])
+
+
+def at_point(doc: Document, point: str) -> Document:
+    """The document as it stood at a point: ``N`` after turn N, ``-N`` without the last N turns, a snapshot, or "".
+
+    Raises ValueError saying what there is instead.
+    """
+    messages = doc["messages"]
+    end = len(messages) if not point else _end_of_numbered(messages, point)
+    if end is None:
+        end = _end_of_snapshot(doc, point)
+    if end is None:
+        raise ValueError(f"it has {len(turns(messages))} turns and no snapshot named {point!r}")
+    return {**doc, "messages": messages[:end], "stats": stats(messages[:end])}
+
+
+def _end_of_numbered(messages: Sequence[Message], point: str) -> int | None:
+    if not re.fullmatch("-?[0-9]{1,9}", point):
+        return None
+    starts = turns(messages)
+    turn = len(starts) + int(point) if point.startswith("-") else int(point)
+    if not 0 <= turn <= len(starts):
+        return None
+    return [0, *starts[1:], len(messages)][turn] if starts else 0
+
+
+def _end_of_snapshot(doc: Document, name: str) -> int | None:
+    at = {message["id"]: place for place, message in enumerate(doc["messages"])}
+    taken = [at.get(s.get("message")) for s in doc["context"].get("snapshots", ()) if s.get("name") == name]
+    return taken[-1] + 1 if taken and taken[-1] is not None else None
+
+
+def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str]) -> Document:
+    """Our document joined with the copy on disk, which may have grown since ours was read.
+
+    Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins,
+    ``agent`` and ``provider`` are ours, and of everything else the copy on disk.
+    """
+    new = {**ours, **theirs, "agent": ours["agent"], "provider": ours["provider"]}
+    new["messages"] = join_messages(ours["messages"], theirs["messages"])
+    new["title"] = title or theirs["title"] or ours["title"]
+    new["meta"] = {**ours["meta"], **theirs["meta"]}
+    if tags:
+        new["meta"]["tags"] = list(dict.fromkeys([*new["meta"].get("tags", ()), *tags]))
+    new["usage"] = {**ours["usage"], **theirs["usage"], "tokens": ours["usage"]["tokens"]}
+    new["context"] = {**ours["context"], **theirs["context"]}
+    for key in ("summaries", "snapshots"):
+        new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
+    return new
+
+
+def _join_by_id(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    known = {item.get("id") for item in theirs}
+    return [*theirs, *(item for item in ours if item.get("id") not in known)]
+
+
+def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
+    """All of theirs, and each of ours that they lack behind the last message of its own turn.
+
+    So two turns asked at once stand as question, answer, question, answer.
+    """
+    known = {message["id"] for message in theirs}
+    if all(message["id"] in known for message in ours):
+        return list(theirs)
+    joined = list(theirs)
+    for message, question in _with_question(ours):
+        if message["id"] in known:
+            continue
+        at = len(joined) if question is None or message["id"] == question else _end_of_turn(joined, question)
+        joined.insert(at, message)
+    return joined
+
+
+def _with_question(messages: Sequence[Message]) -> Iterator[tuple[Message, str | None]]:
+    """Each message with the id of the question that began its turn."""
+    question: str | None = None
+    for message in messages:
+        if starts_turn(message):
+            question = message["id"]
+        yield message, question
+
+
+def _end_of_turn(messages: Sequence[Message], question: str) -> int:
+    ids = [message["id"] for message in messages]
+    at = ids.index(question) + 1
+    while at < len(messages) and not starts_turn(messages[at]):
+        at += 1
+    return at
+
+
+def tags_of(head: Mapping[str, Any]) -> list[str]:
+    """The tags of a document or of its head."""
+    return [tag for tag in head["meta"].get("tags") or () if isinstance(tag, str)]

@@ -1,0 +1,155 @@
+"""Session files as bytes: the lock, the replace that cannot tear, reading a head without the messages."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gptsh.core.document import Document, check, migrate
+from gptsh.errors import StoreError
+
+LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
+STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
+_BLOCK = 4096  # bytes; holds the head of nearly every session
+_TAIL = 64  # bytes; the last character must be found in them
+
+_decode = json.JSONDecoder().raw_decode
+_OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
+_COLON = re.compile(r"\s*:\s*")
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
+    """Hold the lock file. Not a session's own file: replacing that would leave the lock on a dead inode.
+
+    Raises StoreError when another process holds it for longer than ``wait`` seconds, OSError when it cannot be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _acquire(descriptor, path, time.monotonic() + wait)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path, until: float) -> None:
+    pause = 0.001
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise StoreError(f"{path} is locked by another process", "try again") from None
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
+
+
+def replace(path: Path, data: bytes, *, durable: bool) -> None:
+    """Put ``data`` in the place of the file, whole or not at all; 0600. ``durable`` waits for the disk.
+
+    A symbolic link stays one: what it points to is replaced. Raises OSError; a temporary file may then be left.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with contextlib.ExitStack() as undo:
+        undo.callback(temporary.unlink, missing_ok=True)
+        with open(descriptor, "wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+            if durable:
+                os.fsync(descriptor)
+        os.replace(temporary, target)
+        undo.pop_all()
+    if durable:
+        _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path, names: list[str]) -> None:
+    """Remove the temporary files among ``names`` that a killed process left behind."""
+    for name in names:
+        if name.endswith(".tmp"):
+            with contextlib.suppress(OSError):  # another process swept it first
+                if time.time() - (folder / name).stat().st_mtime > STALE_AFTER:
+                    (folder / name).unlink()
+
+
+def to_bytes(doc: Document) -> bytes:
+    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes."""
+    text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def read_document(path: Path) -> Document:
+    """The whole document in today's shape, its id that of the file name.
+
+    Raises ValueError when it is no session, OSError when it cannot be read.
+    """
+    return migrate(check(_parse(path.read_bytes(), path)))
+
+
+def read_head(path: Path) -> Document:
+    """The document without its messages, read from the first block of the file where that holds it.
+
+    Raises ValueError when it is no session, OSError when it cannot be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not os.pread(file.fileno(), _TAIL, max(0, size - _TAIL)).rstrip().endswith(b"}"):
+            raise ValueError("not a session: the file is torn or not JSON")
+        data = file.read(_BLOCK)
+        while (head := _scan(data)) is None and (more := file.read(len(data))):
+            data += more
+    if not head or next(iter(head)) != "version":  # written by jq or the first gptsh: any key may be anywhere
+        return read_document(path)
+    return check({**head, "id": _id_in(path)}, head=True)
+
+
+def _scan(data: bytes) -> dict[str, Any] | None:
+    """The top-level keys before ``messages``; None when the block ends before them."""
+    text = data.decode("utf-8", "ignore")  # the block may end within a character
+    found: dict[str, Any] = {}
+    at = 0
+    while separator := _OPEN_OR_COMMA.match(text, at):
+        try:
+            key, at = _decode(text, separator.end())
+            if key == "messages":
+                return found
+            value, at = _decode(text, (_COLON.match(text, at) or separator).end())
+        except (ValueError, RecursionError):
+            return None
+        if at == len(text):  # a number may go on in the next block
+            return None
+        found[key] = value
+    return None
+
+
+def _parse(data: bytes, path: Path) -> object:
+    try:
+        doc = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError) as err:
+        raise ValueError(f"not JSON: {err}") from err
+    return {**doc, "id": _id_in(path)} if isinstance(doc, dict) and "id" in doc else doc
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _id_in(path: Path) -> str:
+    """The id in the file's name, which is the session's identity even where the file was copied by hand."""
+    return path.name[16:20]

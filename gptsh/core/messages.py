@@ -1,0 +1,181 @@
+"""The vocabulary: messages and their parts, usage, and the events that every transport yields.
+
+A message is the OpenAI chat message with what we know about it beside it; the same dict stands in
+memory and in the session file. What a provider wants to see of it is the business of its dialect in
+``llm/``. Keys and part types that are not listed here are kept as they came.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+
+Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
+Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
+
+
+class Usage(TypedDict):
+    """Tokens of one call. ``None`` is unknown, 0 is none; ``raw`` is what the provider sent."""
+
+    prompt: int | None
+    completion: int | None
+    total: int | None
+    reasoning_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    raw: dict[str, Any]
+
+
+class Message(TypedDict):
+    """One message. ``timestamp`` is ISO 8601 UTC with milliseconds; ``duration_ms`` is wall time."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[Part] | None  # None and absent: an answer of tool calls alone
+    id: NotRequired[str]
+    parent: NotRequired[str | None]
+    timestamp: NotRequired[str]
+    tool_calls: NotRequired[list[Call]]
+    refusal: NotRequired[str]
+    agent: NotRequired[str]
+    provider: NotRequired[str]
+    model: NotRequired[str]
+    request_id: NotRequired[str | None]
+    response_id: NotRequired[str | None]
+    finish_reason: NotRequired[str | None]
+    usage: NotRequired[Usage | None]
+    cost: NotRequired[float | None]
+    duration_ms: NotRequired[int]
+    replay: NotRequired[dict[str, Any]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
+    is_error: NotRequired[bool]
+
+
+class Text(NamedTuple):
+    """A piece of the answer."""
+
+    text: str
+
+
+class Reasoning(NamedTuple):
+    """A piece of the model's reasoning, and the key under which the provider sent it."""
+
+    text: str
+    field: str
+
+
+class Refusal(NamedTuple):
+    """A piece of a refusal, which some providers send apart from the answer."""
+
+    text: str
+
+
+class ToolCall(NamedTuple):
+    """A whole tool call, its arguments as received, even when they are not valid JSON."""
+
+    call: Call
+
+
+class Retrying(NamedTuple):
+    """Nothing has come yet; the request is sent again after ``seconds``."""
+
+    seconds: float
+    why: str
+
+
+class Identified(NamedTuple):
+    """The ids that a provider's support asks for."""
+
+    request_id: str | None
+    response_id: str | None
+
+
+class Used(NamedTuple):
+    """What the call used; at most once, and the last one counts."""
+
+    usage: Usage
+
+
+class Finished(NamedTuple):
+    """The provider's reason for ending; None where it gave none but ended properly."""
+
+    reason: str | None
+
+
+Event = Text | Reasoning | Refusal | ToolCall | Retrying | Identified | Used | Finished
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
+    moment = moment or datetime.now(UTC)
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_message_id() -> str:
+    """A random UUID (version 4). By hand, since ``uuid`` costs 2 ms at every start."""
+    raw = bytearray(os.urandom(16))
+    raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def user_message(words: str, attached: Iterable[tuple[str, str]]) -> Message:
+    """A question: the words, then each attached ``(source, text)`` as a part of its own."""
+    parts: list[Part] = [{"type": "text", "text": words}] if words else []
+    parts += [{"type": "text", "text": text, "source": source} for source, text in attached]
+    plain = len(parts) == 1 and "source" not in parts[0]
+    return {"role": "user", "content": words if plain else parts}
+
+
+def parts_of(message: Message) -> list[Part]:
+    """The content as a list of parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
+def text_of(message: Message) -> str:
+    """The content as one text: a question's parts under each other, an answer's joined as they came."""
+    texts = []
+    for part in parts_of(message):
+        if part.get("type") == "text":
+            source = part.get("source", "stdin")
+            texts.append(part["text"] if source == "stdin" else f"{source}:\n{part['text']}")
+    return ("\n\n" if message["role"] == "user" else "").join(texts)
+
+
+def words_of(message: Message) -> str:
+    """What the user typed, without what was piped or attached; all of the text if nothing was typed."""
+    typed = [p["text"] for p in parts_of(message) if p.get("type") == "text" and "source" not in p]
+    return "\n\n".join(typed) or text_of(message)
+
+
+def starts_turn(message: Message) -> bool:
+    """Whether a turn begins here: a user message that is not a tool result in another tool's dress."""
+    return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
+
+
+def is_empty(message: Message) -> bool:
+    """Whether an answer carries nothing that could be sent again."""
+    return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
+        part.get("type") == "text" for part in parts_of(message)
+    )
+
+
+def one_line(text: str, width: int) -> str:
+    """White space folded, cut to ``width`` characters with an ellipsis."""
+    folded = " ".join(text[: 8 * width].split())
+    return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
+
+
+def sum_costs(costs: Iterable[float | None]) -> float | None:
+    """The sum of the known costs in USD; None where none is known."""
+    known = [cost for cost in costs if cost is not None]
+    return round(sum(known), 10) if known else None
+
+
+def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The generation parameters that may be stored; the others are sent and forgotten."""
+    keep = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
+    return {key: params[key] for key in keep if key in params}

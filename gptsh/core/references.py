@@ -1,0 +1,151 @@
+"""Where sessions are and what a reference to one means: the folder, file names, ``@NAME`` pointers.
+
+Everything here is found by file names alone, but for sessions of one second, whose heads are read.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from itertools import groupby, islice
+from pathlib import Path
+
+from platformdirs.unix import Unix
+
+from gptsh.core import files
+from gptsh.errors import BadSession, UnknownSession
+
+FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
+ID = slice(16, 20)  # of a file name
+BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+_SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
+_SHOWN_CANDIDATES = 10
+
+
+def get_sessions_dir() -> Path:
+    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. The first save creates it, not looking."""
+    return Path(Unix("gptsh", appauthor=False).user_state_dir) / "sessions"
+
+
+def make_private(folder: Path) -> None:
+    """Create the folder for its owner alone; the first gptsh left its own open to all."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no such folder. Raises BadSession when it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        raise BadSession(f"{folder}: {err.strerror}") from err
+
+
+def newest_first() -> Iterator[str]:
+    """File names, newest first. Those of one second go by ``created_at``, which has milliseconds."""
+    folder = get_sessions_dir()
+    names = sorted(filter(FILENAME.fullmatch, names_in(folder)), reverse=True)
+    for _, group in groupby(names, key=lambda name: name[_SECOND]):
+        same = list(group)
+        if len(same) > 1:
+            same.sort(key=lambda name: _created_at(folder / name), reverse=True)
+        yield from same
+
+
+def _created_at(path: Path) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return str(files.read_head(path).get("created_at", ""))
+    return ""
+
+
+# ---- references
+
+
+def split_ref(ref: str) -> tuple[str, str | None]:
+    """``REF@POINT`` as ``(REF, POINT)``; the point is None without an ``@`` behind the first character."""
+    at = ref.rfind("@")
+    return (ref[:at], ref[at + 1 :]) if at > 0 else (ref, None)
+
+
+def is_new_name(ref: str) -> bool:
+    """Whether the reference is an ``@NAME`` that points at no session yet.
+
+    Raises UnknownSession for a name with characters that names do not have.
+    """
+    return ref.startswith("@") and filename_named(ref) is None
+
+
+def resolve_session_ref(ref: str) -> str:
+    """The id that a reference means: index (0 = newest), id, unique id prefix, file name or ``@NAME``.
+
+    Of ``REF@POINT`` it is the session's id. Raises UnknownSession, a ValueError, with the candidates of an
+    ambiguous prefix.
+    """
+    base, _ = split_ref(ref)
+    return filename_of(base)[ID]
+
+
+def filename_of(ref: str) -> str:
+    """The file name that a reference without a point means. Raises as ``resolve_session_ref``."""
+    if ref.startswith("@"):
+        name = filename_named(ref)
+        if name is None:
+            raise UnknownSession(f"no session is named {ref}", "see gptsh --list-sessions")
+        return name
+    if re.fullmatch("[0-9]{1,9}", ref):
+        return _at_index(int(ref))
+    if FILENAME.fullmatch(ref) and os.path.lexists(get_sessions_dir() / ref):
+        return ref
+    return _by_prefix(ref)
+
+
+def _at_index(index: int) -> str:
+    for name in islice(newest_first(), index, None):
+        return name
+    held = sum(1 for _ in newest_first())
+    raise UnknownSession(f"there is no session {index}", f"there are {held}, and 0 is the newest")
+
+
+def _by_prefix(ref: str) -> str:
+    names = [name for name in newest_first() if name[ID].startswith(ref)] if ref else []
+    if not names:
+        raise UnknownSession(f"no session {ref!r}", "see gptsh --list-sessions")
+    exact = [name for name in names if name[ID] == ref]
+    if len(exact or names) > 1:
+        ids = [name if exact else name[ID] for name in exact or names]
+        more = f" and {len(ids) - _SHOWN_CANDIDATES} more" if len(ids) > _SHOWN_CANDIDATES else ""
+        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {', '.join(ids[:_SHOWN_CANDIDATES])}{more}")
+    return (exact or names)[0]
+
+
+def _pointer(ref: str) -> Path:
+    """The pointer file of an ``@NAME``: percent-encoded, capitals too, since some file systems fold case."""
+    if not re.fullmatch(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}", ref):
+        raise UnknownSession(
+            f"{ref!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
+        )
+    safe = "".join(c if c in BASE36 or c in "._-" else f"%{ord(c):02X}" for c in ref[1:])
+    return get_sessions_dir().parent / "names" / safe
+
+
+def filename_named(ref: str) -> str | None:
+    """The file name that an ``@NAME`` points at; None when it dangles or was never used."""
+    pointer = _pointer(ref)
+    try:
+        name = pointer.read_text("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise BadSession(f"{pointer}: {err.strerror}") from err
+    return name if FILENAME.fullmatch(name) and os.path.lexists(get_sessions_dir() / name) else None
+
+
+def point_name(name: str, filename: str) -> None:
+    """Let an ``@NAME`` point at a session; under the store's lock. Raises OSError."""
+    pointer = _pointer(name)
+    make_private(pointer.parent)
+    files.replace(pointer, f"{filename}\n".encode(), durable=True)

@@ -1,0 +1,369 @@
+"""The store: one JSON file per session, found by index, id, prefix, file name or ``@NAME``.
+
+Saving is a union under the store's lock, so writers never overwrite each other and a session only grows.
+Nothing here prints; a list yields what it could not read beside what it could.
+"""
+
+import contextlib
+import os
+import random
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from gptsh.core import document, files
+from gptsh.core.document import VERSION, Document
+from gptsh.core.messages import Message, Text, new_message_id, timestamp
+from gptsh.core.references import (
+    BASE36,
+    FILENAME,
+    ID,
+    filename_named,
+    filename_of,
+    get_sessions_dir,
+    make_private,
+    names_in,
+    newest_first,
+    point_name,
+    resolve_session_ref,
+    split_ref,
+)
+from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
+
+if TYPE_CHECKING:
+    from gptsh.core.turn import Ask
+
+__all__ = [
+    "SessionSummary",
+    "Unreadable",
+    "append_messages",
+    "fork_session",
+    "generate_title",
+    "get_sessions_dir",
+    "latest_in_project",
+    "list_sessions",
+    "load_at",
+    "load_session",
+    "new_session_doc",
+    "resolve_session_ref",
+    "save_session",
+    "scan_sessions",
+]
+
+TITLE_SOURCE = 2000  # characters of the first question that the title is made from
+TITLE_WIDTH = 80
+TITLE_SYSTEM = (
+    "You generate a short, human-friendly title for a conversation based solely on the first user message. "
+    "Return 3–7 plain words in Title Case. No punctuation, no quotes, no extra text."  # noqa: RUF001
+)
+
+
+class SessionSummary(TypedDict):
+    """What a list tells of a session, read from the head of its file. Times are UTC, cost is USD."""
+
+    index: int
+    id: str
+    filename: str
+    created_at: str
+    updated_at: str
+    title: str | None
+    agent: str | None
+    model: str | None
+    provider: str | None
+    turns: int
+    messages: int
+    tokens: int | None
+    cost: float | None
+    tags: list[str]
+    project: str | None
+    preview: str
+
+
+class Unreadable(NamedTuple):
+    """A session file that a list skips, and why."""
+
+    path: Path
+    cause: str
+
+
+# ---- listing
+
+
+def scan_sessions() -> Iterator[SessionSummary | Unreadable]:
+    """Every session, newest first, as it is read. An unreadable file keeps its index: nothing renumbers."""
+    folder = get_sessions_dir()
+    for index, name in enumerate(newest_first()):
+        path = folder / name
+        try:
+            head = files.read_head(path)
+        except FileNotFoundError as err:
+            if path.is_symlink():  # else deleted since the folder was read: not worth a word
+                yield Unreadable(path, f"dangling link: {err.strerror}")
+        except OSError as err:
+            yield Unreadable(path, err.strerror or str(err))
+        except ValueError as err:
+            yield Unreadable(path, str(err))
+        else:
+            yield _summary(head, index, name)
+
+
+def list_sessions(limit: int | None = None) -> list[SessionSummary]:
+    """Summaries of the sessions that can be read, newest first, ``limit`` at most."""
+    readable = (item for item in scan_sessions() if not isinstance(item, Unreadable))
+    return list(islice(readable, limit))
+
+
+def _summary(head: Document, index: int, filename: str) -> SessionSummary:
+    agent, meta, usage = head.get("agent", {}), head.get("meta", {}), head.get("usage", {})
+    stats: dict[str, Any] = head.get("stats", {})
+    created: str = head.get("created_at", "")
+    return {
+        "index": index,
+        "id": head["id"],
+        "filename": filename,
+        "created_at": created,
+        "updated_at": head.get("updated_at", created),
+        "title": head.get("title") or None,
+        "agent": agent.get("name"),
+        "model": agent.get("model"),
+        "provider": head.get("provider", {}).get("name"),
+        "turns": stats.get("turns", 0),
+        "messages": stats.get("messages", 0),
+        "tokens": (usage.get("tokens") or {}).get("total"),
+        "cost": usage.get("cost"),
+        "tags": document.tags_of({"meta": meta}),
+        "project": meta.get("project"),
+        "preview": stats.get("preview", ""),
+    }
+
+
+def latest_in_project(project: str) -> str | None:
+    """The id of the session of this project that was written last, by file time; None where there is none."""
+    folder = get_sessions_dir()
+    dated = []
+    for name in filter(FILENAME.fullmatch, names_in(folder)):
+        with contextlib.suppress(OSError):
+            dated.append(((folder / name).stat().st_mtime_ns, name))
+    for _, name in sorted(dated, reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            if files.read_head(folder / name).get("meta", {}).get("project") == project:
+                return name[ID]
+    return None
+
+
+def find_project(cwd: str) -> str:
+    """The nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
+    for folder in (Path(cwd), *Path(cwd).parents):
+        if (folder / ".git").exists():
+            return str(folder)
+    return cwd
+
+
+# ---- reading
+
+
+def load_session(id_or_filename: str) -> Document:
+    """The whole document of an id, a file name or any other reference, without its point.
+
+    Raises UnknownSession, or BadSession naming path and cause when the file is no readable session.
+    """
+    path = get_sessions_dir() / filename_of(split_ref(id_or_filename)[0])
+    return _read(path)
+
+
+def load_at(ref: str) -> Document:
+    """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
+    doc, (_, point) = load_session(ref), split_ref(ref)
+    try:
+        return document.at_point(doc, point) if point else doc
+    except ValueError as err:
+        raise UnknownSession(f"session {doc['id']} has no point {point!r}", str(err)) from err
+
+
+def _read(path: Path) -> Document:
+    try:
+        return files.read_document(path)
+    except OSError as err:
+        raise BadSession(f"{path}: {err.strerror}", "the file is left as it is") from err
+    except ValueError as err:
+        raise BadSession(f"{path}: {err}", "the file is left as it is") from err
+
+
+# ---- making and growing
+
+
+def new_session_doc(
+    agent_info: dict[str, Any],
+    provider_info: dict[str, Any],
+    *,
+    output: str | None,
+    mcp_allowed_servers: list[str] | None,
+    cwd: str | None = None,
+) -> Document:
+    """A document that is not on disk yet. Its id is settled by the first save, should another have taken it."""
+    now = timestamp()
+    return {
+        "version": VERSION,
+        "id": new_id(()),
+        "title": None,
+        "created_at": now,
+        "updated_at": now,
+        "provider": provider_info,
+        "usage": {"tokens": dict.fromkeys(document.TOKEN_KEYS), "cost": None},
+        "stats": document.stats(()),
+        "meta": {
+            "output": output,
+            "cwd": cwd,
+            "project": find_project(cwd) if cwd else None,
+            "tags": [],
+            "forked_from": None,
+            "mcp_allowed_servers": mcp_allowed_servers or [],
+        },
+        "agent": agent_info,
+        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+        "messages": [],
+    }
+
+
+def fork_session(doc: Document, point: str) -> Document:
+    """A new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
+    new = new_session_doc(doc["agent"], doc["provider"], output=None, mcp_allowed_servers=None)
+    kept = {key: value for key, value in doc.items() if key not in ("usage", "stats")}
+    origin = {"forked_from": f"{doc['id']}@{point}"}
+    fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at")}
+    return {**new, **kept, **fresh, "meta": {**doc["meta"], **origin}, "messages": list(doc["messages"])}
+
+
+def new_id(taken: Sequence[str] | set[str]) -> str:
+    """Four characters of base36 that are not taken, and not all digits, since those are indexes."""
+    while True:
+        candidate = "".join(random.choices(BASE36, k=4))
+        if not candidate.isdigit() and candidate not in taken:
+            return candidate
+
+
+def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta: dict[str, Any] | None) -> None:
+    """Add messages in place, giving each an id, its parent and its time where it lacks them.
+
+    ``usage_delta`` is what one turn used, never a running total: ``tokens`` replaces the session's, ``cost`` (USD)
+    goes to the last of the new messages unless that one knows its own, and is summed from there.
+    """
+    messages = doc["messages"]
+    for message in new_messages:
+        parent = messages[-1]["id"] if messages else None
+        messages.append({"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message})
+    if usage_delta and new_messages:
+        reported = usage_delta.get("tokens") or {}
+        doc["usage"]["tokens"] |= {key: reported[key] for key in document.TOKEN_KEYS if key in reported}
+        if messages[-1].get("cost") is None:
+            messages[-1]["cost"] = usage_delta.get("cost")
+    document.count(doc)
+
+
+# ---- saving
+
+
+def save_session(
+    doc: Document, *, title: str | None = None, tags: Sequence[str] = (), name: str | None = None, durable: bool = True
+) -> str:
+    """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
+
+    ``title`` is one set by hand; ``tags`` are added; ``name`` is an ``@NAME`` for a new session: where another
+    process was first to use it, the document joins that session and takes its id. ``durable`` waits for the disk.
+    Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
+    BadSession when its file must not be.
+    """
+    doc.setdefault("id", new_id(()))
+    folder = get_sessions_dir()
+    try:
+        make_private(folder.parent)
+        make_private(folder)
+        with files.locked(folder.parent / ".lock"):
+            path = _place(doc, folder, name)
+            joined = _joined(doc, path, title, tags)
+            files.replace(path, files.to_bytes(joined), durable=durable)
+            if name and not filename_named(name):
+                point_name(name, path.name)
+    except OSError as err:
+        raise StoreError(f"the session cannot be saved: {err.filename or folder}: {err.strerror}") from err
+    doc.update(joined)
+    return str(path)
+
+
+def refuse_newer(doc: Document) -> None:
+    """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
+    if doc["version"] > VERSION:
+        raise BadSession(f"session {doc['id']} was written by a newer gptsh", f"update, or fork it: -s {doc['id']}@")
+
+
+def _place(doc: Document, folder: Path, name: str | None) -> Path:
+    """The file of the document, under the lock. May change the document's id, and only before its first save."""
+    fresh = document.is_unsaved(doc)
+    if fresh and name and (first := filename_named(name)):
+        doc["id"] = first[ID]
+        return folder / first
+    path = folder / _name_for(doc)
+    if not fresh:
+        return path if os.path.lexists(path) else _moved(doc, folder)
+    held = names_in(folder)
+    files.sweep(folder, held)
+    taken = {other[ID] for other in (*held, *names_in(folder.parent / "archive"))}
+    if doc["id"] in taken:
+        doc["id"] = new_id(taken)
+    return folder / _name_for(doc)
+
+
+def _name_for(doc: Document) -> str:
+    stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
+    return f"{stamp}-{doc['id']}.json"
+
+
+def _moved(doc: Document, folder: Path) -> Path:
+    """The file of a session whose name does not follow from ``created_at``: renamed, or of another program."""
+    for other in names_in(folder):
+        if FILENAME.fullmatch(other) and other[ID] == doc["id"]:
+            return folder / other
+    raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
+
+
+def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str]) -> Document:
+    """What the file will hold: our document united with what stands there now."""
+    theirs = _read(path) if os.path.lexists(path) else {**doc, "messages": [], "title": None}
+    refuse_newer(theirs)
+    if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
+        raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
+    joined = document.union(doc, theirs, title=title, tags=tags)
+    document.touch(joined)
+    document.count(joined)
+    return document.ordered(joined)
+
+
+# ---- titles
+
+
+def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> str | None:
+    """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
+    if not small_model or not first_user.strip():
+        return None
+    from gptsh.core.models import title_params  # noqa: PLC0415 - a list asks for no title
+    from gptsh.core.turn import Request  # noqa: PLC0415 - the same
+
+    ask: list[Message] = [
+        {"role": "system", "content": TITLE_SYSTEM},
+        {"role": "user", "content": first_user[:TITLE_SOURCE]},
+    ]
+    request = Request(small_model, ask, title_params(small_model), stream=False)
+    try:
+        text = "".join(event.text for event in llm(request) if isinstance(event, Text))
+    except GptshError:
+        return None
+    return clean_title(text)
+
+
+def clean_title(text: str) -> str | None:
+    """The first line that is no reasoning, without quotes and final punctuation; None where nothing is left."""
+    spoken = re.sub(r"(?s)<think>.*?(</think>|$)", "", text).strip()
+    line = " ".join(spoken.split("\n", 1)[0].split())
+    return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001

@@ -1,0 +1,110 @@
+"""One turn: a request in, events out, and the message that is to be saved.
+
+Who asks (a transport of ``llm/``) is an argument, so nothing here knows a network.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from gptsh.core.messages import (
+    Call,
+    Event,
+    Finished,
+    Identified,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Usage,
+    Used,
+)
+from gptsh.errors import EmptyAnswer, GptshError, Incomplete
+
+_CUT = {"length": "the token limit", "max_tokens": "the token limit", "content_filter": "the provider's filter"}
+
+
+class Request(NamedTuple):
+    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's and go out as they are."""
+
+    model: str
+    messages: list[Message]
+    params: dict[str, Any]
+    stream: bool = True
+
+
+Ask = Callable[[Request], Iterator[Event]]
+
+
+class Turn:
+    """Iterating it asks the model once and passes the events on; ``message`` is what has arrived so far."""
+
+    def __init__(self, ask: Ask, request: Request) -> None:
+        self._ask, self._request = ask, request
+        self._text: list[str] = []
+        self._reasoning: dict[str, list[str]] = {}
+        self._refusal: list[str] = []
+        self._calls: list[Call] = []
+        self._ids = Identified(None, None)
+        self._usage: Usage | None = None
+        self._finish: str | None = None
+        self._started = time.monotonic()
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._ask(self._request):
+            self._take(event)
+            yield event
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self._text.append(text)
+            case Reasoning(text, field):
+                self._reasoning.setdefault(field, []).append(text)
+            case Refusal(text):
+                self._refusal.append(text)
+            case ToolCall(call):
+                self._calls.append(call)
+            case Identified():
+                self._ids = event
+            case Used(usage):
+                self._usage = usage
+            case Finished(reason):
+                self._finish = reason
+
+    def message(self, ended: str | None = None) -> Message | None:
+        """The answer as a message. ``ended`` says why it is partial: ``interrupted``, ``error`` or ``timeout``.
+
+        None where it ended before anything came: then the question stays unanswered.
+        """
+        arrived = self._text or self._reasoning or self._refusal or self._calls
+        if ended and not arrived:
+            return None
+        message: Message = {"role": "assistant", "content": "".join(self._text)}
+        if self._calls:
+            message["tool_calls"] = list(self._calls)
+        if self._refusal:
+            message["refusal"] = "".join(self._refusal)
+        if self._reasoning:
+            message["replay"] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        message["request_id"], message["response_id"] = self._ids
+        message["finish_reason"] = ended or self._finish
+        message["usage"] = self._usage
+        message["cost"] = None
+        message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
+        return message
+
+
+def shortcoming(message: Message) -> GptshError | None:
+    """What keeps a finished answer from being a whole one; None where nothing does."""
+    finish = message.get("finish_reason")
+    if finish in _CUT:
+        return Incomplete(f"the answer is incomplete: cut by {_CUT[finish]} ({finish})")
+    if message.get("refusal"):
+        return Incomplete("the model refused to answer")
+    if not message["content"] and message.get("tool_calls"):
+        return EmptyAnswer("the model called a tool instead of answering", "no tools were offered: ask again")
+    if not message["content"]:
+        return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")
+    return None

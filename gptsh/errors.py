@@ -1,0 +1,83 @@
+"""Every failure that is reported, each class with its exit code.
+
+GptshError                      1
+├── UsageError                  2   options, prompt, unreadable input
+│   ├── ConfigError             2   config file and environment, missing keys
+│   ├── UnknownSession          2   a session reference that names none or several (also a ValueError)
+│   └── BadSession              2   a session file that cannot be read or must not be written
+├── StoreError                  1   the state folder cannot be written
+│   └── SessionGone             1   deleted between reading and saving
+├── ModelError                  1   the model or the network failed
+│   └── EmptyAnswer             1   the model finished without a word
+├── Incomplete                  5   cut, filtered or refused
+└── TimedOut                  124   --timeout, or a wire that went silent
+"""
+
+
+class GptshError(Exception):
+    """A failure that is reported in one line.
+
+    ``what`` says what was wrong, ``todo`` what to do about it; ``detail`` is shown with --debug only.
+    ``hint`` is a second line, set by whoever knows where the user can go on.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, todo: str = "", *, detail: str = "") -> None:
+        super().__init__(f"{what}: {todo}" if todo else what)
+        self.detail = detail
+        self.hint = ""
+
+
+class UsageError(GptshError):
+    """What was asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """The config file or the environment is wrong or lacks something."""
+
+
+class UnknownSession(UsageError, ValueError):
+    """A reference names no session, or more than one. A ValueError too, as callers of the store expect."""
+
+
+class BadSession(UsageError):
+    """A session file is unreadable, is no session, or was written by a newer gptsh."""
+
+
+class StoreError(GptshError):
+    """The session could not be written."""
+
+
+class SessionGone(StoreError):
+    """The session was deleted since it was read."""
+
+
+class ModelError(GptshError):
+    """The model or the network failed.
+
+    ``status`` is the HTTP status where there was one; ``retry`` says that the same request may do better soon,
+    after ``after`` seconds where the server named a time.
+    """
+
+    status: int | None = None
+    retry: bool = False
+    after: float | None = None
+
+
+class EmptyAnswer(ModelError):
+    """The model finished without saying anything."""
+
+
+class Incomplete(GptshError):
+    """There is an answer, but not the whole of it."""
+
+    exit_code = 5
+
+
+class TimedOut(GptshError):
+    """Time ran out."""
+
+    exit_code = 124

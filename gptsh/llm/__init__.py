@@ -1,0 +1,1 @@
+"""The only folder that opens a socket to a model."""

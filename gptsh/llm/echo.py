@@ -1,0 +1,29 @@
+"""The built-in offline model: it says back what it was told. To try a pipe, and for tests; never chosen silently."""
+
+import re
+from collections.abc import Iterator
+
+from gptsh.core.messages import Event, Finished, Text, Used, text_of
+from gptsh.core.turn import Request
+
+
+def ask(request: Request) -> Iterator[Event]:
+    """``You said: `` and the last user message, word by word; a word counts as a token."""
+    said = next((text_of(m) for m in reversed(request.messages) if m["role"] == "user"), "")
+    words = ["You said: ", *re.findall(r"\s*\S+\s*", said)]
+    for word in words if request.stream else ["".join(words)]:
+        yield Text(word)
+    prompt = sum(len(text_of(message).split()) for message in request.messages)
+    completion = len(words) + 1
+    yield Used(
+        {
+            "prompt": prompt,
+            "completion": completion,
+            "total": prompt + completion,
+            "reasoning_tokens": None,
+            "cached_tokens": None,
+            "cache_write_tokens": None,
+            "raw": {},
+        }
+    )
+    yield Finished("stop")

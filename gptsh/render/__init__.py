@@ -1,0 +1,1 @@
+"""Events and documents to bytes."""

@@ -1,0 +1,108 @@
+"""Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import BinaryIO
+
+from gptsh.core.document import Document
+from gptsh.core.messages import Event, Message, Part, Reasoning, Refusal, Text, parts_of
+from gptsh.core.sessions import SessionSummary
+from gptsh.render.visible import visible
+
+
+class PlainWriter:
+    """Writes an answer as it comes: text to ``out``, reasoning to ``err`` (None: nowhere), each chunk at once.
+
+    ``*_terminal`` says that a person reads there: control characters are then shown. Raises OSError as the streams do.
+    """
+
+    def __init__(self, out: BinaryIO, err: BinaryIO | None, *, out_terminal: bool, err_terminal: bool) -> None:
+        self._out, self._err = out, err
+        self._out_terminal, self._err_terminal = out_terminal, err_terminal
+        self._last_out = self._last_err = "\n"
+
+    def write(self, event: Event) -> None:
+        """Show one event; those without text show nothing."""
+        match event:
+            case Text(text) | Refusal(text) if text:
+                self._end_reasoning()
+                self._last_out = text[-1]
+                _put(self._out, text, terminal=self._out_terminal)
+            case Reasoning(text) if text and self._err:
+                self._last_err = text[-1]
+                _put(self._err, text, terminal=self._err_terminal)
+
+    def close(self) -> None:
+        """A final newline, where the answer has none of its own."""
+        self._end_reasoning()
+        if self._last_out != "\n":
+            self._last_out = "\n"
+            _put(self._out, "\n", terminal=False)
+
+    def _end_reasoning(self) -> None:
+        if self._err and self._last_err != "\n":
+            self._last_err = "\n"
+            _put(self._err, "\n", terminal=False)
+
+
+def _put(stream: BinaryIO, text: str, *, terminal: bool) -> None:
+    stream.write((visible(text) if terminal else text).encode("utf-8", "replace"))
+    stream.flush()
+
+
+def local_time(moment: str) -> str:
+    """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return moment
+
+
+def listing_line(summary: SessionSummary) -> str:
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line."""
+    title = " ".join((summary["title"] or "(untitled)").split())
+    who = f"({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {title} {who}"
+
+
+def transcript(doc: Document) -> Iterator[str]:
+    """A session for reading, line by line: a header, then each message under who said it and when."""
+    stats, agent = doc["stats"], doc["agent"]
+    yield f"# {doc['title'] or '(untitled)'}"
+    yield ""
+    yield f"session {doc['id']}, {local_time(doc['created_at'])} to {local_time(doc['updated_at'])}"
+    yield f"agent {agent.get('name') or '?'}, model {agent.get('model') or '?'}, turns {stats['turns']}"
+    if tags := doc["meta"].get("tags"):
+        yield f"tags {', '.join(tags)}"
+    if origin := doc["meta"].get("forked_from"):
+        yield f"forked from {origin}"
+    for message in doc["messages"]:
+        yield ""
+        yield _heading(message)
+        yield ""
+        yield from _lines(message)
+
+
+def _heading(message: Message) -> str:
+    who = message.get("model") or message.get("name")
+    said_by = f"{message['role']} ({who})" if who else message["role"]
+    at = f" {local_time(message['timestamp'])}" if "timestamp" in message else ""
+    finish = message.get("finish_reason")
+    partial = f" [{finish}]" if finish not in (None, "stop", "tool_calls") else ""
+    return f"## {said_by}{at}{partial}"
+
+
+def _lines(message: Message) -> Iterator[str]:
+    for part in parts_of(message):
+        yield from _part(part)
+    if refusal := message.get("refusal"):
+        yield refusal
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", {})
+        yield f"[tool call {function.get('name')}({function.get('arguments')})]"
+
+
+def _part(part: Part) -> Iterator[str]:
+    if part.get("source"):
+        yield f"[{part['source']}]"
+    yield part["text"] if part.get("type") == "text" else f"[{part.get('type')}]"

@@ -93,7 +93,9 @@ def _session_ref(flags: Flags, loaded: Settings) -> str | None:
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
         return latest
-    return flags.session or (None if flags.new else loaded.session)
+    if flags.session is not None:
+        return flags.session
+    return None if flags.new else loaded.session
 
 
 def _open(ref: str | None) -> tuple[Document | None, str | None]:

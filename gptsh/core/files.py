@@ -1,5 +1,6 @@
 """Session files as bytes: the lock, the replace that cannot tear, reading a head without the messages."""
 
+import codecs
 import contextlib
 import fcntl
 import json
@@ -18,7 +19,12 @@ STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover o
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the last character must be found in them
 
-_decode = json.JSONDecoder().raw_decode
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
 
@@ -114,22 +120,23 @@ def read_head(path: Path) -> Document:
         data = file.read(_BLOCK)
         while (head := _scan(data)) is None and (more := file.read(len(data))):
             data += more
-    if not head or next(iter(head)) != "version":  # written by jq or the first gptsh: any key may be anywhere
+    if not head or next(iter(head)) != "version" or "id" not in head:  # by jq or the first gptsh: keys in any order
         return read_document(path)
     return check({**head, "id": _id_in(path)}, head=True)
 
 
 def _scan(data: bytes) -> dict[str, Any] | None:
     """The top-level keys before ``messages``; None when the block ends before them."""
-    text = data.decode("utf-8", "ignore")  # the block may end within a character
+    text, _ = codecs.utf_8_decode(data, "strict", False)  # the block may end within a character
     found: dict[str, Any] = {}
     at = 0
     while separator := _OPEN_OR_COMMA.match(text, at):
         try:
             key, at = _decode(text, separator.end())
+            at = (_COLON.match(text, at) or separator).end()
             if key == "messages":
-                return found
-            value, at = _decode(text, (_COLON.match(text, at) or separator).end())
+                return found if text.startswith("[", at) else None
+            value, at = _decode(text, at)
         except (ValueError, RecursionError):
             return None
         if at == len(text):  # a number may go on in the next block
@@ -144,10 +151,6 @@ def _parse(data: bytes, path: Path) -> object:
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     return {**doc, "id": _id_in(path)} if isinstance(doc, dict) and "id" in doc else doc
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _id_in(path: Path) -> str:

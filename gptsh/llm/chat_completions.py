@@ -236,7 +236,7 @@ def _merge_call(call: Call, delta: dict[str, Any]) -> None:
     if arguments is not None:
         call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
     for key, value in delta.items():
-        if key not in ("index", "function") and value not in (None, ""):
+        if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
             call[key] = value
 
 

@@ -4,6 +4,7 @@ The only file that imports urllib3. One request at a time; nothing is retried he
 """
 
 import contextlib
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -143,10 +144,10 @@ def _login(proxy: str) -> Mapping[str, str]:
 
 
 def _socks(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
-    try:
-        from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs a package that few install
-    except ImportError as err:
-        raise ConfigError("a SOCKS proxy is set", "pip install 'urllib3[socks]', or use an HTTP proxy") from err
+    if importlib.util.find_spec("socks") is None:
+        raise ConfigError("a SOCKS proxy is set", "pip install 'urllib3[socks]', or use an HTTP proxy")
+    from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs a package that few install
+
     return SOCKSProxyManager(proxy, ssl_context=context)
 
 

@@ -1,0 +1,151 @@
+"""The command as a user runs it: a real process, a home of its own, a model on loopback."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.server import ModelServer
+
+settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gptsh")
+
+COMMAND = [sys.executable, "-m", "gptsh"]
+
+
+class Result(NamedTuple):
+    """What a run left: both streams, and the exit code as a shell sees it."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+
+class Home:
+    """A user's home in a temporary folder, with the environment that points there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cwd = folder / "work"
+        self.cwd.mkdir()
+        self.state = folder / "state" / "gptsh"
+        self.sessions = self.state / "sessions"
+        self.config = folder / "config" / "gptsh" / "config.toml"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "PYTHONPATH": str(Path(__file__).parent.parent),
+            "PYTHONWARNINGS": "error",
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+        }
+
+    def configure(self, text: str) -> None:
+        """Write config.toml."""
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(text)
+
+    def start(self, *args: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[bytes]":
+        """A process that is still running; stdin is closed unless told otherwise."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        return subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
+
+    def run(
+        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Result:
+        """A whole run."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [*COMMAND, *args],
+            input=data,
+            stdin=subprocess.DEVNULL if data is None else None,
+            capture_output=True,
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.cwd,
+            timeout=60,
+            check=False,
+        )
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return Result(done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "replace"), code)
+
+    def files(self) -> list[Path]:
+        """The session files, newest first."""
+        return sorted(self.sessions.glob("*.json"), reverse=True) if self.sessions.is_dir() else []
+
+    def docs(self) -> list[dict[str, Any]]:
+        """The sessions, newest first; each must be valid JSON."""
+        docs = [json.loads(path.read_bytes()) for path in self.files()]
+        return sorted(docs, key=lambda doc: str(doc["created_at"]), reverse=True)
+
+    def doc(self) -> dict[str, Any]:
+        """The only session."""
+        (doc,) = self.docs()
+        return doc
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home without a config file."""
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """A model server of the test's own."""
+    server = ModelServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def lab(home: Home, model: ModelServer) -> Home:
+    """A home whose default model is ``lab/m`` on the model server; no titles."""
+    home.configure(lab_config(model))
+    return home
+
+
+def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
+    """A config for the model server."""
+    return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
+
+
+def texts(doc: dict[str, Any]) -> list[str]:
+    """Each message of a session as ``role: text``."""
+    lines = []
+    for message in doc["messages"]:
+        content = message["content"]
+        text = content if isinstance(content, str) else "|".join(part["text"] for part in content)
+        lines.append(f"{message['role']}: {text}")
+    return lines
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """The exit code as a shell sees it."""
+    code = process.wait(timeout=30)
+    return code if code >= 0 else 128 - code
+
+
+def read_until(stream: Any, text: bytes) -> bytes:
+    """Read from a pipe until the text has come."""
+    seen = b""
+    while text not in seen:
+        more = os.read(stream.fileno(), 4096)
+        assert more, f"the stream ended before {text!r}: {seen!r}"
+        seen += more
+    return seen
+
+
+@pytest.fixture
+def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """The store in this process, its state folder that of the home; returns the documents on disk."""
+    monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
+    monkeypatch.setenv("TZ", "UTC")
+    return home.docs

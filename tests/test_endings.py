@@ -1,0 +1,322 @@
+"""How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.conftest import COMMAND, Home, lab_config, read_until, texts, wait_for
+from tests.server import ModelServer, answer, chunk, event
+
+SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":
+    """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
+    release = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, release, *rest, model="m")
+    process = lab.start("go", **more)
+    read_until(process.stdout, b"first ")
+    return process, release
+
+
+@pytest.mark.parametrize("signum", SHELL_CODE)
+def test_a_signal_in_mid_answer_keeps_the_partial_answer(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+    process, release = in_mid_answer(lab, model)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=30)
+    release.set()
+    assert -process.returncode == signum  # ended by the signal itself, so that a shell's loop stops too
+    assert wait_for(process) == SHELL_CODE[signum]
+    assert out == b"\n"
+    doc = lab.doc()
+    assert texts(doc) == ["user: go", "assistant: first "]
+    assert doc["messages"][1]["finish_reason"] == "interrupted"
+    assert (
+        err.decode()
+        == f"gptsh: what arrived is kept in session {doc['id']}: go on with 'gptsh -s {doc['id']} PROMPT'\n"
+    )
+    assert lab.run("-s", "0", "go on").code == 0
+    assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "first ", "go on"]
+
+
+@pytest.mark.parametrize("signum", SHELL_CODE)
+def test_a_signal_before_the_first_token_keeps_the_question(
+    lab: Home, model: ModelServer, signum: signal.Signals
+) -> None:
+    model.delay = 3.0
+    process = lab.start("go")
+    while not model.asked:
+        time.sleep(0.01)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=30)
+    assert -process.returncode == signum
+    assert b"the question is kept" in err
+    assert texts(lab.doc()) == ["user: go"]
+    model.delay = 0
+    assert lab.run("-s", "0").stdout == "You said: go\n"
+
+
+def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(event(chunk({"content": "first "})), hold)
+    command = " ".join(COMMAND)
+    process = subprocess.Popen(
+        ["bash", "-c", f"for i in 1 2 3; do {command} $i </dev/null; done"],
+        env=lab.env, cwd=lab.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    read_until(process.stdout, b"first ")
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    hold.set()
+    assert wait_for(process) == 130
+    assert len(model.asked) == 1
+
+
+def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process, release = in_mid_answer(lab, model, preexec_fn=ignore)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    release.set()
+    assert process.communicate(timeout=30)[0] == b"second\n"
+    assert process.returncode == 0
+
+
+def test_ctrl_c_while_python_starts_leaves_no_traceback(home: Home) -> None:
+    for delay in (0.005, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08):
+        process = home.start("--list-sessions")
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert b"gptsh" not in err, err  # before gptsh's first line only Python itself may complain
+
+
+def test_ctrl_c_while_reading_stdin_ends_and_saves_nothing(lab: Home) -> None:
+    process = lab.start("go", stdin=subprocess.PIPE)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert wait_for(process) == 130
+    process.communicate()
+    assert not lab.state.exists()
+
+
+def test_ctrl_c_while_waiting_for_the_title_ends_with_0(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    hold = threading.Event()
+    model.script(hold, model="small")
+    process = home.start("hi")
+    read_until(process.stdout, b"You said: hi\n")
+    while home.doc()["stats"]["messages"] < 2:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=4)
+    hold.set()
+    assert (out, err, process.returncode) == (b"", b"", 0)
+    assert home.doc()["title"] is None
+
+
+def test_a_title_is_waited_for_five_seconds_at_most(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    hold = threading.Event()
+    model.script(hold, model="small")
+    started = time.monotonic()
+    assert home.run("hi") == ("You said: hi\n", "", 0)
+    assert 4.5 < time.monotonic() - started < 9
+    hold.set()
+
+
+def test_a_reader_that_leaves_early_is_success_and_the_answer_is_kept(lab: Home, model: ModelServer) -> None:
+    lines = [f"line {i}\n" for i in range(2000)]
+    model.script(*answer(*lines)[:1000], 0.3, *answer(*lines)[1000:])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {' '.join(COMMAND)} go </dev/null | head -1"],
+        env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == (b"line 0\n", b"", 0)
+    reply = lab.doc()["messages"][1]
+    assert reply["content"].startswith("line 0\nline 1\n")
+    assert reply["finish_reason"] == "interrupted"
+
+
+def test_a_closed_stdout_is_no_failure(lab: Home) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} go </dev/null >&-"],
+        env=lab.env,
+        cwd=lab.cwd,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == (b"", 0)
+    assert texts(lab.doc())[1] == "assistant: You said: go"
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_closed_streams_are_nobody(lab: Home, closed: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} go {closed}"],
+        env=lab.env, cwd=lab.cwd, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (b"You said: go\n", 0)
+
+
+def test_a_full_output_file_is_exit_1_and_the_answer_is_kept(lab: Home) -> None:
+    with open("/dev/full", "wb") as full:
+        process = lab.start("go", stdout=full)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert b"the answer cannot be written: No space left on device" in err
+    assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
+
+
+def test_the_deadline_keeps_the_partial_answer(lab: Home, model: ModelServer) -> None:
+    model.script(event(chunk({"content": "half "})), 10.0)
+    started = time.monotonic()
+    run = lab.run("--timeout", "1.5", "go")
+    assert time.monotonic() - started < 8
+    assert (run.stdout, run.code) == ("half \n", 124)
+    assert run.stderr.startswith(
+        "gptsh: timed out: --timeout and GPTSH_TIMEOUT set the limit\ngptsh: what arrived is kept"
+    )
+    assert lab.doc()["messages"][1]["finish_reason"] == "timeout"
+
+
+def test_the_deadline_bounds_a_stream_that_drips(lab: Home, model: ModelServer) -> None:
+    drips = [step for _ in range(100) for step in (event(chunk({"content": "."})), 0.1)]
+    model.script(*drips)
+    run = lab.run("go", env={"GPTSH_TIMEOUT": "1.5"})
+    assert run.code == 124
+    assert 3 < len(run.stdout) < 20
+
+
+def test_the_deadline_bounds_reading_stdin(lab: Home) -> None:
+    process = lab.start("--timeout", "0.5", "go", stdin=subprocess.PIPE)
+    assert wait_for(process) == 124
+    assert b"timed out" in process.communicate()[1]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon", "1e400"])
+def test_a_timeout_that_is_none_is_exit_2(lab: Home, seconds: str) -> None:
+    assert lab.run(f"--timeout={seconds}", "go").code == 2
+    assert lab.run("go", env={"GPTSH_TIMEOUT": seconds}).code == 2
+
+
+# ---- a real terminal
+
+
+class Terminal:
+    """gptsh under a pseudo-terminal: what a person sees."""
+
+    def __init__(self, home: Home, *args: str, env: dict[str, str] | None = None) -> None:
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.chdir(home.cwd)
+            os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
+
+    def until(self, pattern: bytes, seconds: float = 20) -> bytes:
+        """Read until the pattern was seen; everything seen so far."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < end, self.seen
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.seen += os.read(self.fd, 4096)
+        return self.seen
+
+    def close(self) -> tuple[bytes, int]:
+        """All that was seen, and the exit code as a shell sees it."""
+        while True:
+            try:
+                more = os.read(self.fd, 4096)
+            except OSError:  # Linux reports the other end's exit as EIO
+                break
+            if not more:
+                break
+            self.seen += more
+        os.close(self.fd)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.seen, code if code >= 0 else 128 - code
+
+
+def test_a_spinner_turns_on_a_terminal_until_the_first_token(lab: Home, model: ModelServer) -> None:
+    model.delay = 0.8
+    terminal = Terminal(lab, "hello")
+    terminal.until(rb"waiting for lab/m")
+    seen, code = terminal.close()
+    assert code == 0
+    assert seen.endswith(b"\r\x1b[KYou said: hello\r\n")
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_has_no_spinner(lab: Home, model: ModelServer, term: str) -> None:
+    model.delay = 0.8
+    assert Terminal(lab, "hello", env={"TERM": term}).close() == (b"You said: hello\r\n", 0)
+
+
+def test_a_terminal_is_not_read_as_stdin(lab: Home, model: ModelServer) -> None:
+    assert Terminal(lab, "hello").close()[1] == 0
+    assert model.sent[0]["messages"][-1]["content"] == "hello"
+    seen, code = Terminal(lab).close()
+    assert (code, b"no prompt" in seen) == (2, True)
+
+
+def test_ctrl_c_on_a_terminal_keeps_the_partial_answer(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(event(chunk({"content": "first "})), hold)
+    terminal = Terminal(lab, "go")
+    terminal.until(rb"first ")
+    os.write(terminal.fd, b"\x03")
+    seen, code = terminal.close()
+    hold.set()
+    assert code == 130
+    assert re.search(rb"first \^C\r\ngptsh: what arrived is kept in session \w{4}", seen)
+    assert texts(lab.doc())[1] == "assistant: first "
+
+
+def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(event(chunk({"content": "first "})), hold)
+    terminal = Terminal(lab, "go")
+    terminal.until(rb"first ")
+    os.close(terminal.fd)  # the window is closed: SIGHUP
+    code = os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
+    hold.set()
+    assert -code == signal.SIGHUP
+    assert texts(lab.doc()) == ["user: go", "assistant: first "]
+
+
+def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Home, model: ModelServer) -> None:
+    evil = "\x1b]52;c;ZXZpbA==\x07\x9b31mred\x7f\ttab"
+    model.say(evil)
+    seen, _ = Terminal(lab, "go", "--title", "t\x1b[31m").close()
+    assert not set(seen) & (set(range(0x20)) - set(b"\r\n\t") | {0x7F})
+    assert "␛]52;c;ZXZpbA==␇\\x9b31mred␡\ttab".encode() in seen
+    assert lab.doc()["messages"][1]["content"] == evil
+    for args in (["--list-sessions"], ["--show-session", "0"], ["-s", "no\x1b[31msuch", "x"]):
+        shown, _ = Terminal(lab, *args).close()
+        assert b"\x1b" not in shown
+        assert "␛".encode() in shown
+    assert lab.run("--show-session", "0").stdout.count(evil) == 1  # a pipe gets the bytes
+
+
+def test_a_title_with_a_newline_is_one_line_of_a_list(lab: Home) -> None:
+    lab.run("hi", "--title", "two\nlines\r\u2028here")
+    assert len(lab.run("--list-sessions").stdout.splitlines()) == 1
+
+
+def test_errors_stay_within_two_lines(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "many\nlines\r\nof\u2028error\x85text"}})
+    run = lab.run("hi")
+    assert len(run.stderr.splitlines()) == 2
+    assert json.loads(json.dumps(run.stderr)).startswith("gptsh: lab refused (400): many lines of")

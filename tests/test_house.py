@@ -1,0 +1,169 @@
+"""The house: imports point down, libraries stay in their room, functions fit a screen, the start is light."""
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gptsh
+from gptsh.cli.options import ROWS
+from gptsh.core.models import PROVIDERS
+from tests.conftest import Home
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "gptsh").rglob("*.py"))
+LAYER = {"errors": 0, "core": 1, "llm": 2, "tools": 2, "formats": 2, "render": 2, "cli": 3}
+ROOMS = {
+    "click": {"cli"},
+    "urllib3": {"llm/http.py"},
+    "certifi": {"llm/http.py"},
+    "litellm": {"llm/litellm_bridge.py"},
+    "rich": {"render/terminal.py"},
+    "prompt_toolkit": {"cli/repl.py"},
+    "mcp": {"tools"},
+    "platformdirs": {"core"},
+}
+
+
+def imports(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down_and_libraries_stay_in_their_room(path: Path) -> None:
+    inside = path.relative_to(ROOT / "gptsh")
+    here = inside.parts[0].removesuffix(".py")
+    for name in imports(path):
+        there = name.split(".")[1] if name.startswith("gptsh.") else None
+        if there in LAYER and here in LAYER and there != here:
+            assert LAYER[there] < LAYER[here], f"{inside} imports {name}: up or sideways"
+        rooms = ROOMS.get(name.split(".")[0])
+        assert rooms is None or {inside.parts[0], str(inside)} & rooms, f"{inside} imports {name} outside its room"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_and_functions_fit(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 450
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 45, f"{path}:{node.lineno} {node.name}"
+
+
+def modules_after(home: Home, *args: str) -> set[str]:
+    code = (
+        "import sys, atexit, os\n"
+        "sys.stdout = open(os.devnull, 'w')\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        f"sys.argv = ['gptsh', *{list(args)!r}]\n"
+        "from gptsh.__main__ import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"]])
+def test_what_sends_nothing_imports_no_network_and_no_terminal_library(home: Home, args: list[str]) -> None:
+    home.run("-m", "echo", "hello")
+    loaded = modules_after(home, *args)
+    assert not loaded & {"litellm", "urllib3", "ssl", "rich", "asyncio", "prompt_toolkit", "tomllib", "gptsh.llm"}
+
+
+def test_echo_imports_no_network(home: Home) -> None:
+    assert not modules_after(home, "-m", "echo", "hi") & {"litellm", "urllib3", "ssl", "rich", "asyncio"}
+
+
+def test_a_direct_provider_imports_no_litellm(lab: Home) -> None:
+    assert not modules_after(lab, "hi") & {"litellm", "rich", "asyncio", "httpx", "prompt_toolkit"}
+
+
+def test_every_option_has_help_and_stands_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for row in ROWS:
+        assert row.help.endswith("."), row
+        for name in row.names:
+            assert not name.startswith("-") or f"`{name}" in readme, f"{name} is not in the README"
+
+
+def test_no_two_options_share_a_name() -> None:
+    names = [name for row in ROWS for name in row.names]
+    assert len(names) == len(set(names))
+
+
+def test_the_short_help_names_only_options_that_exist(home: Home) -> None:
+    short = home.run("-h").stdout
+    assert len(short.splitlines()) <= 20
+    names = {name for row in ROWS for name in row.names}
+    assert set(re.findall(r"(?<![\w\"-])--?[a-z][a-z-]*", short)) <= names
+
+
+def test_help_shows_every_option_in_its_group(home: Home) -> None:
+    shown = home.run("--help").stdout
+    for row in ROWS:
+        assert any(name in shown for name in row.names)
+    assert [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)] == [
+        "Ask:", "Answer:", "Session:", "Manage:", "Other:",
+    ]  # fmt: skip
+
+
+def test_changelog_and_version_agree(home: Home) -> None:
+    top = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert top
+    assert top[1] == gptsh.__version__
+    assert home.run("--version").stdout == f"gptsh {gptsh.__version__}\n"
+
+
+def test_every_dependency_has_both_bounds_and_a_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    project = tomllib.loads(text)["project"]
+    extras = [name for names in project["optional-dependencies"].values() for name in names]
+    for requirement in [*project["dependencies"], *extras]:
+        line = next(line for line in text.splitlines() if requirement in line)
+        assert ">=" in requirement, requirement
+        assert "#" in line, requirement
+        assert "<" in requirement, requirement
+
+
+def test_the_console_script_and_the_module_are_one_program(home: Home) -> None:
+    script = Path(sys.executable).parent / "gptsh"
+    done = subprocess.run([script, "--version"], env=home.env, capture_output=True, text=True, check=True)
+    assert done.stdout == home.run("--version").stdout
+
+
+def test_agents_md_names_every_file_of_the_package() -> None:
+    told = (ROOT / "AGENTS.md").read_text()
+    for path in FILES:
+        assert path.name in told or path.name == "__init__.py", f"{path.name} is not in AGENTS.md"
+
+
+def test_no_secret_or_path_of_a_machine_in_the_repository() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in tracked:
+        text = (ROOT / name).read_text(errors="replace")
+        assert str(Path.home()) + "/" not in text or str(Path.home()) == "/", name
+        assert "--index" + "-url" not in text, name
+
+
+def test_default_models_stand_in_the_packaged_model_table() -> None:
+    spec = importlib.util.find_spec("litellm")
+    assert spec
+    assert spec.submodule_search_locations
+    table = Path(spec.submodule_search_locations[0]) / "model_prices_and_context_window_backup.json"
+    known = json.loads(table.read_text())
+    for provider, endpoint in PROVIDERS.items():
+        if endpoint.default_model:
+            assert {endpoint.default_model, f"{provider}/{endpoint.default_model}"} & set(known), provider

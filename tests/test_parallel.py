@@ -21,7 +21,9 @@ def test_32_processes_resuming_one_session_at_once_keep_all_turns(lab: Home, mod
     assert doc["stats"] == {"turns": 33, "messages": 66, "preview": "begin"}
     lines = texts(doc)
     for question, reply in zip(lines[::2], lines[1::2], strict=True):  # each answer behind its own question
-        assert reply == question.replace("user: ", "assistant: You said: ")
+        # a question that another run was still asking when this one started is part of what this one sent
+        assert reply.startswith("assistant: You said: ")
+        assert reply.endswith(question.removeprefix("user: "))
     assert len({m["id"] for m in doc["messages"]}) == 66
     assert not list(lab.sessions.glob("*.tmp"))
 
@@ -45,32 +47,30 @@ def test_16_new_sessions_at_once_are_16_sessions(lab: Home) -> None:
 
 
 def test_100_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
-    home.run("-m", "echo", "-s", "@k", "x" * 300_000)  # a file large enough to be caught while it is written
+    home.run("-m", "echo", "-s", "@k", stdin="x" * 2_000_000)  # a file so large that saving is half of the run
     seed = random.Random(4711)
-    started = time.monotonic()
-    home.run("-s", "@k", "measure")
-    usual = time.monotonic() - started
-    acknowledged, killed = [], 0
 
-    def attempt(number: int) -> tuple[int, int]:
+    def attempt(number: int, until_killed: float | None) -> tuple[int, int, float]:
+        started = time.monotonic()
         process = home.start("-s", "@k", f"turn {number}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=seed.uniform(0.4, 2.2) * usual)
-        except subprocess.TimeoutExpired:
+        if until_killed is not None:
+            time.sleep(until_killed)
             process.send_signal(signal.SIGKILL)
-        return number, process.wait()
+        return number, process.wait(), time.monotonic() - started
 
-    numbers = iter(range(1000))
+    acknowledged, killed, number = [], 0, 0
     with ThreadPoolExecutor(2) as pool:
         while killed < 100:
-            batch = [next(numbers) for _ in range(10)]
-            for number, code in pool.map(attempt, batch):
+            assert number < 600, f"only {killed} of {number} runs were killed"
+            usual = sorted(pool.map(lambda n: attempt(n, None)[2], [number, number + 1, number + 2]))[1]
+            acknowledged += range(number, number + 3)
+            numbers = range(number + 3, number + 23)
+            number += 23
+            for done, code, _ in pool.map(lambda n, u=usual: attempt(n, u * seed.uniform(0.5, 1.1)), numbers):
                 assert code in (0, -signal.SIGKILL)
                 killed += code != 0
-                acknowledged += [number] if code == 0 else []
+                acknowledged += [done] if code == 0 else []
             assert home.run("--list-sessions").stderr == ""
-    (doc,) = [doc for doc in home.docs() if doc["messages"][0]["content"].startswith("xxx")]
-    kept = set(texts(doc))
-    for number in acknowledged:
-        assert {f"user: turn {number}", f"assistant: You said: turn {number}"} <= kept
-    assert acknowledged, "every run was killed: the test proves nothing"
+    lines = texts(home.doc())
+    for done in acknowledged:  # an answer may hold the unanswered questions of killed runs before its own
+        assert lines[lines.index(f"user: turn {done}") + 1].endswith(f"turn {done}")

@@ -40,7 +40,7 @@ def ask(flags: Flags, environ: Mapping[str, str]) -> int:
     if flags.here or flags.limit is not None:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions")
     loaded = settings.load(environ, flags.config)
-    with Endings(flags.timeout or loaded.timeout) as endings:
+    with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         return _ask(flags, loaded, endings)
 
 
@@ -56,6 +56,15 @@ def _ask(flags: Flags, loaded: Settings, endings: Endings) -> int:
     by_hand = ByHand(flags.title, flags.tag, job.name)
     keeper = Keeper(job.doc, by_hand, enabled=loaded.save and not flags.no_save)
     return _carry_out(job, keeper, endings)
+
+
+def _timeout(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return settings.positive_seconds(text)
+    except ValueError as err:
+        raise UsageError(f"--timeout: {err}") from err
 
 
 # ---- the question

@@ -28,7 +28,7 @@ class Flags(NamedTuple):
     param: tuple[str, ...]
     file: tuple[str, ...]
     no_stdin: bool
-    timeout: float | None
+    timeout: str | None
     output: str | None
     no_stream: bool
     no_reasoning: bool
@@ -58,8 +58,7 @@ ROWS = (
         {"metavar": "KEY=VALUE", **_MANY}),
     Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY}),
     Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
-    Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.",
-        {"metavar": "S", "type": click.FloatRange(0, 1e8, min_open=True)}),
+    Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.", {"metavar": "S"}),
     Row("Answer", ("-o", "--output"), "Form of the answer.", {"type": click.Choice(["text"])}),
     Row("Answer", ("--no-stream",), "Ask for the answer in one piece.", _FLAG),
     Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning on stderr.", _FLAG),

@@ -1,6 +1,7 @@
 """The three streams: terminal or pipe, reading what is piped, writing what a person reads on stderr."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ def shows_frames(stream: TextIO | None) -> bool:
 
 def byte_stream(stream: TextIO | None) -> BinaryIO:
     """The bytes of a text stream; a closed one swallows them."""
-    return stream.buffer if stream is not None else open(os.devnull, "wb")
+    return stream.buffer if stream is not None else io.BytesIO()
 
 
 def read_piped() -> str | None:

@@ -3,27 +3,34 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from gptsh.core.messages import Call, Message, is_empty, parts_of, starts_turn
+from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
 
+_PARAGRAPH: Part = {"type": "text", "text": "\n\n"}
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
 def build(messages: Sequence[Message], system: str | None) -> list[Message]:
     """The system prompt, then the messages as a model may be shown them."""
     head: list[Message] = [{"role": "system", "content": system}] if system else []
-    return head + join_questions(pair_calls([message for message in messages if _says_something(message)]))
+    return head + join_adjacent(pair_calls([message for message in messages if _says_something(message)]))
 
 
 def _says_something(message: Message) -> bool:
     return message["role"] != "assistant" or not is_empty(message)
 
 
-def join_questions(messages: Sequence[Message]) -> list[Message]:
-    """Adjacent user messages as one, since strict servers want the roles to alternate."""
+def join_adjacent(messages: Sequence[Message]) -> list[Message]:
+    """Questions in a row as one, answers in a row as one, since strict servers want the roles to alternate.
+
+    Unanswered questions leave the former, two runs that answered one question at once the latter.
+    """
     joined: list[Message] = []
     for message in messages:
-        if joined and starts_turn(message) and starts_turn(joined[-1]):
-            joined[-1] = {"role": "user", "content": [*parts_of(joined[-1]), *parts_of(message)]}
+        before = joined[-1] if joined else None
+        if before and starts_turn(message) and starts_turn(before):
+            joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
+        elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
+            joined[-1] = {**message, "content": [*parts_of(before), _PARAGRAPH, *parts_of(message)]}
         else:
             joined.append(message)
     return joined

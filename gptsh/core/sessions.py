@@ -95,16 +95,15 @@ def scan_sessions() -> Iterator[SessionSummary | Unreadable]:
     """Every session, newest first, as it is read. An unreadable file keeps its index: nothing renumbers."""
     folder = get_sessions_dir()
     for index, name in enumerate(newest_first()):
-        path = folder / name
         try:
-            head = files.read_head(path)
+            head = files.read_head(f"{folder}/{name}")
         except FileNotFoundError as err:
-            if path.is_symlink():  # else deleted since the folder was read: not worth a word
-                yield Unreadable(path, f"dangling link: {err.strerror}")
+            if (folder / name).is_symlink():  # else deleted since the folder was read: not worth a word
+                yield Unreadable(folder / name, f"dangling link: {err.strerror}")
         except OSError as err:
-            yield Unreadable(path, err.strerror or str(err))
+            yield Unreadable(folder / name, err.strerror or str(err))
         except ValueError as err:
-            yield Unreadable(path, str(err))
+            yield Unreadable(folder / name, str(err))
         else:
             yield _summary(head, index, name)
 

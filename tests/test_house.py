@@ -91,12 +91,14 @@ def test_a_direct_provider_imports_no_litellm(lab: Home) -> None:
     assert not modules_after(lab, "hi") & {"litellm", "rich", "asyncio", "httpx", "prompt_toolkit"}
 
 
-def test_every_option_has_help_and_stands_in_the_readme() -> None:
+def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:
+    assert f"```text\n{home.run('--help').stdout}```\n" in (ROOT / "README.md").read_text()
+    assert all(row.help.endswith(".") for row in ROWS)
+
+
+def test_the_readme_names_every_known_provider() -> None:
     readme = (ROOT / "README.md").read_text()
-    for row in ROWS:
-        assert row.help.endswith("."), row
-        for name in row.names:
-            assert not name.startswith("-") or f"`{name}" in readme, f"{name} is not in the README"
+    assert ", ".join(f"`{name}`" for name in PROVIDERS) in readme
 
 
 def test_no_two_options_share_a_name() -> None:
@@ -148,14 +150,6 @@ def test_agents_md_names_every_file_of_the_package() -> None:
     told = (ROOT / "AGENTS.md").read_text()
     for path in FILES:
         assert path.name in told or path.name == "__init__.py", f"{path.name} is not in AGENTS.md"
-
-
-def test_no_secret_or_path_of_a_machine_in_the_repository() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in tracked:
-        text = (ROOT / name).read_text(errors="replace")
-        assert str(Path.home()) + "/" not in text or str(Path.home()) == "/", name
-        assert "--index" + "-url" not in text, name
 
 
 def test_default_models_stand_in_the_packaged_model_table() -> None:

@@ -1,0 +1,25 @@
+# The two commands of the README are run as they stand there: its first and its second fenced block.
+readme = awk -v want=$(1) '/^```/ { inside = !inside; if (inside) n++; next } inside && n == want' README.md
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
+
+check: test lint types ## What CI runs: the README's test command in this folder's .venv, then lint and types
+
+try: ## The README's first command, and whether it answers
+	$(call readme,1) | bash -eo pipefail | tee /dev/stderr | grep -qx 'You said: hello'
+
+test: ## The README's second command: install into .venv, run the whole suite
+	$(call readme,2) | bash -eo pipefail
+
+lint: ## Lint and format
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: ## Strict types
+	.venv/bin/mypy
+
+bench: ## Measure the budgets; fails when a row misses
+	.venv/bin/python -m benchmarks
+
+.PHONY: help check try test lint types bench

@@ -512,3 +512,77 @@ def test_title_generation_small_model_resolution(store: Store) -> None:
 )
 def test_titles_are_one_clean_line(said: str, title: str | None) -> None:
     assert sessions.clean_title(said) == title
+
+
+ODD = {
+    "meta.tags": None,
+    "meta.project": None,
+    "usage.tokens": None,
+    "usage.cost": None,
+    "context.summaries": None,
+    "context.snapshots": None,
+    "agent.params": None,
+    "agent.name": None,
+    "agent.model": None,
+    "provider.name": None,
+    "stats.turns": "many",
+    "stats.preview": None,
+    "title": None,
+}
+
+
+@pytest.mark.parametrize("place", ODD)
+@pytest.mark.parametrize("how", ["null", "absent"])
+def test_a_session_with_keys_missing_or_null_is_listed_shown_and_goes_on(home: Home, place: str, how: str) -> None:
+    home.run("-m", "echo", "q")
+    path, doc = home.files()[0], home.doc()
+    *tables, key = place.split(".")
+    table = doc[tables[0]] if tables else doc
+    table[key] = ODD[place]
+    if how == "absent":
+        del table[key]
+    path.write_text(json.dumps(doc))
+    for args in (["--list-sessions"], ["--show-session", "0"], ["-s", "0", "-m", "echo", "more"]):
+        run = home.run(*args)
+        assert (run.code, run.stderr) == (0, ""), args
+    assert home.doc()["stats"]["turns"] == 2
+    assert home.doc()["usage"]["tokens"]["total"] is not None
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("meta.tags", "red"), ("usage.tokens", [1]), ("context.summaries", {}), ("agent.params", [1]), ("title", 7),
+        ("agent.name", ["x"]), ("created_at", "yesterday"), ("updated_at", 5), ("version", "1"), ("stats", []),
+    ],
+)  # fmt: skip
+def test_a_session_with_a_wrong_type_is_skipped_and_named(home: Home, place: str, value: Any) -> None:
+    home.run("-m", "echo", "q")
+    path, doc = home.files()[0], home.doc()
+    *tables, key = place.split(".")
+    (doc[tables[0]] if tables else doc)[key] = value
+    path.write_text(json.dumps(doc))
+    before = path.read_bytes()
+    listed = home.run("--list-sessions")
+    assert (listed.stdout, listed.code) == ("", 0)
+    assert listed.stderr.startswith(f"gptsh: skipped {path}: ")
+    for args in (["--show-session", "0"], ["-s", "0", "-m", "echo", "more"]):
+        run = home.run(*args)
+        assert (run.stdout, run.code) == ("", 2)
+        assert str(path) in run.stderr
+    assert path.read_bytes() == before
+
+
+def test_an_answer_stays_with_its_question_whoever_wrote_meanwhile(store: Store) -> None:
+    doc = new(None, "q1")
+    sessions.save_session(doc)
+    other = sessions.load_session("0")
+    ask(other, "q2", "a2")
+    sessions.save_session(other)
+    sessions.save_session(doc)  # brings q2 and a2 in behind q1
+    late: Any = {"role": "assistant", "content": "a1", "parent": doc["messages"][0]["id"]}
+    sessions.append_messages(doc, [late], {"tokens": None, "cost": 0.5})
+    sessions.save_session(doc)
+    (saved,) = store()
+    assert [m["content"] for m in saved["messages"]] == ["q1", "a1", "q2", "a2"]
+    assert saved["messages"][1]["cost"] == 0.5

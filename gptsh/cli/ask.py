@@ -31,6 +31,7 @@ class Job(NamedTuple):
     agent: Agent
     doc: Document
     request: Request
+    question: str  # the id of the message that is answered
     name: str | None  # an @NAME that the first save creates
     reasoning: bool
 
@@ -140,7 +141,8 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
     request = Request(
         agent.model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream
     )
-    return Job(loaded, client, agent, doc, request, name, reasoning=not flags.no_reasoning)
+    asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
+    return Job(loaded, client, agent, doc, request, asked, name, reasoning=not flags.no_reasoning)
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
@@ -255,18 +257,19 @@ def _why(failure: BaseException | None) -> str | None:
 def _record(message: Message, job: Job) -> None:
     """Add the answer to the document, with where it came from."""
     message["agent"], message["model"] = job.agent.name, job.request.model
-    message["provider"] = job.doc["provider"]["name"]
+    message["provider"], message["parent"] = job.doc["provider"]["name"], job.question
     sessions.append_messages(job.doc, [message], {"tokens": message.get("usage")})
 
 
 def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
     """The thread that will ask for a title; None where the session has one, or none is wanted."""
     messages = job.doc["messages"]
-    first_turn = len(document.turns(messages)) == 1 and document.unanswered(messages)
+    starts = document.turns(messages)
+    first_turn = len(starts) == 1 and document.unanswered(messages)
     small = settings.small_model(job.settings, job.agent)
     if not job.settings.titles or not first_turn or not keeper.wants_title or small in (None, "echo"):
         return None
-    return TitleThread(words_of(messages[0]), small, job.client.ask)
+    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
 
 
 def _wait_for(title: TitleThread, endings: Endings) -> str | None:

@@ -6,7 +6,7 @@ No files here. ``core/sessions.py`` keeps documents on disk and calls these unde
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 from gptsh.core.messages import (
     Message,
@@ -27,19 +27,33 @@ Document = dict[str, Any]
 # Order in the file. Unknown keys stand behind these, and messages are last, so a listing reads the head alone.
 _KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
 
-_SHAPE: dict[str, type | tuple[type, ...]] = {
-    "version": int,
-    "id": str,
-    "title": (str, type(None)),
-    "created_at": str,
-    "updated_at": str,
-    "provider": dict,
-    "usage": dict,
-    "stats": dict,
-    "meta": dict,
-    "agent": dict,
-    "context": dict,
-    "messages": list,
+_MAYBE_TEXT, _MAYBE_TABLE, _MAYBE_LIST = (str, type(None)), (dict, type(None)), (list, type(None))
+
+# What must hold for the code to trust a document; a path names a key of an inner table.
+_SHAPE: dict[tuple[str, ...], type | tuple[type, ...]] = {
+    ("version",): int,
+    ("id",): str,
+    ("title",): _MAYBE_TEXT,
+    ("created_at",): str,
+    ("updated_at",): str,
+    ("provider",): dict,
+    ("provider", "name"): _MAYBE_TEXT,
+    ("usage",): dict,
+    ("usage", "tokens"): _MAYBE_TABLE,
+    ("stats",): dict,
+    ("meta",): dict,
+    ("meta", "tags"): _MAYBE_LIST,
+    ("meta", "project"): _MAYBE_TEXT,
+    ("agent",): dict,
+    ("agent", "name"): _MAYBE_TEXT,
+    ("agent", "model"): _MAYBE_TEXT,
+    ("agent", "model_small"): _MAYBE_TEXT,
+    ("agent", "system"): _MAYBE_TEXT,
+    ("agent", "params"): _MAYBE_TABLE,
+    ("context",): dict,
+    ("context", "summaries"): _MAYBE_LIST,
+    ("context", "snapshots"): _MAYBE_LIST,
+    ("messages",): list,
 }
 
 
@@ -50,11 +64,15 @@ def check(doc: object, *, head: bool = False) -> Document:
     """
     if not isinstance(doc, dict):
         raise ValueError("not a session: not a JSON object")
-    for key, kind in _SHAPE.items():
-        if key in doc and not isinstance(doc[key], kind):
-            raise ValueError(f"not a session: {key!r} has the wrong type")
+    for path, kind in _SHAPE.items():
+        table = doc if len(path) == 1 else doc.get(path[0], {})
+        if path[-1] in table and not isinstance(table[path[-1]], kind):
+            raise ValueError(f"not a session: {'.'.join(path)!r} has the wrong type")
     if "id" not in doc or not (head or "messages" in doc):
         raise ValueError("not a session: no 'id' or no 'messages'")
+    for key in ("created_at", "updated_at"):
+        if key in doc:
+            datetime.fromisoformat(doc[key])
     for message in () if head else doc["messages"]:
         _check_message(message)
     return doc
@@ -63,10 +81,17 @@ def check(doc: object, *, head: bool = False) -> Document:
 def _check_message(message: object) -> None:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("not a session: a message without a role")
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    if not isinstance(content, (str, list, type(None))) or not all(isinstance(part, dict) for part in parts):
+    if not isinstance(message.get("id", ""), str):
+        raise ValueError("not a session: a message whose id is no text")
+    content, calls = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, (str, type(None))) and not _are_tables(content):
         raise ValueError("not a session: a message whose content is neither text nor parts")
+    if calls is not None and not (_are_tables(calls) and all(isinstance(call.get("id"), str) for call in calls)):
+        raise ValueError("not a session: a message whose tool_calls are none")
+
+
+def _are_tables(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def migrate(doc: Document) -> Document:
@@ -88,11 +113,13 @@ def migrate(doc: Document) -> Document:
         "context": {"summaries": [], "snapshots": [], "consolidated": None},
     }
     new = {**blank, **doc, "version": max(doc.get("version", 0), VERSION)}
+    for table in ("usage", "context"):
+        given = {key: value for key, value in new[table].items() if value is not None or key not in blank[table]}
+        new[table] = {**blank[table], **given}
     if is_unsaved(new):
         new["updated_at"] = _just_after(moment)
     new["messages"] = [_with_id(message, f"{doc['id']} {moment} {at}") for at, message in enumerate(doc["messages"])]
-    if "stats" not in doc:
-        new["stats"] = stats(new["messages"])
+    new["stats"] = {**new.get("stats", {}), **stats(new["messages"])}
     return new
 
 
@@ -225,8 +252,8 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
     for message, question in _with_question(ours):
         if message["id"] in known:
             continue
-        at = len(joined) if question is None or message["id"] == question else _end_of_turn(joined, question)
-        joined.insert(at, message)
+        own = None if message["id"] == question else question
+        joined.insert(end_of_turn(joined, own), message)
     return joined
 
 
@@ -239,9 +266,9 @@ def _with_question(messages: Sequence[Message]) -> Iterator[tuple[Message, str |
         yield message, question
 
 
-def _end_of_turn(messages: Sequence[Message], question: str) -> int:
-    ids = [message["id"] for message in messages]
-    at = ids.index(question) + 1
+def end_of_turn(messages: Sequence[Message], member: str | None) -> int:
+    """Where the turn of a message ends, given its id; the end of all for None and for an unknown one."""
+    at = next((place for place, message in enumerate(messages) if message["id"] == member), len(messages) - 1) + 1
     while at < len(messages) and not starts_turn(messages[at]):
         at += 1
     return at

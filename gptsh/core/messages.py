@@ -135,19 +135,23 @@ def parts_of(message: Message) -> list[Part]:
     return [{"type": "text", "text": content}] if content else []
 
 
+def text_parts_of(message: Message) -> list[Part]:
+    """The parts of the content that are text."""
+    return [part for part in parts_of(message) if part.get("type") == "text" and isinstance(part.get("text"), str)]
+
+
 def text_of(message: Message) -> str:
     """The content as one text: a question's parts under each other, an answer's joined as they came."""
     texts = []
-    for part in parts_of(message):
-        if part.get("type") == "text":
-            source = part.get("source", "stdin")
-            texts.append(part["text"] if source == "stdin" else f"{source}:\n{part['text']}")
+    for part in text_parts_of(message):
+        source = part.get("source", "stdin")
+        texts.append(part["text"] if source == "stdin" else f"{source}:\n{part['text']}")
     return ("\n\n" if message["role"] == "user" else "").join(texts)
 
 
 def words_of(message: Message) -> str:
     """What the user typed, without what was piped or attached; all of the text if nothing was typed."""
-    typed = [p["text"] for p in parts_of(message) if p.get("type") == "text" and "source" not in p]
+    typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
 
 

@@ -246,18 +246,21 @@ def new_id(taken: Sequence[str] | set[str]) -> str:
 def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta: dict[str, Any] | None) -> None:
     """Add messages in place, giving each an id, its parent and its time where it lacks them.
 
-    ``usage_delta`` is what one turn used, never a running total: ``tokens`` replaces the session's, ``cost`` (USD)
-    goes to the last of the new messages unless that one knows its own, and is summed from there.
+    One that names its parent goes to the end of that one's turn, any other to the end of all. ``usage_delta`` is what
+    one turn used, never a running total: ``tokens`` replaces the session's, ``cost`` (USD) goes to the last of the new
+    messages unless that one knows its own, and is summed from there.
     """
     messages = doc["messages"]
+    added: Message = {"role": "user", "content": ""}
     for message in new_messages:
         parent = messages[-1]["id"] if messages else None
-        messages.append({"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message})
+        added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
+        messages.insert(document.end_of_turn(messages, message.get("parent")), added)
     if usage_delta and new_messages:
         reported = usage_delta.get("tokens") or {}
         doc["usage"]["tokens"] |= {key: reported[key] for key in document.TOKEN_KEYS if key in reported}
-        if messages[-1].get("cost") is None:
-            messages[-1]["cost"] = usage_delta.get("cost")
+        if added.get("cost") is None:
+            added["cost"] = usage_delta.get("cost")
     document.count(doc)
 
 

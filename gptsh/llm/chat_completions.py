@@ -25,6 +25,7 @@ from gptsh.core.messages import (
     new_message_id,
     parts_of,
     text_of,
+    text_parts_of,
 )
 from gptsh.core.models import is_openai_reasoning
 from gptsh.core.turn import Request
@@ -58,7 +59,7 @@ def _message(message: Message) -> dict[str, Any]:
     known: Mapping[str, Any] = message
     sent = {key: known[key] for key in _MESSAGE_KEYS if key in known}
     parts = parts_of(message)
-    if all(part.get("type") == "text" for part in parts):
+    if text_parts_of(message) == parts:
         return {**sent, "content": text_of(message) or message.get("refusal") or ("" if parts else _nothing(message))}
     return {**sent, "content": [_part(part) for part in parts]}
 

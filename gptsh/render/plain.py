@@ -105,4 +105,5 @@ def _lines(message: Message) -> Iterator[str]:
 def _part(part: Part) -> Iterator[str]:
     if part.get("source"):
         yield f"[{part['source']}]"
-    yield part["text"] if part.get("type") == "text" else f"[{part.get('type')}]"
+    text = part.get("text")
+    yield text if part.get("type") == "text" and isinstance(text, str) else f"[{part.get('type')}]"

@@ -5,6 +5,7 @@ GptshError                      1
 │   ├── ConfigError             2   config file and environment, missing keys
 │   ├── UnknownSession          2   a session reference that names none or several (also a ValueError)
 │   └── BadSession              2   a session file that cannot be read or must not be written
+├── OutputError                 1   stdout cannot be written
 ├── StoreError                  1   the state folder cannot be written
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
@@ -45,6 +46,10 @@ class UnknownSession(UsageError, ValueError):
 
 class BadSession(UsageError):
     """A session file is unreadable, is no session, or was written by a newer gptsh."""
+
+
+class OutputError(GptshError):
+    """What was asked for cannot be written to stdout."""
 
 
 class StoreError(GptshError):

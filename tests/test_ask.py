@@ -125,7 +125,7 @@ def test_undecodable_bytes_are_kept_said_and_sent_as_replacement(lab: Home, mode
 def test_binary_input_is_refused_with_its_size(lab: Home, model: ModelServer) -> None:
     run = lab.run("look", stdin=b"\x7fELF\0\0")
     assert (run.code, run.stdout) == (2, "")
-    assert run.stderr == "gptsh: standard input is binary (6 bytes): only text can be sent\n"
+    assert run.stderr == "gptsh: stdin is binary (6 bytes): only text can be sent\n"
     assert not model.asked
 
 
@@ -156,6 +156,14 @@ def test_text_comes_as_it_arrives(lab: Home, model: ModelServer) -> None:
     more.set()
     assert process.communicate()[0] == b"second\n"
     assert process.returncode == 0
+
+
+def test_an_answer_without_usage_is_an_answer(lab: Home, model: ModelServer) -> None:
+    model.say("hi", usage=None)
+    assert lab.run("hi") == ("hi\n", "", 0)
+    doc = lab.doc()
+    assert doc["messages"][1]["usage"] is None
+    assert set(doc["usage"]["tokens"].values()) == {None}
 
 
 def test_no_stream_asks_for_one_piece(lab: Home, model: ModelServer) -> None:

@@ -84,7 +84,7 @@ def test_sessions_save_and_load(store: Store, home: Home) -> None:
 
 
 def test_files_are_for_their_owner_alone(store: Store, home: Home) -> None:
-    path = Path(sessions.save_session(new(), name="@work"))
+    path = Path(sessions.save_session(new(), at="@work"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for folder in (home.state, home.sessions, home.state / "names"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -176,7 +176,7 @@ def test_an_ambiguous_prefix_names_ten_candidates_and_how_many_more(store: Store
 
 def test_names_point_at_sessions_until_these_are_gone(store: Store, home: Home) -> None:
     doc = new("one")
-    path = Path(sessions.save_session(doc, name="@Work:a.b_c-1"))
+    path = Path(sessions.save_session(doc, at="@Work:a.b_c-1"))
     assert sessions.resolve_session_ref("@Work:a.b_c-1") == doc["id"]
     (pointer,) = (home.state / "names").iterdir()
     assert pointer.name == "%57ork%3Aa.b_c-1"
@@ -184,7 +184,7 @@ def test_names_point_at_sessions_until_these_are_gone(store: Store, home: Home) 
     with pytest.raises(UnknownSession):
         sessions.resolve_session_ref("@Work:a.b_c-1")
     second = new("two")
-    sessions.save_session(second, name="@Work:a.b_c-1")
+    sessions.save_session(second, at="@Work:a.b_c-1")
     assert sessions.resolve_session_ref("@Work:a.b_c-1") == second["id"]
 
 
@@ -370,6 +370,8 @@ def test_other_keys_join_by_their_rules(store: Store) -> None:
     one["context"]["summaries"].append({"id": "s1", "cost": 0.5})
     two["context"]["summaries"].append({"id": "s2", "cost": 0.25})
     one["agent"] = {**one["agent"], "model": "lab/other"}
+    ask(one, "a question brings its agent")
+    two["agent"] = {**two["agent"], "model": "a label brings none"}
     one["title"] = "a later title"
     two["our_key"] = 2
     sessions.save_session(two, tags=["b", "a"])

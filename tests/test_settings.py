@@ -66,7 +66,7 @@ def test_every_key_of_the_design_is_accepted(home: Home) -> None:
     assert (default.model, default.system, dict(default.params)) == (
         "openai/gpt-4.1", "Answer briefly.", {"temperature": 0.7},
     )  # fmt: skip
-    assert loaded.agents["file"].system == "From a file.\n"
+    assert settings.choose_agent(loaded, settings.Wanted(agent="file"), None).system == "From a file.\n"
     assert loaded.providers["openai"].key == "k"
     assert loaded.providers["other"].key_command == "pass show openai"
     assert loaded.providers["lab"].headers == {"X-Team": "infra"}
@@ -81,12 +81,12 @@ def test_every_key_of_the_design_is_accepted(home: Home) -> None:
         ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: expected one of model, model_small"),
         ("[agents.a]\nmodel = 3", "agents.a.model: expected a string, not 3"),
         ("[agents.a]\nmemory = 'yes'", "agents.a.memory: expected true or false, not 'yes'"),
-        ("[agents.a]\nparams = [1]", "agents.a.params: expected a table, not [1]"),
+        ("[agents.a]\nparams = [1]", "agents.a.params: expected a table of what JSON can say"),
         ("[agents.a]\ntools = 'time'", "agents.a.tools: expected a list of strings"),
         ("[agents.a]\noutput = 'pdf'", "agents.a.output: expected one of text, markdown, json, jsonl, not 'pdf'"),
-        ("agents = 3", "agents: expected a table, not 3"),
-        ("[agents]\na = 3", "agents.a: expected a table, not 3"),
-        ("[providers.lab]\nheaders = { X = 1 }", "providers.lab.headers: expected a table of strings"),
+        ("agents = 3", "agents: expected a table"),
+        ("[agents]\na = 3", "agents.a: expected a table"),
+        ("[providers.lab]\nheaders = { X = 1 }", "providers.lab.headers: expected a table of header names and values"),
         ("[sessions]\nsave = 1", "sessions.save: expected true or false, not 1"),
         ("[sessions]\ntitles = 'on'", "sessions.titles: expected one of model, off, not 'on'"),
         ("[context]\nreserve = 2", "context.reserve: expected a number from 0 to 1, not 2"),
@@ -95,7 +95,19 @@ def test_every_key_of_the_design_is_accepted(home: Home) -> None:
         ("[network]\nidle_timeout = 0", "network.idle_timeout: expected a number of seconds above 0, not 0"),
         ("[mcp.servers.x]\ncmd = 'a'", "mcp.servers.x.cmd: unknown key"),
         ("default_agent = 'ghost'", "there is no agent 'ghost': add [agents.ghost]"),
-        ("[agents.a]\nsystem_file = 'missing.txt'", "agents.a.system_file: "),
+        ("[agents.default]\nsystem_file = 'missing.txt'", "agents.default.system_file: "),
+        ('[agents.default]\nsystem_file = "a\\u0000b"', "agents.default.system_file: "),
+        ("[agents.a]\nsystem = 'x'\nsystem_file = 'y'", "agents.a: system and system_file exclude each other"),
+        ("[agents.a]\nparams = { x = inf }", "agents.a.params: expected a table of what JSON can say"),
+        ("[agents.a]\nparams = { x = 2025-01-01 }", "agents.a.params: expected a table of what JSON can say"),
+        ("[network]\nidle_timeout = inf", "network.idle_timeout: expected a number of seconds above 0, not inf"),
+        ("[providers.lab]\nbase_url = 'http://u:pw@h/v1'", "providers.lab.base_url: expected a URL with http://"),
+        ("[providers.lab]\nbase_url = 'http://h/v1?key=K'", "providers.lab.base_url: expected a URL with http://"),
+        ("[providers.lab]\napi_key_env = 'sk-live-1'", "providers.lab.api_key_env: expected the name of a variable"),
+        ("[providers.lab]\nheaders = 'A: sk-live-1'", "providers.lab.headers: expected a table of header names"),
+        ("[providers.lab]\nheaders = { Content-Length = '3' }", "expected a table of header names and values"),
+        ("[providers.lab]\nheaders = { 'X:Y' = 'a' }", "expected a table of header names and values"),
+        ("x = " + "[" * 20_000, "not TOML"),
         ("not toml", "not TOML"),
         ("a = '\\xff'", "unknown key"),
     ],
@@ -106,6 +118,8 @@ def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(home: Ho
     assert (run.code, run.stdout) == (2, "")
     assert line in run.stderr
     assert len(run.stderr.splitlines()) == 1
+    assert "sk-live-1" not in run.stderr
+    assert ":pw@" not in run.stderr
     if "no agent" not in line and "system_file" not in line:
         assert str(home.config) in run.stderr
     assert not home.state.exists()
@@ -170,8 +184,8 @@ def test_options_are_not_read_from_the_environment(home: Home) -> None:
     ("model", "line"),
     [
         ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
-        ("ghost/m", "no provider 'ghost' for the model 'ghost/m': set base_url under [providers.ghost]"),
-        ("/m", "no provider '' for"),
+        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: known are openai, "),
+        ("/m", "'' of the model '/m' is no known provider"),
     ],
 )
 def test_a_model_that_cannot_be_routed_is_exit_2(home: Home, model: str, line: str) -> None:
@@ -189,9 +203,39 @@ def test_bare_openai_names_are_known(name: str) -> None:
 def test_a_stored_agent_stands_even_when_its_config_is_gone() -> None:
     doc = {"agent": {"name": "gone", "model": "m", "system": "S", "params": {"seed": 1}}, "provider": {"name": "lab"}}
     stored = settings.stored_agent(doc)
-    assert stored == Agent("gone", "lab/m", None, "S", {"seed": 1})
+    assert stored == Agent("gone", "lab/m", None, "S", params={"seed": 1})
     assert settings.choose_agent(load({}), settings.Wanted(), stored).model == "lab/m"
-    assert settings.stored_agent({"agent": {}, "provider": {}}) is None
+    nameless = settings.stored_agent({"agent": {"system": "S"}, "provider": {}})
+    assert (nameless.model, nameless.system) == (None, "S")
+
+
+def test_an_agent_without_a_model_takes_the_default_agents(home: Home) -> None:
+    """Not that of a provider whose key happens to be set: the prompt would go to somebody else."""
+    home.configure('default_agent = "work"\n[agents.work]\nmodel = "echo"\n[agents.coder]\nsystem = "You code."\n')
+    env = {"OPENAI_API_KEY": "sk-set", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    assert home.run("-a", "coder", "hi", env=env).stdout == "You said: hi\n"
+    assert home.run("hi", env={**env, "GPTSH_AGENT": "coder"}).stdout == "You said: hi\n"
+
+
+def test_a_missing_system_file_stops_only_its_own_agent(home: Home) -> None:
+    home.configure('[agents.default]\nmodel = "echo"\n[agents.broken]\nsystem_file = "missing.txt"\n')
+    assert home.run("hi").code == 0
+    assert home.run("--list-agents").code == 0
+    assert home.run("-a", "broken", "hi").code == 2
+
+
+def test_a_config_of_another_editor_is_read(home: Home) -> None:
+    home.configure("")
+    home.config.write_bytes(b"\xef\xbb\xbf" + b'default_agent = "default"\r\n')
+    assert home.run("-m", "echo", "hi").code == 0
+
+
+def test_a_config_that_cannot_be_read_is_said(home: Home) -> None:
+    home.config.mkdir(parents=True)
+    assert home.run("-m", "echo", "hi").stderr == f"gptsh: {home.config}: Is a directory\n"
+    home.config.rmdir()
+    home.config.symlink_to("/nowhere")
+    assert home.run("-m", "echo", "hi").code == 2
 
 
 def test_debug_shows_the_traceback_and_the_providers_words(home: Home) -> None:

@@ -1,5 +1,6 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
+import contextlib
 import json
 import os
 import sys
@@ -14,10 +15,22 @@ from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.title import TitleThread
 from gptsh.core import context, document, references, sessions, settings
 from gptsh.core.document import Document
-from gptsh.core.messages import Message, Reasoning, Refusal, Retrying, Text, safe_params, user_message, words_of
+from gptsh.core.messages import (
+    Message,
+    Reasoning,
+    Refusal,
+    Retrying,
+    Text,
+    is_unicode,
+    safe_params,
+    user_message,
+    words_of,
+)
+from gptsh.core.models import split_model
+from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.turn import Request, Turn, shortcoming
-from gptsh.errors import ConfigError, GptshError, TimedOut, UsageError
+from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut, UsageError
 from gptsh.llm.client import Client, local_models
 from gptsh.render.plain import PlainWriter
 from gptsh.render.spinner import Spinner
@@ -32,7 +45,7 @@ class Job(NamedTuple):
     doc: Document
     request: Request
     question: str  # the id of the message that is answered
-    name: str | None  # an @NAME that the first save creates
+    at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     reasoning: bool
 
 
@@ -50,13 +63,19 @@ def _ask(flags: Flags, loaded: Settings, endings: Endings) -> int:
     question = _question(flags, loaded)
     ref = _session_ref(flags, loaded)
     if question is None and ref is not None and (flags.title is not None or flags.tag):
+        if not _saves(flags, loaded):
+            raise UsageError("a label that is not saved is none", "leave out --no-save")
         return manage.label(ref, flags.title, flags.tag)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     job = _prepare(flags, loaded, question, ref, Client(loaded, os.environ, deadline))
-    by_hand = ByHand(flags.title, flags.tag, job.name)
-    keeper = Keeper(job.doc, by_hand, enabled=loaded.save and not flags.no_save)
+    by_hand = ByHand(flags.title, flags.tag, job.at)
+    keeper = Keeper(job.doc, by_hand, enabled=_saves(flags, loaded))
     return _carry_out(job, keeper, endings)
+
+
+def _saves(flags: Flags, loaded: Settings) -> bool:
+    return loaded.save and not flags.no_save
 
 
 def _timeout(text: str | None) -> float | None:
@@ -73,9 +92,12 @@ def _timeout(text: str | None) -> float | None:
 
 def _question(flags: Flags, loaded: Settings) -> Message | None:
     """Words, files and piped text as one message; None where there is nothing of the kind."""
-    attached = [(path, stdio.read_file(path)) for path in flags.file]
-    if loaded.read_stdin and not flags.no_stdin and (piped := stdio.read_piped()):
-        attached.append(("stdin", piped))
+    read = [(path, stdio.read_file(path)) for path in flags.file]
+    if loaded.read_stdin and not flags.no_stdin and (piped := stdio.read_piped()).strip():
+        read.append(("stdin", piped))
+    attached = [(source, stdio.text_in(data, source)) for source, data in read]
+    if odd := [source for source, text in attached if not is_unicode(text)]:
+        stdio.note(f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD")
     words = " ".join(flags.prompt)
     return user_message(words, attached) if words.strip() or attached else None
 
@@ -88,9 +110,10 @@ def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not key or not equals:
             raise UsageError(f"-p {pair!r}: expected KEY=VALUE")
         try:
-            params[key] = json.loads(value, parse_constant=str)
-        except ValueError:
-            params[key] = value
+            parsed = json.loads(value, parse_constant=str)
+        except (ValueError, RecursionError):
+            parsed = value
+        params[key] = parsed if is_json(parsed) else value
     return params
 
 
@@ -109,22 +132,23 @@ def _session_ref(flags: Flags, loaded: Settings) -> str | None:
 
 
 def _open(ref: str | None) -> tuple[Document | None, str | None]:
-    """The document to go on with (None: a new one), and the ``@NAME`` that it is to get."""
+    """The document to go on with (None: a new one), and its file name or the ``@NAME`` that it is to get."""
     if ref is None:
         return None, None
-    _, point = references.split_ref(ref)
+    base, point = references.split_ref(ref)
     if point is None and references.is_new_name(ref):
         return None, ref
-    doc = sessions.load_at(ref)
     if point is not None:
-        return sessions.fork_session(doc, point), None
+        return sessions.fork_session(sessions.load_at(ref), point), None
+    filename = references.filename_of(base)
+    doc = sessions.load_session(filename)
     sessions.refuse_newer(doc)
-    return doc, None
+    return doc, filename
 
 
 def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client) -> Job:
     """Everything that can end in exit 2, before anything is saved."""
-    stored, name = _open(ref)
+    stored, at = _open(ref)
     if question is None and (stored is None or not document.unanswered(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
@@ -142,7 +166,7 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
         agent.model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream
     )
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, agent, doc, request, asked, name, reasoning=not flags.no_reasoning)
+    return Job(loaded, client, agent, doc, request, asked, at, reasoning=not flags.no_reasoning)
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
@@ -185,34 +209,32 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
     Signals are held back throughout, but where the answer and the title are waited for.
     """
     title = _title_thread(job, keeper)
+    turn = Turn(job.client.ask, job.request)
+    out = stdio.Sink(sys.stdout)
+    writer = PlainWriter(out, stdio.Sink(sys.stderr) if job.reasoning else None)
     with endings.held():
         keeper.save(durable=False)
-        turn = Turn(job.client.ask, job.request)
-        failure = _show(turn, job, title, endings)
-        message = turn.message(_why(failure))
-        if message is not None:
-            _record(message, job)
-            keeper.save(durable=True)
+        failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
+        try:
+            failure = _show(turn, job, writer, title, endings)
+        finally:
+            message = _keep(turn.message(_why(failure)), job, keeper)
+        _finish_line(writer, out, failure)
         if title and isinstance(failure, (type(None), BrokenPipeError)):
             keeper.keep_title(_wait_for(title, endings))
         _raise(failure or (shortcoming(message) if message else None), keeper.where(message))
     return 1 if keeper.failed else 0
 
 
-def _show(turn: Turn, job: Job, title: TitleThread | None, endings: Endings) -> BaseException | None:
+def _show(
+    turn: Turn, job: Job, writer: PlainWriter, title: TitleThread | None, endings: Endings
+) -> BaseException | None:
     """Write the answer as it comes; what ended it before its time, or None."""
-    writer = PlainWriter(
-        stdio.byte_stream(sys.stdout),
-        stdio.byte_stream(sys.stderr) if job.reasoning else None,
-        out_terminal=stdio.is_terminal(sys.stdout),
-        err_terminal=stdio.is_terminal(sys.stderr),
-    )
     frames = sys.stderr if stdio.shows_frames(sys.stderr) else None
     try:
         with endings.released(), Spinner(frames, f"waiting for {job.request.model}") as spinner:
             _write(turn, writer, spinner, title)
     except (GptshError, Ended, OSError) as err:
-        _finish_line(writer, err)
         return err
     finally:
         endings.disarm()
@@ -231,15 +253,11 @@ def _write(turn: Turn, writer: PlainWriter, spinner: Spinner, title: TitleThread
     writer.close()
 
 
-def _finish_line(writer: PlainWriter, err: BaseException) -> None:
-    """End the line of a partial answer, so that the error does not stand behind it."""
-    if isinstance(err, OSError):
-        stdio.abandon_stdout()
-        return
-    try:
-        writer.close()
-    except OSError:
-        stdio.abandon_stdout()
+def _finish_line(writer: PlainWriter, out: stdio.Sink, failure: BaseException | None) -> None:
+    """End the line of a partial answer, so that the error stands on its own; a reader that stalls is not waited for."""
+    if failure is not None and not isinstance(failure, OSError) and out.takes_more():
+        with contextlib.suppress(OSError):
+            writer.close()
 
 
 def _why(failure: BaseException | None) -> str | None:
@@ -254,11 +272,15 @@ def _why(failure: BaseException | None) -> str | None:
     return "interrupted"
 
 
-def _record(message: Message, job: Job) -> None:
-    """Add the answer to the document, with where it came from."""
+def _keep(message: Message | None, job: Job, keeper: Keeper) -> Message | None:
+    """Save the answer, with where it came from; nothing where nothing came."""
+    if message is None:
+        return None
     message["agent"], message["model"] = job.agent.name, job.request.model
     message["provider"], message["parent"] = job.doc["provider"]["name"], job.question
     sessions.append_messages(job.doc, [message], {"tokens": message.get("usage")})
+    keeper.save(durable=True)
+    return message
 
 
 def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
@@ -267,7 +289,8 @@ def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
     starts = document.turns(messages)
     first_turn = len(starts) == 1 and document.unanswered(messages)
     small = settings.small_model(job.settings, job.agent)
-    if not job.settings.titles or not first_turn or not keeper.wants_title or small in (None, "echo"):
+    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
+    if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
         return None
     return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
 
@@ -287,7 +310,7 @@ def _raise(failure: BaseException | None, where: str) -> None:
         case None | BrokenPipeError():
             return
         case OSError():
-            failure = GptshError(f"the answer cannot be written: {failure.strerror}")
+            failure = OutputError(f"the answer cannot be written: {failure.strerror}")
             failure.hint = where
         case GptshError() | Ended():
             failure.hint = where

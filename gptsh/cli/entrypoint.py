@@ -1,7 +1,6 @@
 """The command: options to one job. The only place where an error becomes a line and an exit code."""
 
 import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -23,7 +22,6 @@ def main(argv: Sequence[str]) -> int:
     except Ended as ended:
         return _end(ended)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
-        stdio.abandon_stdout()
         return 0
 
 
@@ -52,11 +50,15 @@ def _run(argv: list[str]) -> int:
         raise UsageError(_said(err), _advice(err)) from err
     given = dict(ctx.params)
     if given.pop("short_help"):
-        return _print(SHORT_HELP)
+        return _print(SHORT_HELP.rstrip())
     if given.pop("help"):
-        return _print(f"{command.get_help(ctx)}\n")
+        return _print(command.get_help(ctx))
     if given.pop("version"):
-        return _print(f"gptsh {__version__}\n")
+        return _print(f"gptsh {__version__}")
+    for name in ("agent", "model", "config", "title", "tag"):
+        values = given[name] if isinstance(given[name], tuple) else (given[name],)
+        if any(value is not None and not value.strip() for value in values):
+            raise UsageError(f"--{name} is empty")
     return dispatch(Flags(**given))
 
 
@@ -102,7 +104,5 @@ def _advice(err: click.ClickException) -> str:
 
 
 def _print(text: str) -> int:
-    stream = stdio.byte_stream(sys.stdout)
-    stream.write(text.encode())
-    stream.flush()
+    stdio.write_lines([text])
     return 0

@@ -1,20 +1,21 @@
 """What is saved when, and what the user reads where that fails."""
 
+import contextlib
 from typing import NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.core import sessions
 from gptsh.core.document import Document
-from gptsh.core.messages import Message
+from gptsh.core.messages import Message, is_empty
 from gptsh.errors import BadSession, StoreError
 
 
 class ByHand(NamedTuple):
-    """What the user gave the session by hand: a title, tags, the ``@NAME`` that the first save creates."""
+    """What the user gave the session by hand: a title, tags, and where it is (see ``sessions.save_session``)."""
 
     title: str | None
     tags: tuple[str, ...]
-    name: str | None
+    at: str | None
 
 
 class Keeper:
@@ -28,14 +29,17 @@ class Keeper:
         """Save what the document holds; the first failure is said, the last save decides."""
         if not self._enabled:
             return
-        title, tags, name = self._by_hand
         said, self.failed = self.failed, False
         try:
-            sessions.save_session(self._doc, title=title, tags=tags, name=name, durable=durable)
+            self._write(durable=durable)
         except (StoreError, BadSession) as err:
             self.failed = True
             if not said:
                 stdio.note(str(err))
+
+    def _write(self, *, durable: bool) -> None:
+        title, tags, at = self._by_hand
+        sessions.save_session(self._doc, title=title, tags=tags, at=at, durable=durable)
 
     @property
     def wants_title(self) -> bool:
@@ -44,15 +48,16 @@ class Keeper:
 
     def keep_title(self, title: str | None) -> None:
         """Save a title that came after the answer."""
-        if title:
+        if title and not self.failed:
             self._doc["title"] = title
-            self.save(durable=True)
+            with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
+                self._write(durable=True)
 
     def where(self, message: Message | None) -> str:
         """How to go on after a failure; empty where nothing was kept."""
         if not self._enabled or self.failed:
             return ""
         ref = self._doc["id"]
-        if message is None:
+        if message is None or is_empty(message):
             return f"the question is kept in session {ref}: 'gptsh -s {ref}' asks it again"
         return f"what arrived is kept in session {ref}: go on with 'gptsh -s {ref} PROMPT'"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core import sessions
+from gptsh.core import references, sessions
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import listing_line, transcript
@@ -57,8 +57,10 @@ def show_session(flags: Flags) -> int:
 
 def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
     """Set the title by hand, add tags; nothing is asked."""
-    doc = sessions.load_session(ref)
-    sessions.save_session(doc, title=title, tags=tags)
+    if references.split_ref(ref)[1] is not None:
+        raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
+    filename = references.filename_of(ref)
+    sessions.save_session(sessions.load_session(filename), title=title, tags=tags, at=filename)
     return 0
 
 

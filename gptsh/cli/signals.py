@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
@@ -36,25 +35,34 @@ class Ended(BaseException):
 class Endings:
     """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Ended in the main thread.
 
-    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT ends at once.
+    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT waits for a save that goes on,
+    a third one ends at once.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._held = False
         self._pending: int | None = None
+        self._interrupts = 0
+        self._installed: list[int] = []
 
     def __enter__(self) -> "Endings":
         for signum in _SIGNALS:
             if signal.getsignal(signum) is not signal.SIG_IGN:
-                signal.signal(signum, self._on_signal)
+                self._install(signum)
         if self.seconds:
-            signal.signal(signal.SIGALRM, self._on_signal)
+            self._install(signal.SIGALRM)
             signal.setitimer(signal.ITIMER_REAL, self.seconds, _AGAIN)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.disarm()
+        for signum in self._installed:
+            signal.signal(signum, signal.SIG_DFL)
+
+    def _install(self, signum: int) -> None:
+        signal.signal(signum, self._on_signal)
+        self._installed.append(signum)
 
     def disarm(self) -> None:
         """No deadline any more: the answer is there."""
@@ -89,7 +97,9 @@ class Endings:
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if signum == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            self._interrupts += 1
+            if self._interrupts > 1:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._pending = signum
         if not self._held:
             self._raise_pending()
@@ -97,9 +107,6 @@ class Endings:
 
 def die_of(signum: int) -> int:
     """End by the signal itself, so that a shell's loop stops too. Returns an exit code where that is not possible."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     return 128 + signum

@@ -1,15 +1,21 @@
-"""The three streams: terminal or pipe, reading what is piped, writing what a person reads on stderr."""
+"""The three streams: terminal or pipe, reading what is piped, writing what a person or a pipe reads.
+
+Nothing is buffered here: what was written is out, so that no flush can block or fail when the process ends.
+"""
 
 import contextlib
-import io
+import errno
 import os
+import select
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
-from gptsh.errors import GptshError, UsageError
+from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.visible import visible
+
+_PIECE = 1 << 16  # bytes of a read
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -22,52 +28,88 @@ def shows_frames(stream: TextIO | None) -> bool:
     return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def byte_stream(stream: TextIO | None) -> BinaryIO:
-    """The bytes of a text stream; a closed one swallows them."""
-    return stream.buffer if stream is not None else io.BytesIO()
+class Sink:
+    """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.terminal = is_terminal(stream)
+        self._descriptor = stream.fileno() if stream is not None else None
+
+    def write(self, text: str) -> None:
+        """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
+        self.write_raw(visible(text) if self.terminal else text)
+
+    def write_raw(self, text: str) -> None:
+        """Write text of our own, whose control characters are meant. Raises OSError as the stream does."""
+        if self._descriptor is None:
+            return
+        view = memoryview(text.encode("utf-8", "replace"))
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # a parent handed down a stream that does not wait
+                select.select([], [self._descriptor], [])
+
+    def takes_more(self) -> bool:
+        """Whether a short text can be written without waiting for the reader."""
+        return self._descriptor is not None and bool(select.select([], [self._descriptor], [], 0)[1])
 
 
-def read_piped() -> str | None:
-    """All of standard input as text; None from a terminal, a closed stream, and where there is nothing.
+# ---- in
 
-    Raises UsageError when it cannot be read or is binary.
+
+def read_piped() -> bytes:
+    """All of standard input; nothing from a terminal, and from a stream that is closed or not for reading (nohup).
+
+    Raises UsageError when it cannot be read.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        return None
+        return b""
+    pieces = []
     try:
-        data = sys.stdin.buffer.read()
+        while piece := _read(sys.stdin.fileno()):
+            pieces.append(piece)
     except OSError as err:
         raise UsageError(f"standard input cannot be read: {err.strerror}", "--no-stdin leaves it alone") from err
-    return text_in(data, "standard input") or None
+    return b"".join(pieces)
 
 
-def read_file(path: str) -> str:
-    """A text file. Raises UsageError when it cannot be read or is binary."""
+def _read(descriptor: int) -> bytes:
     try:
-        data = Path(path).read_bytes()
+        return os.read(descriptor, _PIECE)
+    except BlockingIOError:  # a parent handed down a stream that does not wait
+        select.select([descriptor], [], [])
+        return _read(descriptor)
+    except OSError as err:
+        if err.errno == errno.EBADF:
+            return b""
+        raise
+
+
+def read_file(path: str) -> bytes:
+    """A file. Raises UsageError when it cannot be read."""
+    try:
+        return Path(path).read_bytes()
     except OSError as err:
         raise UsageError(f"{path}: {err.strerror}") from err
-    return text_in(data, path)
+    except ValueError as err:
+        raise UsageError(f"{path!r}: {err}") from err
 
 
 def text_in(data: bytes, source: str) -> str:
-    """Bytes as text. What is no UTF-8 survives as surrogates and is said; raises UsageError for a NUL byte."""
+    """Bytes as text; what is no UTF-8 survives as surrogates. Raises UsageError for a NUL byte: that is no text."""
     if b"\0" in data:
         raise UsageError(f"{source} is binary ({len(data)} bytes)", "only text can be sent")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        note(f"{source} is not UTF-8 throughout: bytes that are not are kept, and sent as U+FFFD")
-        return data.decode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "surrogateescape")
+
+
+# ---- out
 
 
 def note(text: str) -> None:
     """One line for the person, on stderr. Nobody there to read it is no failure."""
-    line = f"gptsh: {text}"
-    shown = visible(line) if is_terminal(sys.stderr) else line
-    with contextlib.suppress(OSError, AttributeError):
-        byte_stream(sys.stderr).write(f"{' '.join(shown.splitlines())}\n".encode("utf-8", "replace"))
-        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        Sink(sys.stderr).write(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
 
 
 def report(err: GptshError, *, debug: bool) -> None:
@@ -78,20 +120,20 @@ def report(err: GptshError, *, debug: bool) -> None:
     if debug:
         import traceback  # noqa: PLC0415 - only for --debug
 
-        with contextlib.suppress(OSError, AttributeError):
-            sys.stderr.write("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+        with contextlib.suppress(OSError):
+            Sink(sys.stderr).write("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines to stdout, each at once, so that a pipe may end early. Raises OSError as the stream does."""
-    stream, shown = byte_stream(sys.stdout), is_terminal(sys.stdout)
+    """Lines to stdout, each at once, so that a pipe may end early.
+
+    Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
+    """
+    sink = Sink(sys.stdout)
     for line in lines:
-        stream.write(f"{visible(line) if shown else line}\n".encode("utf-8", "replace"))
-        stream.flush()
-
-
-def abandon_stdout() -> None:
-    """The reader has left: what is still buffered goes nowhere, also at the interpreter's end."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)
+        try:
+            sink.write(f"{line}\n")
+        except BrokenPipeError:
+            raise
+        except OSError as err:
+            raise OutputError(f"the output cannot be written: {err.strerror}") from err

@@ -30,7 +30,8 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
         if before and starts_turn(message) and starts_turn(before):
             joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
         elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
-            joined[-1] = {**message, "content": [*parts_of(before), _PARAGRAPH, *parts_of(message)]}
+            refused: list[Part] = [{"type": "text", "text": before["refusal"]}] if before.get("refusal") else []
+            joined[-1] = {**message, "content": [*parts_of(before), *refused, _PARAGRAPH, *parts_of(message)]}
         else:
             joined.append(message)
     return joined

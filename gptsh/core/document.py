@@ -4,7 +4,7 @@ No files here. ``core/sessions.py`` keeps documents on disk and calls these unde
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeGuard
 
@@ -20,6 +20,8 @@ from gptsh.core.messages import (
 
 VERSION = 1
 PREVIEW_WIDTH = 100
+_YEARS = (1900, 9000)  # what can be shown in any time zone
+_DEAREST = 1e15  # USD
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
 
 Document = dict[str, Any]
@@ -66,32 +68,56 @@ def check(doc: object, *, head: bool = False) -> Document:
         raise ValueError("not a session: not a JSON object")
     for path, kind in _SHAPE.items():
         table = doc if len(path) == 1 else doc.get(path[0], {})
-        if path[-1] in table and not isinstance(table[path[-1]], kind):
+        value = table.get(path[-1])
+        if value is True or (path[-1] in table and not isinstance(value, kind)):
             raise ValueError(f"not a session: {'.'.join(path)!r} has the wrong type")
     if "id" not in doc or not (head or "messages" in doc):
         raise ValueError("not a session: no 'id' or no 'messages'")
     for key in ("created_at", "updated_at"):
-        if key in doc:
-            datetime.fromisoformat(doc[key])
-    for message in () if head else doc["messages"]:
-        _check_message(message)
+        if key in doc and not _YEARS[0] <= datetime.fromisoformat(doc[key]).year <= _YEARS[1]:
+            raise ValueError(f"not a session: {key!r} is out of range")
+    if not head:
+        _check_inside(doc)
     return doc
+
+
+def _check_inside(doc: Document) -> None:
+    """What only a reader of the whole document relies on."""
+    for message in doc["messages"]:
+        _check_message(message)
+    for key in ("summaries", "snapshots"):
+        items = doc.get("context", {}).get(key) or []
+        if not _are_tables(items) or not all(isinstance(item.get("id"), str) for item in items):
+            raise ValueError(f"not a session: 'context.{key}' holds something else")
+        if not all(_is_cost(item.get("cost")) for item in items):
+            raise ValueError(f"not a session: a cost in 'context.{key}' is no number")
 
 
 def _check_message(message: object) -> None:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("not a session: a message without a role")
-    if not isinstance(message.get("id", ""), str):
-        raise ValueError("not a session: a message whose id is no text")
+    for key in ("id", "timestamp", "tool_call_id", "refusal", "finish_reason"):
+        if not isinstance(message.get(key), (str, type(None))):
+            raise ValueError(f"not a session: a message whose {key!r} is no text")
     content, calls = message.get("content"), message.get("tool_calls")
     if not isinstance(content, (str, type(None))) and not _are_tables(content):
         raise ValueError("not a session: a message whose content is neither text nor parts")
-    if calls is not None and not (_are_tables(calls) and all(isinstance(call.get("id"), str) for call in calls)):
-        raise ValueError("not a session: a message whose tool_calls are none")
+    if calls is not None and not (_are_tables(calls) and all(map(_is_call, calls))):
+        raise ValueError("not a session: a message whose 'tool_calls' are none")
+    if not _is_cost(message.get("cost")):
+        raise ValueError("not a session: a message whose 'cost' is no number")
 
 
 def _are_tables(value: object) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _is_call(call: dict[str, Any]) -> bool:
+    return isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
+
+
+def _is_cost(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _DEAREST)
 
 
 def migrate(doc: Document) -> Document:
@@ -118,17 +144,27 @@ def migrate(doc: Document) -> Document:
         new[table] = {**blank[table], **given}
     if is_unsaved(new):
         new["updated_at"] = _just_after(moment)
-    new["messages"] = [_with_id(message, f"{doc['id']} {moment} {at}") for at, message in enumerate(doc["messages"])]
+    new["messages"] = _with_ids(doc["messages"], f"{doc['id']} {moment}")
     new["stats"] = {**new.get("stats", {}), **stats(new["messages"])}
     return new
 
 
-def _with_id(message: Message, place: str) -> Message:
-    if "id" in message:
-        return message
+def _with_ids(messages: Sequence[Message], place: str) -> list[Message]:
+    """The messages, one without an id or with another's given one from its position."""
+    seen: set[str] = set()
+    identified: list[Message] = []
+    for at, message in enumerate(messages):
+        own = message.get("id")
+        ident = own if own and own not in seen else _derived_id(f"{place} {at}")
+        seen.add(ident)
+        identified.append(message if ident == own else {**message, "id": ident})
+    return identified
+
+
+def _derived_id(place: str) -> str:
     from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms that only an old file needs
 
-    return {**message, "id": str(uuid5(NAMESPACE_URL, f"gptsh:{place}"))}
+    return str(uuid5(NAMESPACE_URL, f"gptsh:{place}"))
 
 
 def is_unsaved(doc: Document) -> bool:
@@ -219,16 +255,19 @@ def _end_of_snapshot(doc: Document, name: str) -> int | None:
 def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str]) -> Document:
     """Our document joined with the copy on disk, which may have grown since ours was read.
 
-    Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins,
-    ``agent`` and ``provider`` are ours, and of everything else the copy on disk.
+    Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins. Who
+    brings a message brings ``agent``, ``provider`` and the latest tokens; all else is of the copy on disk.
     """
-    new = {**ours, **theirs, "agent": ours["agent"], "provider": ours["provider"]}
+    new = {**ours, **theirs}
     new["messages"] = join_messages(ours["messages"], theirs["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
     if tags:
-        new["meta"]["tags"] = list(dict.fromkeys([*new["meta"].get("tags", ()), *tags]))
-    new["usage"] = {**ours["usage"], **theirs["usage"], "tokens": ours["usage"]["tokens"]}
+        new["meta"]["tags"] = list(dict.fromkeys([*tags_of(new), *tags]))
+    new["usage"] = {**ours["usage"], **theirs["usage"]}
+    if len(new["messages"]) > len(theirs["messages"]):
+        new["agent"], new["provider"] = ours["agent"], ours["provider"]
+        new["usage"]["tokens"] = ours["usage"]["tokens"]
     new["context"] = {**ours["context"], **theirs["context"]}
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
@@ -246,29 +285,29 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
     So two turns asked at once stand as question, answer, question, answer.
     """
     known = {message["id"] for message in theirs}
-    if all(message["id"] in known for message in ours):
-        return list(theirs)
-    joined = list(theirs)
-    for message, question in _with_question(ours):
-        if message["id"] in known:
-            continue
-        own = None if message["id"] == question else question
-        joined.insert(end_of_turn(joined, own), message)
-    return joined
+    turns_by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: what stands before any question
+    for turn in (_by_turn(theirs), _by_turn(ours, without=known)):
+        for question, messages in turn.items():
+            turns_by_question.setdefault(question, []).extend(messages)
+    return [message for messages in turns_by_question.values() for message in messages]
 
 
-def _with_question(messages: Sequence[Message]) -> Iterator[tuple[Message, str | None]]:
-    """Each message with the id of the question that began its turn."""
+def _by_turn(messages: Sequence[Message], without: Collection[str] = ()) -> dict[str | None, list[Message]]:
+    """The messages under the id of the question that began their turn."""
+    found: dict[str | None, list[Message]] = {}
     question: str | None = None
     for message in messages:
         if starts_turn(message):
             question = message["id"]
-        yield message, question
+        if message["id"] not in without:
+            found.setdefault(question, []).append(message)
+    return found
 
 
 def end_of_turn(messages: Sequence[Message], member: str | None) -> int:
     """Where the turn of a message ends, given its id; the end of all for None and for an unknown one."""
-    at = next((place for place, message in enumerate(messages) if message["id"] == member), len(messages) - 1) + 1
+    last = len(messages) - 1
+    at = next((place for place in range(last, -1, -1) if messages[place]["id"] == member), last) + 1
     while at < len(messages) and not starts_turn(messages[at]):
         at += 1
     return at

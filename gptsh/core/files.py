@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import time
@@ -15,16 +16,25 @@ from gptsh.core.document import Document, check, migrate
 from gptsh.errors import StoreError
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
+SHORT_LOCK_WAIT = 1.0  # seconds; for a save that a model's answer waits for
 STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
-_TAIL = 64  # bytes; the last character must be found in them
+_TAIL = 64  # bytes; the end of the messages must be found in them
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_decode = _decoder.raw_decode
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
 
@@ -58,7 +68,8 @@ def _acquire(descriptor: int, path: Path, until: float) -> None:
 def replace(path: Path, data: bytes, *, durable: bool) -> None:
     """Put ``data`` in the place of the file, whole or not at all; 0600. ``durable`` waits for the disk.
 
-    A symbolic link stays one: what it points to is replaced. Raises OSError; a temporary file may then be left.
+    A symbolic link stays one: what it points to is replaced. The new name itself is durable after ``sync_folder``.
+    Raises OSError, and then nothing was replaced.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
@@ -73,11 +84,10 @@ def replace(path: Path, data: bytes, *, durable: bool) -> None:
                 os.fsync(descriptor)
         os.replace(temporary, target)
         undo.pop_all()
-    if durable:
-        _sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in the folder are on the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -95,8 +105,14 @@ def sweep(folder: Path, names: list[str]) -> None:
 
 
 def to_bytes(doc: Document) -> bytes:
-    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes."""
-    text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
+
+    Raises StoreError for a value that JSON cannot hold.
+    """
+    try:
+        text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -105,7 +121,9 @@ def read_document(path: Path) -> Document:
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
-    return migrate(check(_parse(path.read_bytes(), path)))
+    with open(os.open(path, _READ), "rb") as file:
+        data = file.read()
+    return migrate(check(_parse(data, path)))
 
 
 def read_head(path: Path | str) -> Document:
@@ -114,7 +132,7 @@ def read_head(path: Path | str) -> Document:
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
     name = os.fspath(path)
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(name, _READ)
     try:
         head = _head(descriptor)
     finally:
@@ -127,11 +145,11 @@ def read_head(path: Path | str) -> Document:
 def _head(descriptor: int) -> Document | None:
     """What stands before the messages; None where they do not come last."""
     data = os.read(descriptor, _BLOCK)
-    end = data
+    end = data[-_TAIL:]
     if len(data) == _BLOCK:
         end = os.pread(descriptor, _TAIL, max(0, os.fstat(descriptor).st_size - _TAIL))
-    if not end.rstrip().endswith(b"}"):
-        raise ValueError("not a session: the file is torn or not JSON")
+    if not b"".join(end.split()).endswith(b"]}"):  # torn, or with keys behind the messages
+        return None
     head = _split(data)
     while head is None and (head := _scan(data)) is None and (more := os.read(descriptor, len(data))):
         data += more
@@ -173,7 +191,7 @@ def _scan(data: bytes) -> dict[str, Any] | None:
 
 def _parse(data: bytes, path: Path) -> object:
     try:
-        doc = json.loads(data, parse_constant=_refuse)
+        doc = _decoder.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     return {**doc, "id": _id_in(os.fspath(path))} if isinstance(doc, dict) and "id" in doc else doc

@@ -6,6 +6,7 @@ memory and in the session file. What a provider wants to see of it is the busine
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
@@ -167,6 +168,11 @@ def is_empty(message: Message) -> bool:
     )
 
 
+def is_unicode(text: str) -> bool:
+    """Whether the text has no lone surrogates, which stand for bytes that were no UTF-8."""
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
 def one_line(text: str, width: int) -> str:
     """White space folded, cut to ``width`` characters with an ellipsis."""
     folded = " ".join(text[: 8 * width].split())
@@ -175,7 +181,7 @@ def one_line(text: str, width: int) -> str:
 
 def sum_costs(costs: Iterable[float | None]) -> float | None:
     """The sum of the known costs in USD; None where none is known."""
-    known = [cost for cost in costs if cost is not None]
+    known = [cost for cost in costs if isinstance(cost, (int, float))]
     return round(sum(known), 10) if known else None
 
 

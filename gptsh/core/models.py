@@ -86,7 +86,15 @@ PROVIDERS: dict[str, Endpoint] = {
 LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 
 _OPENAI_NAME = re.compile(r"(gpt|chatgpt|o[0-9])[-.0-9a-z]*", re.IGNORECASE)
-_REASONING = re.compile(r"(?:.*/)?(?:o[0-9]|gpt-[5-9](?!.*chat))[-.0-9a-z]*")
+_OPENAI_REASONING = re.compile(
+    r"(?:.*/)?(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE
+)
+# Families that think before they speak, and spend a small token limit on that alone.
+_THINKS = re.compile(
+    r"gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]|qwen-?3|qwq|magistral|"
+    r"nemotron|minimax|sonar-.*reason|think|reason",
+    re.IGNORECASE,
+)
 _TITLE_TOKENS = 24
 _TITLE_TOKENS_REASONING = 2000  # room to think first: a small cap gives reasoning models a blank title
 
@@ -101,11 +109,13 @@ def split_model(model: str) -> tuple[str | None, str]:
 
 def is_openai_reasoning(model: str) -> bool:
     """Whether a model is of OpenAI's reasoning series: no sampling parameters, ``max_completion_tokens``."""
-    return bool(_REASONING.fullmatch(model))
+    return bool(_OPENAI_REASONING.fullmatch(model))
 
 
 def title_params(model: str) -> dict[str, Any]:
-    """Parameters for a title: a reasoning model gets low effort and room, the others 0.2 and 24 tokens."""
-    if is_openai_reasoning(model):
+    """Parameters for a title: 0.2 and 24 tokens; for a model that thinks first, room and what it takes of effort."""
+    if is_openai_reasoning(model) or "gpt-oss" in model:
         return {"reasoning_effort": "low", "max_tokens": _TITLE_TOKENS_REASONING}
+    if _THINKS.search(model):
+        return {"max_tokens": _TITLE_TOKENS_REASONING}
     return {"temperature": 0.2, "max_tokens": _TITLE_TOKENS}

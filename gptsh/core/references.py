@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
 
-from platformdirs.unix import Unix
-
 from gptsh.core import files
+from gptsh.core.folders import state_folder
 from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
@@ -25,14 +24,15 @@ _SHOWN_CANDIDATES = 10
 
 def get_sessions_dir() -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. The first save creates it, not looking."""
-    return Path(Unix("gptsh", appauthor=False).user_state_dir) / "sessions"
+    return state_folder() / "sessions"
 
 
 def make_private(folder: Path) -> None:
     """Create the folder for its owner alone; the first gptsh left its own open to all."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
-        folder.chmod(0o700)
+        with contextlib.suppress(PermissionError):  # somebody else's, and shared on purpose
+            folder.chmod(0o700)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -107,7 +107,9 @@ def _at_index(index: int) -> str:
     for name in islice(newest_first(), index, None):
         return name
     held = sum(1 for _ in newest_first())
-    raise UnknownSession(f"there is no session {index}", f"there are {held}, and 0 is the newest")
+    raise UnknownSession(
+        f"there is no session {index}", f"{held} are kept, 0 is the newest" if held else "none is kept"
+    )
 
 
 def _by_prefix(ref: str) -> str:
@@ -144,8 +146,9 @@ def filename_named(ref: str) -> str | None:
     return name if FILENAME.fullmatch(name) and os.path.lexists(get_sessions_dir() / name) else None
 
 
-def point_name(name: str, filename: str) -> None:
-    """Let an ``@NAME`` point at a session; under the store's lock. Raises OSError."""
-    pointer = _pointer(name)
-    make_private(pointer.parent)
-    files.replace(pointer, f"{filename}\n".encode(), durable=True)
+def point_name(name: str, filename: str, *, durable: bool) -> None:
+    """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
+    if filename_named(name) in (None, filename):
+        pointer = _pointer(name)
+        make_private(pointer.parent)
+        files.replace(pointer, f"{filename}\n".encode(), durable=durable)

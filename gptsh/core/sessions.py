@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
-from gptsh.core.messages import Message, Text, new_message_id, timestamp
+from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.core.references import (
     BASE36,
     FILENAME,
@@ -139,7 +139,7 @@ def _summary(head: Document, index: int, filename: str) -> SessionSummary:
 
 
 def latest_in_project(project: str) -> str | None:
-    """The id of the session of this project that was written last, by file time; None where there is none."""
+    """The file name of the session of this project that was written last, by file time; None where there is none."""
     folder = get_sessions_dir()
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
@@ -148,15 +148,15 @@ def latest_in_project(project: str) -> str | None:
     for _, name in sorted(dated, reverse=True):
         with contextlib.suppress(OSError, ValueError):
             if files.read_head(folder / name).get("meta", {}).get("project") == project:
-                return name[ID]
+                return name
     return None
 
 
 def find_project(cwd: str) -> str:
     """The nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
-    for folder in (Path(cwd), *Path(cwd).parents):
-        if (folder / ".git").exists():
-            return str(folder)
+    for folder in (cwd, *map(str, Path(cwd).parents)):
+        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False where a folder may not be searched
+            return folder
     return cwd
 
 
@@ -251,46 +251,58 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
     messages unless that one knows its own, and is summed from there.
     """
     messages = doc["messages"]
-    added: Message = {"role": "user", "content": ""}
+    anchor = new_messages[0].get("parent") if new_messages else None
+    added: Message | None = None
     for message in new_messages:
-        parent = messages[-1]["id"] if messages else None
+        parent = added["id"] if added else messages[-1]["id"] if messages else None
         added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
-        messages.insert(document.end_of_turn(messages, message.get("parent")), added)
-    if usage_delta and new_messages:
-        reported = usage_delta.get("tokens") or {}
-        doc["usage"]["tokens"] |= {key: reported[key] for key in document.TOKEN_KEYS if key in reported}
-        if added.get("cost") is None:
-            added["cost"] = usage_delta.get("cost")
+        own_turn = None if starts_turn(added) else anchor
+        messages.insert(document.end_of_turn(messages, own_turn), added)
+    if usage_delta:
+        _add_usage(doc, usage_delta, added)
     document.count(doc)
+
+
+def _add_usage(doc: Document, usage_delta: dict[str, Any], message: Message | None) -> None:
+    usage, cost, reported = doc["usage"], usage_delta.get("cost"), usage_delta.get("tokens") or {}
+    usage["tokens"] = {**usage["tokens"], **{key: reported[key] for key in document.TOKEN_KEYS if key in reported}}
+    if message is None:
+        usage["carried"] = sum_costs([usage.get("carried"), cost])
+    elif message.get("cost") is None:
+        message["cost"] = cost
 
 
 # ---- saving
 
 
 def save_session(
-    doc: Document, *, title: str | None = None, tags: Sequence[str] = (), name: str | None = None, durable: bool = True
+    doc: Document, *, title: str | None = None, tags: Sequence[str] = (), at: str | None = None, durable: bool = True
 ) -> str:
     """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
 
-    ``title`` is one set by hand; ``tags`` are added; ``name`` is an ``@NAME`` for a new session: where another
-    process was first to use it, the document joins that session and takes its id. ``durable`` waits for the disk.
+    ``title`` is one set by hand; ``tags`` are added. ``at`` is the file name that the document was read from, or an
+    ``@NAME`` for a new session: where another process was first to use it, the document joins that session and takes
+    its id. ``durable`` waits for the disk; without it the lock is not waited for long either.
     Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
     BadSession when its file must not be.
     """
     doc.setdefault("id", new_id(()))
     folder = get_sessions_dir()
+    name = at if at and at.startswith("@") else None
     try:
         make_private(folder.parent)
         make_private(folder)
-        with files.locked(folder.parent / ".lock"):
-            path = _place(doc, folder, name)
+        with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
+            path = _place(doc, folder, at)
             joined = _joined(doc, path, title, tags)
             files.replace(path, files.to_bytes(joined), durable=durable)
-            if name and not filename_named(name):
-                point_name(name, path.name)
+            doc.update(joined)  # it is on disk now, whatever fails below
+            if name:
+                point_name(name, path.name, durable=durable)
+            if durable:
+                files.sync_folder(path.parent)
     except OSError as err:
         raise StoreError(f"the session cannot be saved: {err.filename or folder}: {err.strerror}") from err
-    doc.update(joined)
     return str(path)
 
 
@@ -300,12 +312,14 @@ def refuse_newer(doc: Document) -> None:
         raise BadSession(f"session {doc['id']} was written by a newer gptsh", f"update, or fork it: -s {doc['id']}@")
 
 
-def _place(doc: Document, folder: Path, name: str | None) -> Path:
+def _place(doc: Document, folder: Path, at: str | None) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
     fresh = document.is_unsaved(doc)
-    if fresh and name and (first := filename_named(name)):
+    if fresh and at and (first := filename_named(at)):
         doc["id"] = first[ID]
         return folder / first
+    if not fresh and at and FILENAME.fullmatch(at) and os.path.lexists(folder / at):
+        return folder / at
     path = folder / _name_for(doc)
     if not fresh:
         return path if os.path.lexists(path) else _moved(doc, folder)
@@ -332,7 +346,12 @@ def _moved(doc: Document, folder: Path) -> Path:
 
 def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str]) -> Document:
     """What the file will hold: our document united with what stands there now."""
-    theirs = _read(path) if os.path.lexists(path) else {**doc, "messages": [], "title": None}
+    if os.path.lexists(path):
+        theirs = _read(path)
+    elif document.is_unsaved(doc):
+        theirs = {**doc, "messages": [], "title": None}
+    else:
+        raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
     refuse_newer(theirs)
     if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
         raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")

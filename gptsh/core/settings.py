@@ -5,17 +5,16 @@ Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` whe
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from platformdirs.unix import Unix
-
+from gptsh.core.folders import config_folder
+from gptsh.core.messages import safe_params
 from gptsh.core.models import PROVIDERS, Endpoint, split_model
+from gptsh.core.schema import LONGEST, OUTPUTS, SCHEMA, URL, check
 from gptsh.errors import ConfigError
 
-OUTPUTS = ("text", "markdown", "json", "jsonl")
-_LONGEST = 1e8  # seconds, three years: what a timer takes
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -26,6 +25,7 @@ class Agent(NamedTuple):
     model: str | None = None
     model_small: str | None = None
     system: str | None = None
+    system_file: Path | None = None
     params: Mapping[str, Any] = {}
     tools: tuple[str, ...] = ()
     output: str | None = None
@@ -79,111 +79,6 @@ class Settings(NamedTuple):
     read_stdin: bool
 
 
-# ---- the schema of config.toml: a key of a table, and what it must hold
-
-
-class Rule(NamedTuple):
-    """What a value must be, in words for the user and as a test."""
-
-    expected: str
-    holds: Callable[[Any], bool]
-
-
-class Each(NamedTuple):
-    """A table of tables under names of the user's choosing."""
-
-    table: Mapping[str, Any]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _are_strings(values: Any) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
-_TEXT = Rule("a string", lambda v: isinstance(v, str))
-_FLAG = Rule("true or false", lambda v: isinstance(v, bool))
-_SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and v > 0)
-_SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
-_COUNT = Rule("a whole number from 0", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
-_LIST = Rule("a list of strings", lambda v: isinstance(v, list) and _are_strings(v))
-_TABLE = Rule("a table", lambda v: isinstance(v, dict))
-_TEXTS = Rule("a table of strings", lambda v: isinstance(v, dict) and _are_strings(v.values()))
-
-
-def _one_of(*choices: str) -> Rule:
-    return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
-
-
-SCHEMA: Mapping[str, Any] = {
-    "default_agent": _TEXT,
-    "agents": Each(
-        {
-            "model": _TEXT,
-            "model_small": _TEXT,
-            "system": _TEXT,
-            "system_file": _TEXT,
-            "params": _TABLE,
-            "tools": _LIST,
-            "output": _one_of(*OUTPUTS),
-            "memory": _FLAG,
-        }
-    ),
-    "providers": Each(
-        {
-            "base_url": _TEXT,
-            "api_key_env": _TEXT,
-            "api_key_command": _TEXT,
-            "model_small": _TEXT,
-            "context_window": _COUNT,
-            "headers": _TEXTS,
-        }
-    ),
-    "sessions": {
-        "save": _FLAG,
-        "titles": _one_of("model", "off"),
-        "archive_after_days": _COUNT,
-        "max_sessions": _COUNT,
-    },
-    "context": {
-        "compact": _one_of("auto", "off"),
-        "compact_at": _SHARE,
-        "reserve": _SHARE,
-        "keep_messages": _COUNT,
-        "summary_tokens": _COUNT,
-        "snapshots": _COUNT,
-    },
-    "network": {"first_byte_timeout": _SECONDS, "idle_timeout": _SECONDS, "retries": _COUNT},
-    "mcp": {
-        "servers_file": _TEXT,
-        "max_rounds": _COUNT,
-        "servers": Each(
-            {"command": _TEXT, "args": _LIST, "env": _TEXTS, "url": _TEXT, "headers": _TEXTS, "auto_approve": _LIST}
-        ),
-    },
-}
-
-
-def check(value: Any, rule: Any, where: str) -> None:
-    """Hold a parsed config against the schema. Raises ConfigError naming file, key and what was expected."""
-    if isinstance(rule, Rule):
-        if not rule.holds(value):
-            raise ConfigError(f"{where}: expected {rule.expected}, not {value!r}")
-        return
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected a table, not {value!r}")
-    for key, inner in value.items():
-        place = f"{where}.{key}" if not where.endswith(": ") else f"{where}{key}"
-        if isinstance(rule, Each):
-            check(inner, rule.table, place)
-        elif key in rule:
-            check(inner, rule[key], place)
-        else:
-            raise ConfigError(f"{place}: unknown key", f"expected one of {', '.join(rule)}")
-
-
 # ---- reading
 
 
@@ -195,10 +90,10 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     config, folder = _read_config(path or environ.get("GPTSH_CONFIG"))
     sessions, network = config.get("sessions", {}), config.get("network", {})
     agents = {name: _agent(name, table, folder) for name, table in config.get("agents", {}).items()}
-    default = config.get("default_agent", "default")
-    if "default_agent" in config and default not in agents:
-        raise ConfigError(f"default_agent: there is no agent {default!r}", f"add [agents.{default}]")
     agents.setdefault("default", Agent("default"))
+    default = config.get("default_agent", "default")
+    if default not in agents:
+        raise ConfigError(f"default_agent: there is no agent {default!r}", f"add [agents.{default}]")
     names = {**PROVIDERS, **config.get("providers", {})}
     return Settings(
         agents=agents,
@@ -222,34 +117,37 @@ def wants_debug(environ: Mapping[str, str]) -> bool:
 
 
 def _read_config(named: str | None) -> tuple[dict[str, Any], Path]:
-    path = Path(named) if named else Path(Unix("gptsh", appauthor=False).user_config_dir) / "config.toml"
-    if not named and not path.is_file():
-        return {}, path.parent
-    import tomllib  # noqa: PLC0415 - 5 ms that only a config file needs
-
+    path = Path(named) if named else config_folder() / "config.toml"
     try:
-        config = tomllib.loads(path.read_bytes().decode())
+        text = path.read_bytes().decode("utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError) as err:
+        if named or path.is_symlink():
+            raise ConfigError(f"{path}: {err.strerror}") from err
+        return {}, path.parent
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     except ValueError as err:
+        raise ConfigError(f"{path}: not TOML: {err}") from err
+    import tomllib  # noqa: PLC0415 - 5 ms that only a config file needs
+
+    try:
+        config = tomllib.loads(text)
+    except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
     check(config, SCHEMA, f"{path}: ")
     return config, path.parent
 
 
 def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
-    system = table.get("system")
-    if file := table.get("system_file"):
-        path = folder / os.path.expanduser(file)
-        try:
-            system = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as err:
-            raise ConfigError(f"agents.{name}.system_file: {path}: {getattr(err, 'strerror', err)}") from err
+    file = table.get("system_file")
+    if file and "system" in table:
+        raise ConfigError(f"agents.{name}: system and system_file exclude each other")
     return Agent(
         name,
         model=table.get("model"),
         model_small=table.get("model_small"),
-        system=system,
+        system=table.get("system"),
+        system_file=folder / os.path.expanduser(file) if file else None,
         params=table.get("params", {}),
         tools=tuple(table.get("tools", ())),
         output=table.get("output"),
@@ -303,7 +201,7 @@ def _timeout(environ: Mapping[str, str]) -> float | None:
 def positive_seconds(text: str) -> float:
     """A finite number of seconds above 0. Raises ValueError saying what was expected."""
     with contextlib.suppress(ValueError):
-        if 0 < float(text) <= _LONGEST:
+        if 0 < float(text) <= LONGEST:
             return float(text)
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
 
@@ -323,33 +221,54 @@ class Wanted(NamedTuple):
 def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Agent:
     """The agent of a turn. ``stored`` is the session's, which stands unless the command line says otherwise.
 
-    Model: ``-m``, an explicit ``-a``'s, the session's, ``GPTSH_MODEL``, the agent's, the first provider whose key is
-    set. The model is None where none of these names one. Raises ConfigError for an unknown agent.
+    Of the model None is left where nothing names one. Raises ConfigError for an unknown agent, and for a
+    ``system_file`` that cannot be read.
     """
     name = wanted.agent or (stored.name if stored else None) or settings.agent or settings.default_agent
     configured = settings.agents.get(name)
     if configured is None and (wanted.agent or not stored):
         raise ConfigError(f"there is no agent {name!r}", f"known are {', '.join(settings.agents)}")
-    base = stored if stored and not wanted.agent else configured or Agent(name)
-    inherited = stored.model if stored else None
-    explicit = base.model if wanted.agent else None
-    model = wanted.model or explicit or inherited or settings.model or base.model or default_model(settings)
+    own = configured or Agent(name)
+    base = stored if stored and not wanted.agent else own
+    unstored = {key: value for key, value in own.params.items() if key not in safe_params(own.params)}
     return base._replace(
-        model=model,
-        system=base.system if wanted.system is None else wanted.system,
-        params={**base.params, **wanted.params},
-        tools=configured.tools if configured else (),
-        output=configured.output if configured else None,
+        model=_model(settings, wanted, own, stored),
+        system=_system(base) if wanted.system is None else wanted.system,
+        params={**unstored, **base.params, **wanted.params},
+        tools=own.tools,
+        output=own.output,
     )
 
 
-def stored_agent(doc: Mapping[str, Any]) -> Agent | None:
-    """The agent that a session was last asked with; None for a session that names no model."""
+def _model(settings: Settings, wanted: Wanted, own: Agent, stored: Agent | None) -> str | None:
+    """``-m``, an explicit ``-a``'s, the session's, ``GPTSH_MODEL``, the agent's, the default agent's, a key's."""
+    ways = (
+        wanted.model,
+        own.model if wanted.agent else None,
+        stored.model if stored else None,
+        settings.model,
+        own.model,
+        settings.agents[settings.default_agent].model,
+    )
+    return next((way for way in ways if way), None) or default_model(settings)
+
+
+def _system(agent: Agent) -> str | None:
+    if agent.system_file is None:
+        return agent.system
+    try:
+        return agent.system_file.read_text("utf-8")
+    except OSError as err:
+        raise ConfigError(f"agents.{agent.name}.system_file: {agent.system_file}: {err.strerror}") from err
+    except ValueError as err:
+        raise ConfigError(f"agents.{agent.name}.system_file: {str(agent.system_file)!r}: {err}") from err
+
+
+def stored_agent(doc: Mapping[str, Any]) -> Agent:
+    """The agent that a session was last asked with; its model is None where the session names none."""
     info, provider = doc["agent"], doc["provider"].get("name")
-    model = info.get("model")
-    if not isinstance(model, str) or not model:
-        return None
-    if provider and split_model(model)[0] is None:  # the first gptsh stored bare names
+    model = info.get("model") or None
+    if model and provider and split_model(model)[0] is None:  # the first gptsh stored bare names
         model = f"{provider}/{model}"
     return Agent(
         info.get("name") or "default",
@@ -388,7 +307,8 @@ def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
         raise ConfigError(f"no provider is known for the model {model!r}", "name it PROVIDER/MODEL, as in ollama/qwen3")
     provider = settings.providers.get(name)
     if provider is None or not provider.base_url:
-        raise ConfigError(f"no provider {name!r} for the model {model!r}", f"set base_url under [providers.{name}]")
-    if not provider.base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"base_url of {name}: expected http:// or https://, not {provider.base_url!r}")
+        known = f"known are {', '.join(PROVIDERS)}; any other needs base_url under [providers.{name}]"
+        raise ConfigError(f"{name!r} of the model {model!r} is no known provider", known)
+    if not URL.holds(provider.base_url):
+        raise ConfigError(f"the base URL of {name}: expected {URL.expected}")
     return provider, bare

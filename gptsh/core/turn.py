@@ -22,7 +22,16 @@ from gptsh.core.messages import (
 )
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
-_CUT = {"length": "the token limit", "max_tokens": "the token limit", "content_filter": "the provider's filter"}
+_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos")
+_CAUSES = {
+    "length": "cut by the token limit",
+    "max_tokens": "cut by the token limit",
+    "model_length": "cut by the model's window",
+    "model_context_window_exceeded": "cut by the model's window",
+    "content_filter": "stopped by the provider's filter",
+    "safety": "stopped by the provider's filter",
+    "refusal": "refused",
+}
 
 
 class Request(NamedTuple):
@@ -98,9 +107,9 @@ class Turn:
 
 def shortcoming(message: Message) -> GptshError | None:
     """What keeps a finished answer from being a whole one; None where nothing does."""
-    finish = message.get("finish_reason")
-    if finish in _CUT:
-        return Incomplete(f"the answer is incomplete: cut by {_CUT[finish]} ({finish})")
+    finish = message.get("finish_reason") or ""
+    if finish.lower() not in _WHOLE:
+        return Incomplete(f"the answer is incomplete: {_CAUSES.get(finish.lower(), 'ended early')} ({finish})")
     if message.get("refusal"):
         return Incomplete("the model refused to answer")
     if not message["content"] and message.get("tool_calls"):

@@ -10,7 +10,7 @@ from gptsh.core.turn import Request
 def ask(request: Request) -> Iterator[Event]:
     """``You said: `` and the last user message, word by word; a word counts as a token."""
     said = next((text_of(m) for m in reversed(request.messages) if m["role"] == "user"), "")
-    words = ["You said: ", *re.findall(r"\s*\S+\s*", said)]
+    words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
     for word in words if request.stream else ["".join(words)]:
         yield Text(word)
     prompt = sum(len(text_of(message).split()) for message in request.messages)

@@ -2,23 +2,28 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import BinaryIO
+from typing import Protocol
 
-from gptsh.core.document import Document
+from gptsh.core.document import Document, tags_of
 from gptsh.core.messages import Event, Message, Part, Reasoning, Refusal, Text, parts_of
 from gptsh.core.sessions import SessionSummary
-from gptsh.render.visible import visible
+
+
+class Sink(Protocol):
+    """Where text goes. Raises OSError as its stream does."""
+
+    def write(self, text: str) -> None:
+        """Write it whole, at once."""
 
 
 class PlainWriter:
-    """Writes an answer as it comes: text to ``out``, reasoning to ``err`` (None: nowhere), each chunk at once.
+    """Writes an answer as it comes: text to ``out``, reasoning to ``err`` (None: nowhere), each piece at once.
 
-    ``*_terminal`` says that a person reads there: control characters are then shown. Raises OSError as the streams do.
+    Raises OSError as ``out`` does; an ``err`` that fails is given up, since the answer does not depend on it.
     """
 
-    def __init__(self, out: BinaryIO, err: BinaryIO | None, *, out_terminal: bool, err_terminal: bool) -> None:
+    def __init__(self, out: Sink, err: Sink | None) -> None:
         self._out, self._err = out, err
-        self._out_terminal, self._err_terminal = out_terminal, err_terminal
         self._last_out = self._last_err = "\n"
 
     def write(self, event: Event) -> None:
@@ -27,42 +32,43 @@ class PlainWriter:
             case Text(text) | Refusal(text) if text:
                 self._end_reasoning()
                 self._last_out = text[-1]
-                _put(self._out, text, terminal=self._out_terminal)
-            case Reasoning(text) if text and self._err:
-                self._last_err = text[-1]
-                _put(self._err, text, terminal=self._err_terminal)
+                self._out.write(text)
+            case Reasoning(text) if text:
+                self._reason(text)
 
     def close(self) -> None:
         """A final newline, where the answer has none of its own."""
         self._end_reasoning()
         if self._last_out != "\n":
             self._last_out = "\n"
-            _put(self._out, "\n", terminal=False)
+            self._out.write("\n")
 
     def _end_reasoning(self) -> None:
-        if self._err and self._last_err != "\n":
-            self._last_err = "\n"
-            _put(self._err, "\n", terminal=False)
+        if self._last_err != "\n":
+            self._reason("\n")
+
+    def _reason(self, text: str) -> None:
+        if self._err is None:
+            return
+        self._last_err = text[-1]
+        try:
+            self._err.write(text)
+        except OSError:
+            self._err, self._last_err = None, "\n"
 
 
-def _put(stream: BinaryIO, text: str, *, terminal: bool) -> None:
-    stream.write((visible(text) if terminal else text).encode("utf-8", "replace"))
-    stream.flush()
-
-
-def local_time(moment: str) -> str:
+def local_time(moment: object) -> str:
     """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
     try:
-        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        return moment
+        return datetime.fromisoformat(str(moment)).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError):
+        return str(moment)
 
 
 def listing_line(summary: SessionSummary) -> str:
     """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line."""
-    title = " ".join((summary["title"] or "(untitled)").split())
-    who = f"({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {title} {who}"
+    what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {' '.join(what.split())}"
 
 
 def transcript(doc: Document) -> Iterator[str]:
@@ -72,7 +78,7 @@ def transcript(doc: Document) -> Iterator[str]:
     yield ""
     yield f"session {doc['id']}, {local_time(doc['created_at'])} to {local_time(doc['updated_at'])}"
     yield f"agent {agent.get('name') or '?'}, model {agent.get('model') or '?'}, turns {stats['turns']}"
-    if tags := doc["meta"].get("tags"):
+    if tags := tags_of(doc):
         yield f"tags {', '.join(tags)}"
     if origin := doc["meta"].get("forked_from"):
         yield f"forked from {origin}"

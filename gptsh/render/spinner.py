@@ -1,5 +1,7 @@
 """A sign of life on stderr while nothing has come yet; on a terminal only."""
 
+import contextlib
+import os
 import threading
 from types import TracebackType
 from typing import TextIO
@@ -9,6 +11,8 @@ from gptsh.render.visible import visible
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: what answers at once needs no spinner
 _PERIOD = 0.12  # seconds
+_USUAL_WIDTH = 80
+_ERASE = "\r\x1b[K"
 
 
 class Spinner:
@@ -38,13 +42,23 @@ class Spinner:
             self._thread.join()
 
     def _turn(self) -> None:
-        assert self._stream is not None
         frame = 0
         pause = _DELAY
         while not self._stopped.wait(pause):
-            self._stream.write(f"\r\x1b[K{_FRAMES[frame % len(_FRAMES)]} {visible(self._text)}")
-            self._stream.flush()
+            line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(self._text)}"
+            self._draw(f"{_ERASE}{line[: self._width() - 1]}")
             frame, pause = frame + 1, _PERIOD
         if frame:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            self._draw(_ERASE)
+
+    def _draw(self, text: str) -> None:
+        if self._stream:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
+
+    def _width(self) -> int:
+        """Columns of the terminal: a line that wraps could not be drawn over."""
+        if self._stream:
+            with contextlib.suppress(OSError):
+                return os.get_terminal_size(self._stream.fileno()).columns or _USUAL_WIDTH
+        return _USUAL_WIDTH

@@ -453,6 +453,86 @@ def test_a_session_deleted_while_its_answer_came_is_not_recreated(lab: Home, mod
     assert not lab.files()
 
 
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [
+        (["-s", "0", "--title", "X", "--no-save"], {}),
+        (["-s", "0", "--tag", "x"], {"GPTSH_NO_SAVE": "1"}),
+        (["-s", "0@1", "--title", "X"], {}),
+        (["-s", "0@99", "--title", "X"], {}),
+        (["-s", "0", "--title", " "], {}),
+        (["-s", "0", "--tag", ""], {}),
+        (["-s", "@unused", "--title", "X"], {}),
+        (["-m", "", "hi"], {}),
+        (["-a", "", "hi"], {}),
+        (["--config", "", "hi"], {}),
+        (["-s", "0", "hi", "-p", "x"], {}),
+    ],
+)
+def test_what_cannot_be_meant_is_exit_2_and_changes_nothing(lab: Home, args: list[str], env: dict[str, str]) -> None:
+    lab.run("hi")
+    before = lab.files()[0].read_bytes()
+    run = lab.run(*args, env=env)
+    assert (run.code, run.stdout, len(run.stderr.splitlines())) == (2, "", 1)
+    assert [path.read_bytes() for path in lab.files()] == [before]
+
+
+@pytest.mark.parametrize("value", ["1e999", "NaN", "[" * 5000, "-Infinity"])
+def test_a_parameter_that_json_cannot_hold_goes_as_text(lab: Home, model: ModelServer, value: str) -> None:
+    assert lab.run("-p", f"stop={value}", "hi").code == 0
+    assert model.sent[0]["stop"] == value
+    assert lab.doc()["agent"]["params"]["stop"] == value
+
+
+def test_parameters_that_are_not_stored_come_from_the_config_again(home: Home, model: ModelServer) -> None:
+    more = "params = { temperature = 0.5, top_k = 5 }\n"
+    home.configure(lab_config(model, "").replace("[providers", f"{more}[providers") + '[sessions]\ntitles = "off"\n')
+    home.run("-p", "temperature=1", "hi")
+    home.run("-s", "0", "more")
+    assert [(sent["temperature"], sent["top_k"]) for sent in model.sent] == [(1, 5), (1, 5)]
+
+
+@pytest.mark.parametrize("blank", ["\n", " \n\t"])
+def test_blank_stdin_is_no_prompt(lab: Home, model: ModelServer, blank: str) -> None:
+    assert lab.run(stdin=blank).code == 2
+    assert lab.run("words", stdin=blank).code == 0
+    assert model.sent[0]["messages"][0]["content"] == "words"
+
+
+def test_a_copied_session_goes_on_in_its_own_file(lab: Home) -> None:
+    lab.run("first")
+    original = lab.files()[0]
+    copy = original.with_name(f"20990101-000000-{original.name[16:20]}.json")
+    copy.write_bytes(original.read_bytes())
+    before = original.read_bytes()
+    for ref in (["-s", copy.name], ["-s", "0"], ["-c"]):
+        assert lab.run(*ref, "more").code == 0
+    assert original.read_bytes() == before
+    assert json.loads(copy.read_text())["stats"]["turns"] == 4
+
+
+def test_a_name_that_cannot_be_written_leaves_one_session(lab: Home) -> None:
+    lab.state.mkdir(parents=True)
+    (lab.state / "names").write_text("not a folder")
+    run = lab.run("-s", "@work", "hello")
+    assert run.stdout in ("", "You said: hello\n")
+    assert len(lab.files()) <= 1
+
+
+def test_a_title_that_cannot_be_saved_is_not_missed(home: Home, model: ModelServer) -> None:
+    titled(home, model)
+    hold = threading.Event()
+    say_title(model, hold)
+    process = home.start("go")
+    read_until(process.stdout, b"You said: go\n")
+    while home.doc()["stats"]["messages"] < 2:
+        pass
+    home.files()[0].unlink()
+    hold.set()
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 0
+
+
 # ---- titles
 
 
@@ -522,8 +602,8 @@ def test_a_reasoning_model_gets_room_for_its_title(home: Home, model: ModelServe
     assert "temperature" not in request
 
 
-@pytest.mark.parametrize("args", [["--title", "Mine"], ["-m", "echo"], ["--no-save"]])
+@pytest.mark.parametrize("args", [["--title", "Mine"], ["-m", "echo"], ["-m", "echo/x"], ["--no-save"]])
 def test_no_title_is_asked_where_none_is_wanted(home: Home, model: ModelServer, args: list[str]) -> None:
-    titled(home, model, "")
+    titled(home, model)
     assert home.run(*args, "hi").code == 0
-    assert len(model.asked) == (0 if "echo" in args else 1)
+    assert len(model.asked) == (0 if "-m" in args else 1)  # echo keeps its promise: nothing leaves the machine

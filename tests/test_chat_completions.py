@@ -174,6 +174,24 @@ TOOL = {"function": {"name": "ls", "arguments": ""}}
             id="neither index nor id goes on",
         ),
         pytest.param(
+            [
+                call(index=0, id="a", function={"name": "ls", "arguments": "{"}),
+                call(index=0, id="b", function={"name": "cat", "arguments": "["}),
+                call(index=0, id="a", function={"arguments": "}"}),
+                call(id="b", function={"arguments": "]"}),
+            ],
+            [("a", "ls", "{}"), ("b", "cat", "[]")],
+            id="an id comes back",
+        ),
+        pytest.param(
+            [
+                call(id="a", function={"name": "ls", "arguments": '{"a'}),
+                call(function={"name": "ls", "arguments": '":1}'}),
+            ],
+            [("a", "ls", '{"a":1}')],
+            id="the name repeated while the arguments go on",
+        ),
+        pytest.param(
             [call(index=0, id="a", function={"name": "ls", "arguments": "not JSON"})],
             [("a", "ls", "not JSON")],
             id="arguments verbatim",

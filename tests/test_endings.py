@@ -1,12 +1,15 @@
 """How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
+import termios
 import threading
 import time
 from typing import Any
@@ -171,6 +174,107 @@ def test_closed_streams_are_nobody(lab: Home, closed: str) -> None:
     assert (done.stdout, done.returncode) == (b"You said: go\n", 0)
 
 
+@pytest.mark.parametrize("how", ["deadline", "SIGTERM", "SIGINT"])
+def test_a_reader_that_stalls_does_not_hold_the_answer_hostage(lab: Home, model: ModelServer, how: str) -> None:
+    """The final newline once went to the full pipe before the answer was saved, with signals held."""
+    model.script(*answer(*["x" * 1000] * 300))
+    process = lab.start(*(["--timeout", "2"] if how == "deadline" else []), "go")
+    time.sleep(2 if how != "deadline" else 0)
+    if how != "deadline":
+        process.send_signal(getattr(signal, how))
+    code = wait_for(process)  # nobody has read a byte
+    assert code == {"deadline": 124, "SIGTERM": 143, "SIGINT": 130}[how]
+    process.communicate()
+    reply = lab.doc()["messages"][1]
+    assert len(reply["content"]) > 60_000
+    assert reply["finish_reason"] == ("timeout" if how == "deadline" else "interrupted")
+
+
+def test_ctrl_c_twice_waits_for_the_save(lab: Home, model: ModelServer) -> None:
+    lab.run("-m", "echo", "-s", "@big", stdin="x" * 5_000_000)
+    hold = threading.Event()
+    model.script(event(chunk({"content": "first "})), hold)
+    process = lab.start("-m", "lab/m", "-s", "@big", "again")
+    read_until(process.stdout, b"first ")
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    process.communicate(timeout=30)
+    hold.set()
+    assert wait_for(process) == 130
+    assert lab.doc()["messages"][-1]["content"] == "first "
+
+
+@pytest.mark.parametrize("stderr", ["/dev/full", "closed pipe"])
+def test_a_stderr_that_fails_costs_neither_the_answer_nor_the_exit_code(
+    lab: Home, model: ModelServer, stderr: str
+) -> None:
+    def run(*args: str) -> tuple[bytes, int]:
+        if stderr == "/dev/full":
+            target = os.open("/dev/full", os.O_WRONLY)
+        else:
+            reader, target = os.pipe()
+            os.close(reader)
+        process = lab.start(*args, stderr=target)
+        os.close(target)
+        return process.communicate(timeout=30)[0], process.returncode
+
+    model.script(event(chunk({"reasoning": "hm"})), event(chunk({"content": "42"})), event(chunk({}, "stop")))
+    assert run("why") == (b"42\n", 0)
+    assert texts(lab.doc())[1] == "assistant: 42"
+    model.say("cut", finish="length")
+    assert run("why") == (b"cut\n", 5)
+    model.refuse(400, {})
+    assert run("why") == (b"", 1)
+    assert run("--bogus") == (b"", 2)
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"], ["--list-agents"]]
+)
+def test_a_full_disk_behind_stdout_is_one_line_and_exit_1(lab: Home, args: list[str]) -> None:
+    lab.run("hi")
+    with open("/dev/full", "wb") as full:
+        process = lab.start(*args, stdout=full)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err == b"gptsh: the output cannot be written: No space left on device\n"
+
+
+def test_a_pipe_that_does_not_wait_is_read_to_its_end(lab: Home, model: ModelServer) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.write(writer, b"first half ")
+    process = lab.start("go", stdin=reader)
+    time.sleep(0.5)
+    os.write(writer, b"second half")
+    os.close(writer)
+    os.close(reader)
+    process.communicate(timeout=30)
+    assert model.sent[0]["messages"][0]["content"] == "go\n\nfirst half second half"
+
+
+def test_a_stdout_that_does_not_wait_gets_the_whole_answer(lab: Home, model: ModelServer) -> None:
+    model.script(*answer(*["x" * 1000] * 300))
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = lab.start("go", stdout=writer)
+    os.close(writer)
+    time.sleep(1)
+    seen = b""
+    while more := os.read(reader, 1 << 16):
+        seen += more
+    os.close(reader)
+    process.communicate(timeout=30)
+    assert (process.returncode, len(seen)) == (0, 300_001)
+
+
+def test_nohup_opens_stdin_for_writing_only(lab: Home) -> None:
+    with open("/dev/null", "wb") as nohup:
+        process = lab.start("go", stdin=nohup)
+    assert process.communicate(timeout=30) == (b"You said: go\n", b"")
+
+
 def test_a_full_output_file_is_exit_1_and_the_answer_is_kept(lab: Home) -> None:
     with open("/dev/full", "wb") as full:
         process = lab.start("go", stdout=full)
@@ -294,6 +398,24 @@ def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
     hold.set()
     assert -code == signal.SIGHUP
     assert texts(lab.doc()) == ["user: go", "assistant: first "]
+
+
+def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
+    model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
+    terminal = Terminal(lab, "hello")
+    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    seen, code = terminal.close()
+    assert code == 0
+    frames = seen.split(b"\r\x1b[K")
+    assert len(frames) > 3
+    assert max(map(len, frames[:-1])) < 40
+
+
+def test_debug_shows_a_providers_control_characters(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, b"\x1b]0;PWNED\x07")
+    seen, _ = Terminal(lab, "--debug", "hi").close()
+    assert "␛]0;PWNED␇".encode() in seen
+    assert b"\x1b]0" not in seen
 
 
 def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Home, model: ModelServer) -> None:

@@ -556,6 +556,7 @@ def test_a_session_with_keys_missing_or_null_is_listed_shown_and_goes_on(home: H
     [
         ("meta.tags", "red"), ("usage.tokens", [1]), ("context.summaries", {}), ("agent.params", [1]), ("title", 7),
         ("agent.name", ["x"]), ("created_at", "yesterday"), ("updated_at", 5), ("version", "1"), ("stats", []),
+        ("version", True), ("updated_at", "0001-01-01T00:00:00Z"), ("created_at", "9999-12-31T23:59:59Z"),
     ],
 )  # fmt: skip
 def test_a_session_with_a_wrong_type_is_skipped_and_named(home: Home, place: str, value: Any) -> None:
@@ -588,3 +589,134 @@ def test_an_answer_stays_with_its_question_whoever_wrote_meanwhile(store: Store)
     (saved,) = store()
     assert [m["content"] for m in saved["messages"]] == ["q1", "a1", "q2", "a2"]
     assert saved["messages"][1]["cost"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"context": {"summaries": ["s"]}},
+        {"context": {"snapshots": [{"id": []}]}},
+        {"context": {"summaries": [{"id": "s", "cost": "1"}]}},
+        {"messages": [{"role": "user", "content": "q", "cost": "0.01"}]},
+        {"messages": [{"role": "user", "content": "q", "cost": 10**400}]},
+        {"messages": [{"role": "user", "content": "q", "timestamp": 17}]},
+        {"messages": [{"role": "tool", "content": "q", "tool_call_id": ["c"]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": None}]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]},
+        {"messages": [{"role": "user", "content": "q", "id": 7}]},
+        {"messages": [{"role": "user", "content": "q", "id": "1", "x": 1e400}]},
+    ],
+)
+def test_a_wrong_type_further_inside_is_an_error_that_names_the_file(home: Home, inside: dict[str, Any]) -> None:
+    home.run("-m", "echo", "q")
+    path = home.files()[0]
+    text = json.dumps({**home.doc(), **inside}).replace("Infinity", "1e400")
+    path.write_text(text)
+    for args in (["--show-session", "0"], ["-s", "0", "-m", "echo", "more"], ["-s", "0", "--tag", "z"]):
+        run = home.run(*args)
+        assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1), args
+        assert str(path) in run.stderr
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("tags", [None, [1], [[]], ["a", None]])
+def test_odd_tags_are_left_out(home: Home, tags: Any) -> None:
+    home.run("-m", "echo", "q")
+    path, doc = home.files()[0], home.doc()
+    doc["meta"]["tags"] = tags
+    path.write_text(json.dumps(doc))
+    assert home.run("-s", "0", "--tag", "z").code == 0
+    assert home.doc()["meta"]["tags"][-1] == "z"
+    assert "z" in home.run("--show-session", "0").stdout
+
+
+def test_messages_with_one_id_keep_their_order(store: Store, home: Home) -> None:
+    home.sessions.mkdir(parents=True)
+    messages = [
+        {"role": role, "content": text, "id": ident}
+        for role, text, ident in (("user", "q1", ""), ("assistant", "a1", "A"), ("user", "q2", ""), ("user", "q3", "A"))
+    ]
+    path = home.sessions / "20200101-000000-dupl.json"
+    path.write_text(json.dumps({"id": "dupl", "created_at": "2020-01-01T00:00:00Z", "messages": messages}))
+    doc = sessions.load_session("dupl")
+    assert len({m["id"] for m in doc["messages"]}) == 4
+    ask(doc, "q4", "a4")
+    sessions.save_session(doc)
+    fork = sessions.fork_session(sessions.load_at("dupl@"), "")
+    sessions.save_session(fork)
+    for saved in store():
+        assert [m["content"] for m in saved["messages"]] == ["q1", "a1", "q2", "q3", "q4", "a4"]
+
+
+def test_a_pipe_among_the_sessions_does_not_hang(home: Home) -> None:
+    home.run("-m", "echo", "q")
+    os.mkfifo(home.sessions / "20990101-000000-fifo.json")
+    listed = home.run("--list-sessions")
+    assert listed.stdout.startswith("[1]")
+    assert "20990101-000000-fifo.json" in listed.stderr
+    assert home.run("-s", "fifo", "-m", "echo", "x").code == 2
+    assert home.run("-c", "-m", "echo", "x").code == 0
+
+
+def test_keys_behind_the_messages_are_seen_by_a_list(home: Home) -> None:
+    home.run("-m", "echo", "q", "--tag", "t")
+    path, doc = home.files()[0], home.doc()
+    title = doc.pop("title")
+    assert title is None
+    path.write_text(json.dumps({**doc, "title": "Late"}, separators=(",", ":")) + " " * 5000)
+    assert "Late (default|echo)" in home.run("--list-sessions", "--tag", "t").stdout
+
+
+def test_a_list_line_is_one_line_whatever_the_agent_is_called(home: Home) -> None:
+    home.run("-m", "echo", "q")
+    path, doc = home.files()[0], home.doc()
+    doc["agent"].update(name="a\nb", model="x\n[9] fake")
+    path.write_text(json.dumps(doc))
+    assert home.run("--list-sessions").stdout.endswith("(untitled) (a b|x [9] fake)\n")
+    assert len(home.run("--list-sessions").stdout.splitlines()) == 1
+
+
+def test_a_fork_of_many_messages_is_saved_in_time_in_proportion(store: Store) -> None:
+    """The first save of 20,000 messages once took nine seconds, under the lock."""
+
+    def seconds(count: int) -> float:
+        doc = new()
+        doc["messages"] = [{"id": str(i), "role": ("user", "assistant")[i % 2], "content": "x"} for i in range(count)]
+        started = time.perf_counter()
+        sessions.save_session(doc, durable=False)
+        return time.perf_counter() - started
+
+    assert seconds(16_000) < 30 * seconds(2000)
+
+
+def test_usage_without_a_message_is_counted_once(store: Store) -> None:
+    doc = new(None, "q")
+    sessions.append_messages(doc, [], {"tokens": {"total": 9}, "cost": 0.5})
+    sessions.save_session(doc)
+    sessions.save_session(doc)
+    assert (store()[0]["usage"]["tokens"]["total"], store()[0]["usage"]["cost"]) == (9, 0.5)
+
+
+def test_a_label_does_not_put_back_what_another_turn_changed(store: Store) -> None:
+    doc = new(None, "q")
+    sessions.save_session(doc)
+    other = sessions.load_session("0")
+    other["agent"]["model"] = "lab/other"
+    sessions.append_messages(other, [{"role": "assistant", "content": "a"}], {"tokens": {"total": 500}})
+    sessions.save_session(other)
+    sessions.save_session(doc, title="Label")
+    (saved,) = store()
+    assert (saved["agent"]["model"], saved["usage"]["tokens"]["total"], saved["title"]) == ("lab/other", 500, "Label")
+
+
+def test_a_round_of_tool_messages_stays_in_its_turn(store: Store) -> None:
+    doc = new(None, "q1", "q2")
+    first = doc["messages"][0]["id"]
+    calls = [{"id": "c", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]
+    batch: list[Any] = [
+        {"role": "assistant", "content": None, "tool_calls": calls, "parent": first},
+        {"role": "tool", "content": "out", "tool_call_id": "c"},
+        {"role": "assistant", "content": "done"},
+    ]
+    sessions.append_messages(doc, batch, None)
+    assert [m["content"] for m in doc["messages"]] == ["q1", None, "out", "done", "q2"]

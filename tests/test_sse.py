@@ -1,5 +1,6 @@
 """Server-sent events, cut wherever a network may cut them."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -58,6 +59,18 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_fail(data: bytes) -> None:
     list(payloads([data]))
+
+
+def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:
+    """Four times the bytes once took sixteen times as long."""
+
+    def seconds(pieces: int) -> float:
+        started = time.perf_counter()
+        ((_, data),) = payloads([b"data: ", *[b"x" * 1460] * pieces, b"\n\n"])
+        assert len(data) == 1460 * pieces
+        return time.perf_counter() - started
+
+    assert seconds(8000) < 40 * max(seconds(500), 0.001)
 
 
 def test_nothing_and_only_comments_give_nothing() -> None:

@@ -1,8 +1,12 @@
 """The way to a server: statuses, retries, timeouts, keys, proxies, certificates."""
 
+import base64
+import contextlib
 import json
 import re
+import socket
 import ssl
+import threading
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -12,8 +16,9 @@ import trustme
 
 from gptsh.core.models import PROVIDERS
 from gptsh.core.settings import load, provider_of
+from gptsh.errors import ModelError
 from gptsh.llm.client import retry_after
-from gptsh.llm.failures import said
+from gptsh.llm.failures import said, without_secrets
 from gptsh.llm.http import proxy_for
 from tests.conftest import Home, lab_config, texts
 from tests.server import Cut, ModelServer, answer, chunk, event
@@ -57,8 +62,11 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
 def test_said_takes_the_first_message_of_any_shape() -> None:
     assert said(b"") == ""
     assert said(b'{"error":{"metadata":{"raw":"x"},"message":"  two\\n lines "}}') == "two lines"
-    assert len(said(json.dumps({"message": "x" * 1000}).encode())) == 300
-    assert said(b"[" * 100_000) == "[" * 299 + "…"
+    assert said(b"[" * 100_000) == "[" * 100_000
+    err = without_secrets(ModelError(f"{'x' * 390} {SECRET}", detail=SECRET), {SECRET})
+    assert len(str(err)) == len("x" * 390 + " ***")  # masked first, then cut
+    assert err.detail == "***"
+    assert len(str(without_secrets(ModelError("x" * 1000), set()))) == 400
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
@@ -222,22 +230,31 @@ def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelSer
 
 
 @pytest.mark.parametrize(
-    ("more", "env"),
+    ("more", "env", "header"),
     [
-        ('api_key_env = "LAB_KEY"\n', {"LAB_KEY": SECRET}),
-        (f"api_key_command = \"printf '{SECRET}\\\\nsecond line'\"\n", {}),
-        (f'headers = {{ Authorization = "Bearer {SECRET}" }}\n', {}),
+        ('api_key_env = "LAB_KEY"\n', {"LAB_KEY": SECRET}, "authorization"),
+        (f"api_key_command = \"printf '{SECRET}\\\\nsecond line'\"\n", {}, "authorization"),
+        (f'headers = {{ authorization = "Bearer {SECRET}" }}\n', {}, "authorization"),
+        (f'headers = {{ Api-Key = "{SECRET}" }}\n', {}, "api-key"),
     ],
-    ids=["api_key_env", "api_key_command", "headers"],
+    ids=["api_key_env", "api_key_command", "authorization header", "custom header"],
 )
-def test_keys_reach_the_server_and_nothing_else(home: Home, model: ModelServer, more: str, env: dict[str, str]) -> None:
+def test_keys_reach_the_server_and_nothing_else(
+    home: Home, model: ModelServer, more: str, env: dict[str, str], header: str
+) -> None:
     home.configure(lab_config(model, more))
-    for status in (200, 401, 400):
-        if status != 200:
-            model.refuse(status, {"error": {"message": f"key {SECRET} is bad"}}, model="m")
-        run = home.run("--debug", "hi", env=env)
-        assert SECRET not in run.stdout + run.stderr
-    assert {asked.headers["authorization"] for asked in model.asked} == {f"Bearer {SECRET}"}
+    echoed = {"error": {"message": f"{'x' * 380} key {SECRET} is bad"}}
+    model.refuse(401, echoed)
+    model.refuse(400, echoed)
+    model.refuse(307, {}, {"Location": f"https://elsewhere.test/?key={SECRET}"})
+    model.refuse(200, echoed)
+    model.refuse(200, f"<html>{SECRET}</html>".encode())
+    model.script(event(echoed))
+    model.script(event(chunk({"content": "partial"})), event(SECRET.encode()))
+    for _ in range(8):
+        run = home.run("--debug", "-n", "hi", env=env)
+        assert SECRET[:8] not in run.stdout + run.stderr
+    assert {asked.headers[header].removeprefix("Bearer ") for asked in model.asked} == {SECRET}
     assert SECRET.encode() not in everything(home)
     assert b"uthorization" not in everything(home)
 
@@ -302,6 +319,12 @@ def test_local_providers_without_a_base_go_to_loopback() -> None:
         ("http://127.0.0.1:1/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("http://[::1]:1/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("https://a.test/v1", {"HTTPS_PROXY": "", "ALL_PROXY": ""}, None),
+        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "a.test:443"}, None),
+        ("https://a.test./v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "b.test a.test"}, None),
+        ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]"}, None),
+        ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]:8000"}, None),
+        ("http://0.0.0.0:8000", {"ALL_PROXY": "http://p:1"}, None),
+        ("http://a.test", {"ALL_PROXY": "SOCKS5://p:1"}, "socks5://p:1"),
     ],
 )
 def test_proxies_from_the_environment(url: str, env: dict[str, str], proxy: str | None) -> None:
@@ -322,14 +345,19 @@ def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> Non
     [
         ("http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
         ("socks5://127.0.0.1:9", "SOCKS"),
-        ("ftp://127.0.0.1:9", "no such address"),
+        ("ftp://127.0.0.1:9", "no way to model.test"),
+        ("socks9://u:s3cret@127.0.0.1:9", "SOCKS"),
+        ("http://u:s3cret@127.0.0.1:99999", "no way to model.test"),
+        ("http://u:s3cret#x@127.0.0.1", "model.test"),
     ],
 )
 def test_a_proxy_that_does_not_work_is_one_line(home: Home, model: ModelServer, proxy: str, line: str) -> None:
     home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
-    run = home.run("hi", env={"ALL_PROXY": proxy})
-    assert run.code in (1, 2)
-    assert line in run.stderr.splitlines()[0]
+    for args in ([], ["--debug"]):
+        run = home.run("--no-save", *args, "hi", env={"ALL_PROXY": proxy})
+        assert run.code == (1 if "cannot be reached" in line else 2)
+        assert line in run.stderr.splitlines()[0]
+        assert "s3cret" not in run.stderr
 
 
 @pytest.fixture(scope="module")
@@ -370,3 +398,163 @@ def test_a_host_that_does_not_exist_is_said(home: Home) -> None:
     run = home.run("-m", "lab/m", "hi")
     assert run.code == 1
     assert "no-such-host.invalid" in run.stderr
+
+
+# ---- what the second reading found
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [b'event: error\ndata: {"message":"overloaded","code":"x"}\n\n', event(b"[DONE]")],
+        [event({"detail": "overloaded"}), event(b"[DONE]")],
+        [event({"choices": [{"error": {"message": "overloaded"}, "finish_reason": "error"}]}), event(b"[DONE]")],
+        [b'[{"error":{"message":"overloaded"}}]'],
+        [b'{"message":"overloaded"}'],
+    ],
+    ids=["event: error", "bare", "in the choice", "in a list", "in a whole answer"],
+)
+def test_an_error_in_any_place_of_a_200_is_exit_1_with_its_words(
+    lab: Home, model: ModelServer, steps: list[bytes]
+) -> None:
+    streamed = steps[0].startswith((b"data", b"event"))
+    before = [event(chunk({"content": "partial"}))] if streamed else []
+    model.script(*before, *steps, headers={} if streamed else {"Content-Type": "application/json"})
+    run = lab.run("go")
+    assert run.code == 1
+    assert "the provider reported: overloaded" in run.stderr
+
+
+@pytest.mark.parametrize("tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"])
+@pytest.mark.parametrize("framing", ["chunked", "close"])
+def test_a_lost_tail_takes_nothing_from_a_complete_answer(
+    lab: Home, model: ModelServer, tail: list[object], framing: str
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}})
+    model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), usage, *tail, framing=framing)
+    assert lab.run("go") == ("whole\n", "", 0)
+    assert lab.doc()["messages"][1]["usage"]["total"] == 7
+
+
+def test_a_server_that_never_hangs_up_is_left_soon_after_the_answer(lab: Home, model: ModelServer) -> None:
+    model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), 30.0)
+    started = time.monotonic()
+    assert lab.run("go") == ("whole\n", "", 0)
+    assert time.monotonic() - started < 15
+
+
+def test_what_is_known_of_a_broken_answer_is_kept(lab: Home, model: ModelServer) -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": "{}"}}
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    model.script(event(chunk({"content": "x", "tool_calls": [call]}, usage=usage)), Cut)
+    assert lab.run("go").code == 1
+    reply = lab.doc()["messages"][1]
+    assert (reply["usage"]["total"], reply["tool_calls"][0]["id"]) == (7, "c1")
+
+
+def test_a_surrogate_pair_cut_in_two_is_whole_on_stdout(lab: Home, model: ModelServer) -> None:
+    pieces = [r'{"choices":[{"delta":{"content":"a\ud83d"}}]}', r'{"choices":[{"delta":{"content":"\ude00b\ud83d"}}]}']
+    model.script(*(event(piece.encode()) for piece in pieces), event(chunk({}, "stop")))
+    assert lab.run("go").stdout == "a😀b?\n"
+    assert lab.doc()["messages"][1]["content"] == "a😀b\ud83d"
+
+
+def test_the_second_of_two_answers_is_left_out(lab: Home, model: ModelServer) -> None:
+    second = {"choices": [{"index": 1, "delta": {"content": "B"}, "finish_reason": None}]}
+    model.script(event(second), event(chunk({"content": "A"})), event(second), event(chunk({}, "stop")))
+    assert lab.run("go").stdout == "A\n"
+
+
+@pytest.mark.parametrize("reason", ["model_length", "insufficient_system_resource", "MAX_TOKENS", "safety", "abort"])
+def test_an_answer_that_ended_for_any_other_reason_is_exit_5(lab: Home, model: ModelServer, reason: str) -> None:
+    model.say("some", finish=reason)
+    run = lab.run("go")
+    assert (run.stdout, run.code) == ("some\n", 5)
+    assert reason in run.stderr
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\nx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/9.9 banana\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
+        b"HTTP/1.1 429 No\r\nRetry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n",
+        b"\x15\x03\x03",
+    ],
+    ids=["huge chunk", "bad chunk", "bad status", "wrong encoding", "wild date", "TLS"],
+)
+def test_no_bytes_of_a_server_end_in_a_traceback(home: Home, head: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_answer_all, args=(listener, head), daemon=True).start()
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nretries = 1\n')
+        run = home.run("-m", "lab/m", "hi")
+    assert run.code == 1
+    assert "Traceback" not in run.stderr
+    assert texts(home.doc()) == ["user: hi"]
+
+
+def _answer_all(listener: socket.socket, head: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(head)
+
+
+@pytest.mark.parametrize(
+    ("env", "base"),
+    [
+        ({"SSL_CERT_FILE": "/etc/passwd"}, "https://model.test/v1"),
+        ({}, "http://model.test:99999/v1"),
+        ({"HTTP_PROXY": "ftp://127.0.0.1:9"}, "http://model.test/v1"),
+    ],
+    ids=["CA bundle", "port", "proxy"],
+)
+def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, env: dict[str, str], base: str) -> None:
+    home.configure(f'[providers.lab]\nbase_url = "{base}"\n')
+    run = home.run("-m", "lab/m", "hi", env=env)
+    assert (run.code, run.stdout, len(run.stderr.splitlines())) == (2, "", 1)
+    assert not home.state.exists()
+
+
+def test_a_large_prompt_may_take_longer_to_send_than_a_connection_to_make(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        threading.Thread(target=_read_slowly, args=(listener,), daemon=True).start()
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nfirst_byte_timeout = 30\n')
+        assert home.run("-m", "lab/m", "--no-save", stdin="x" * 8_000_000).stdout == "read\n"
+
+
+def _read_slowly(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        time.sleep(17)  # longer than a connection may take
+        left = 8_000_000
+        while left > 0:
+            left -= len(connection.recv(1 << 16))
+        whole = json.dumps({"choices": [{"message": {"content": "read"}, "finish_reason": "stop"}]}).encode()
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(whole), whole))
+
+
+def test_a_local_server_that_stalls_does_not_hang_the_search_for_one(home: Home, model: ModelServer) -> None:
+    model.script(b'{"data":', 20.0, headers={"Content-Type": "application/json"})
+    started = time.monotonic()
+    assert home.run("hi", env={"OLLAMA_API_BASE": model.base_url}).code == 2
+    assert time.monotonic() - started < 8
+
+
+def test_percent_encoded_proxy_credentials_are_decoded(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
+    home.run("--no-save", "hi", env={"HTTP_PROXY": f"http://us%40er:p%3Aw@127.0.0.1:{model.port}"})
+    assert base64.b64decode(model.asked[0].headers["proxy-authorization"][6:]) == b"us@er:p:w"
+
+
+def test_a_key_goes_out_once_whatever_the_configured_headers_are(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_env = "K"\nheaders = { AUTHORIZATION = "Bearer old" }\n'))
+    home.run("--no-save", "hi", env={"K": "new-key"})
+    assert model.asked[0].headers["authorization"] == "Bearer new-key"

@@ -16,7 +16,7 @@ from gptsh.core.document import Document, check, migrate
 from gptsh.errors import StoreError
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
-SHORT_LOCK_WAIT = 1.0  # seconds; for a save that a model's answer waits for
+SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
 STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
@@ -62,7 +62,7 @@ def _acquire(descriptor: int, path: Path, until: float) -> None:
             if time.monotonic() > until:
                 raise StoreError(f"{path} is locked by another process", "try again") from None
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.02)
+        pause = min(pause * 1.5, 0.005)
 
 
 def replace(path: Path, data: bytes, *, durable: bool) -> None:

@@ -6,7 +6,7 @@ index, and in sending errors inside a stream of status 200; all of it is read he
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh.core.messages import (
@@ -22,6 +22,7 @@ from gptsh.core.messages import (
     ToolCall,
     Usage,
     Used,
+    is_unicode,
     new_message_id,
     parts_of,
     text_of,
@@ -29,13 +30,14 @@ from gptsh.core.messages import (
 )
 from gptsh.core.models import is_openai_reasoning
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError
+from gptsh.errors import ModelError, TimedOut
 from gptsh.llm import sse
 from gptsh.llm.failures import message_in
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 _MESSAGE_KEYS = ("role", "tool_calls", "tool_call_id", "name")
 _PART_KEYS_OF_OURS = ("source",)
+_ADVICE = "is the base URL right?"
 
 
 # ---- the request
@@ -80,21 +82,33 @@ def read_whole(data: bytes) -> Iterator[Event]:
     answer = _Answer()
     payload = _load(data)
     choices = [{**choice, "delta": choice.get("message")} for choice in _dicts(payload.get("choices"))]
-    if not choices and "error" not in payload:
-        raise ModelError("the response is no chat completion", "is the base URL right?", detail=_shown(data))
+    if not choices:
+        raise _error_in(payload) or ModelError("the response is no chat completion", _ADVICE, detail=_shown(data))
     yield from answer.take({**payload, "choices": choices})
     yield from answer.end()
 
 
-def read_stream(chunks: Iterable[bytes]) -> Iterator[Event]:
-    """The events of a streamed answer, as they come. Raises ModelError for an error inside or a stream cut off."""
-    answer, done = _Answer(), False
-    for _, data in sse.payloads(chunks):
-        if data.strip() == b"[DONE]":
-            done = True
-            break
-        yield from answer.take(_load(data))
-    if not done and not answer.finished:
+def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda: None) -> Iterator[Event]:
+    """The events of a streamed answer, as they come; ``on_finish`` is called when only usage may still come.
+
+    Raises ModelError for an error inside, or a stream cut off. What is known by then (usage, whole tool calls) still
+    comes before. Trouble after the reason for ending was given takes nothing from a complete answer.
+    """
+    answer = _Answer()
+    try:
+        for name, data in sse.payloads(chunks):
+            if data.strip() == b"[DONE]":
+                answer.finished = True
+                break
+            yield from answer.take(_load(data), failed=name == "error")
+            if answer.finished:
+                on_finish()
+    except (ModelError, TimedOut):
+        if not answer.finished:
+            yield from answer.known()
+            raise
+    if not answer.finished:
+        yield from answer.known()
         raise ModelError("the stream broke off before the answer was complete")
     yield from answer.end()
 
@@ -103,9 +117,10 @@ def _load(data: bytes) -> dict[str, Any]:
     try:
         payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError) as err:
-        raise ModelError(f"the response is garbage: {err}", "is the base URL right?", detail=_shown(data)) from err
+        raise ModelError(f"the response is garbage: {err}", _ADVICE, detail=_shown(data)) from err
     if not isinstance(payload, dict):
-        raise ModelError("the response is no JSON object", "is the base URL right?", detail=_shown(data))
+        said = message_in(payload)
+        raise ModelError(f"the provider reported: {said}" if said else "the response is no JSON object", _ADVICE)
     return payload
 
 
@@ -135,46 +150,70 @@ class _Answer:
         self._id: str | None = None
         self._usage: dict[str, Any] | None = None
         self._calls = _Calls()
+        self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
 
-    def take(self, chunk: dict[str, Any]) -> Iterator[Event]:
-        """The events of one chunk."""
-        _refuse_error(chunk)
+    def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
+        """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
+        if error := _error_in(chunk, failed=failed):
+            raise error
         if self._id is None and isinstance(chunk.get("id"), str) and chunk["id"]:
             self._id = chunk["id"]
             yield Identified(None, self._id)
         choices = _dicts(chunk.get("choices"))
         self._usage = _usage_in(chunk, choices) or self._usage  # a later null never overwrites it
-        for choice in choices[:1]:
-            yield from self._take_delta(_dict(choice.get("delta")))
-            if reason := choice.get("finish_reason"):
-                self._finish, self.finished = str(reason), True
+        for choice in choices:
+            if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
+                yield from self._take_delta(_dict(choice.get("delta")))
+                if reason := choice.get("finish_reason"):
+                    self._finish, self.finished = str(reason), True
 
     def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
         # Some servers send the same reasoning under two names: the first one that says something counts.
         field = next((f for f in _REASONING_FIELDS if isinstance(delta.get(f), str) and delta[f]), None)
         if field:
             yield Reasoning(delta[field], field)
-        yield from _content(delta.get("content"))
+        yield from map(self._whole_pairs, _content(delta.get("content")))
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             yield Refusal(delta["refusal"])
         for call in _dicts(delta.get("tool_calls")):
             self._calls.take(call)
 
-    def end(self) -> Iterator[Event]:
-        """What is known only now."""
-        calls = self._calls.whole()
-        yield from map(ToolCall, calls)
+    def _whole_pairs(self, event: Event) -> Event:
+        """Text whose surrogate pairs are whole: some servers cut them in two."""
+        if not isinstance(event, Text) or not (self._half or not is_unicode(event.text)):
+            return event
+        text = self._half + event.text
+        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        joined = text.removesuffix(self._half) if self._half else text
+        return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+
+    def known(self) -> Iterator[Event]:
+        """Tool calls and usage, as far as they came."""
+        yield from map(ToolCall, self._calls.whole())
         if self._usage is not None:
             yield Used(usage_from(self._usage))
+
+    def end(self) -> Iterator[Event]:
+        """What is known only now."""
+        if self._half:
+            yield Text(self._half)
+        yield from self.known()
         if self._finish == "error":
             raise ModelError("the provider broke the answer off with an error")
+        calls = self._calls.whole()
         yield Finished("tool_calls" if calls and self._finish in ("stop", "", None) else self._finish)
 
 
-def _refuse_error(chunk: dict[str, Any]) -> None:
-    error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)
-    if error:
-        raise ModelError(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
+def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> ModelError | None:
+    """The error that a payload reports: under ``error``, in a choice, or bare where there is no answer."""
+    error = chunk.get("error")
+    for choice in _dicts(chunk.get("choices")):
+        error = error or choice.get("error")
+    if not error and (failed or not ("choices" in chunk or "usage" in chunk)):
+        error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
+    if not error:
+        return None
+    return ModelError(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
 
 
 def _content(content: object) -> Iterator[Event]:
@@ -213,12 +252,18 @@ class _Calls:
     def _place(self, keys: list[int | str], delta: dict[str, Any]) -> int | None:
         """Where the call that this delta goes on stands; None for a new call."""
         if not keys:
-            starts = _dict(delta.get("function")).get("name") or not self._calls
-            return None if starts else len(self._calls) - 1
-        place = next((self._at[key] for key in keys if key in self._at), None)
+            return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
+        place = next(
+            (self._at[key] for key in reversed(keys) if key in self._at), None
+        )  # an id says more than an index
         if place is not None and isinstance(keys[-1], str) and self._calls[place].get("id") not in (None, keys[-1]):
             return None
         return place
+
+    def _begins(self, delta: dict[str, Any]) -> bool:
+        """Whether a delta without index and id begins another call: the last one has another name or is whole."""
+        name, last = _dict(delta.get("function")).get("name"), self._calls[-1]["function"]
+        return bool(name) and (name != last["name"] or _is_whole(last["arguments"]))
 
     def whole(self) -> list[Call]:
         """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
@@ -227,6 +272,14 @@ class _Calls:
             identified = {"id": call.get("id") or f"call_{new_message_id()[:8]}", "type": "function"}
             calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
         return calls
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _merge_call(call: Call, delta: dict[str, Any]) -> None:
@@ -258,7 +311,8 @@ def usage_from(raw: dict[str, Any]) -> Usage:
     reasoning = _tokens(_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
     if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
         completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
-    cached = (prompt_details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens"))
+    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+    cached = (prompt_details.get("cached_tokens"), *(raw.get(key) for key in elsewhere))
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
     return {

@@ -4,7 +4,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh import __version__
@@ -25,6 +25,8 @@ PROBE_TIMEOUT = 0.3  # seconds for a local server to say that it is there
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
+_SNIFFED = 6  # bytes that tell an event stream from anything else
+_SHORTEST_SECRET = 4  # characters
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -32,6 +34,7 @@ class _Route(NamedTuple):
     provider: Provider
     model: str  # as the provider knows it
     headers: Mapping[str, str]
+    secrets: frozenset[str]  # what must not be shown: the key, the values of configured headers, the proxy's login
 
     @property
     def url(self) -> str:
@@ -45,27 +48,39 @@ class Client:
         self._settings, self._environ, self._deadline = settings, environ, deadline
         self._routes: dict[str, _Route] = {}
         self._keys: dict[str, Secret | None] = {}
+        self._http: Http | None = None
         self._no_stream_options: set[str] = set()
 
     def prepare(self, model: str) -> None:
-        """Settle where the model is and with which key it is asked, before anything is saved or sent.
+        """Settle where the model is, by which way and with which key it is asked, before anything is saved or sent.
 
-        Raises ConfigError for an unknown provider or a missing key.
+        Raises ConfigError for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
         provider, name = provider_of(self._settings, model)
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": f"gptsh/{__version__}",
-            **provider.headers,
-        }
+        if provider.name == "echo":
+            self._routes[model] = _Route(provider, name, {}, frozenset())
+            return
         if provider.name not in self._keys:  # a command that asks for a passphrase runs once
             self._keys[provider.name] = _key(provider)
-        if key := self._keys[provider.name]:
-            headers["Authorization"] = f"Bearer {key}"
-        for header, value in headers.items():
-            if not (f"{header}{value}".isascii() and f"{header}{value}".isprintable()):
-                raise ConfigError(f"{header} for {provider.name} has characters that no HTTP header may have")
-        self._routes[model] = _Route(provider, name, headers)
+        self._routes[model] = self._route(provider, name, self._keys[provider.name])
+
+    def _route(self, provider: Provider, model: str, key: Secret | None) -> _Route:
+        from gptsh.llm.http import Http, proxy_secrets  # noqa: PLC0415 - 50 ms that echo and every other job do without
+
+        headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"}
+        headers |= {header.lower(): value for header, value in provider.headers.items()}
+        secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
+        if key:
+            headers["authorization"] = f"Bearer {key}"
+            secrets.add(str(key))
+        route = _Route(provider, model, headers, frozenset())
+        self._http = self._http or Http(self._settings.network, self._environ)
+        try:
+            secrets |= proxy_secrets(self._environ)
+            self._http.manager(route.url)
+        except GptshError as err:
+            raise failures.without_secrets(err, _worth_hiding(secrets))  # noqa: B904 - it is the same error
+        return route._replace(secrets=_worth_hiding(secrets))
 
     def ask(self, request: Request) -> Iterator[Event]:
         """Ask the model of ``request``; the events of its answer as they come.
@@ -78,6 +93,12 @@ class Client:
         if route.provider.name == "echo":
             yield from echo.ask(request)
             return
+        try:
+            yield from self._ask(request, route)
+        except GptshError as err:
+            raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
+
+    def _ask(self, request: Request, route: _Route) -> Iterator[Event]:
         response = yield from self._respond(request, route)
         try:
             request_id = next((response.headers[name] for name in _REQUEST_IDS if name in response.headers), None)
@@ -89,23 +110,22 @@ class Client:
 
     def _respond(self, request: Request, route: _Route) -> Generator[Event, None, "Response"]:
         """The response to the request; once more without ``stream_options`` for a server that refuses the field."""
-        from gptsh.llm.http import Http  # noqa: PLC0415 - 50 ms of urllib3 that echo and every other job do without
-
-        http, base = Http(self._settings.network, self._environ), route.provider.base_url
+        base = route.provider.base_url
         include = route.provider.stream_options and base not in self._no_stream_options
         try:
-            return (yield from self._open(http, route, _body(request, route, include)))
+            return (yield from self._open(route, _body(request, route, include)))
         except ModelError as err:
             if not include or err.status not in (400, 422) or "stream_options" not in err.detail:
                 raise
         self._no_stream_options.add(base)
-        return (yield from self._open(http, route, _body(request, route, stream_options=False)))
+        return (yield from self._open(route, _body(request, route, stream_options=False)))
 
-    def _open(self, http: "Http", route: _Route, body: bytes) -> Generator[Event, None, "Response"]:
+    def _open(self, route: _Route, body: bytes) -> Generator[Event, None, "Response"]:
         """The response once a server accepts; retried before the first byte only."""
+        assert self._http, "prepare has made it"
         for attempt in range(self._settings.network.retries + 1):
             try:
-                return _accepted(http.post(route.url, body, route.headers), route)
+                return _accepted(self._http.post(route.url, body, route.headers), route)
             except ModelError as err:
                 pause = self._pause(err, attempt)
                 if pause is None:
@@ -126,7 +146,7 @@ class Client:
 
 def _body(request: Request, route: _Route, stream_options: bool) -> bytes:
     sent = chat_completions.body(request, route.model, provider=route.provider.name, stream_options=stream_options)
-    text = json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(sent, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # A lone surrogate (an undecodable byte of a pipe) is no UTF-8: what is sent has U+FFFD in its place.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
@@ -135,21 +155,21 @@ def _accepted(response: "Response", route: _Route) -> "Response":
     """The response, if it is an answer; else its refusal as an error."""
     if response.status == 200:  # noqa: PLR2004 - OK
         return response
-    body = response.error_body()
+    body = response.small_body()
     response.close()
     raise _refusal(response, body, route)
 
 
 def _refusal(response: "Response", body: bytes, route: _Route) -> ModelError:
     status, provider = response.status, route.provider
-    secrets = [value.removeprefix("Bearer ") for value in (route.headers.get("Authorization"),) if value]
-    said, detail = (_without(secrets, text) for text in (failures.said(body), body.decode("utf-8", "replace")))
+    said, detail = failures.said(body), body.decode("utf-8", "replace")
     reason = f"({status}){': ' if said else ''}{said}"
     if status in (401, 403):
-        variable = provider.key_vars[0] if provider.key_vars else f"api_key_env under [providers.{provider.name}]"
-        err = ModelError(f"{provider.name} refused the key {reason}", f"check {variable}", detail=detail)
-    elif 300 <= status < 400:  # noqa: PLR2004 - redirects: not followed, since the key would go along
-        err = ModelError(f"{response.url} redirects to {response.headers.get('location')}", "change base_url")
+        err = ModelError(
+            f"{provider.name} refused the key {reason}", f"check {_source_of_key(provider)}", detail=detail
+        )
+    elif "location" in response.headers and 300 <= status < 400:  # noqa: PLR2004 - not followed: the key would go along
+        err = ModelError(f"{response.url} redirects to {response.headers['location']}", "change base_url")
     elif status == 404:  # noqa: PLR2004 - the model or the path
         err = ModelError(f"{response.url} does not know {route.model!r} {reason}", "see -m and base_url", detail=detail)
     else:
@@ -161,10 +181,15 @@ def _refusal(response: "Response", body: bytes, route: _Route) -> ModelError:
     return err
 
 
-def _without(secrets: list[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+def _source_of_key(provider: Provider) -> str:
+    if provider.key_command:
+        return f"api_key_command under [providers.{provider.name}]"
+    return provider.key_vars[0] if provider.key_vars else f"[providers.{provider.name}]"
+
+
+def _worth_hiding(secrets: Collection[str]) -> frozenset[str]:
+    """Without the short ones: to mask them would garble the message and hide nothing."""
+    return frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -181,19 +206,23 @@ def _until(date: str) -> float | None:
 
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+        return max(0.0, moment.timestamp() - time.time())
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, moment.timestamp() - time.time())
 
 
 def _events(response: "Response") -> Iterator[Event]:
     """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
     chunks = response.chunks()
-    first = next(chunks, b"")
-    start = first.lstrip(b"\xef\xbb\xbf \r\n")
+    first = start = b""
+    while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
+        first += chunk
+        start = first.lstrip(b"\xef\xbb\xbf \r\n")
+        if start.startswith((b":", b"{")):
+            break
     streamed = "event-stream" in response.headers.get("content-type", "") or start.startswith(_SSE_STARTS)
     if streamed and not start.startswith(b"{"):
-        return chat_completions.read_stream(_chain(first, chunks))
+        return chat_completions.read_stream(_chain(first, chunks), response.hurry)
     return chat_completions.read_whole(b"".join(_chain(first, chunks)))
 
 
@@ -212,6 +241,8 @@ def _key(provider: Provider) -> Secret | None:
     if provider.key is None and provider.needs_key:
         way = f"set {provider.key_vars[0]}, or api_key_command under [providers.{provider.name}]"
         raise ConfigError(f"no key for {provider.name}", way)
+    if provider.key is not None and not (provider.key.isascii() and provider.key.isprintable()):
+        raise ConfigError(f"the key for {provider.name} has characters that no HTTP header may have")
     return provider.key
 
 
@@ -223,7 +254,9 @@ def _from_command(command: str, provider: str) -> Secret:
     key = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
     if done.returncode or not key:
         why = f"exited with {done.returncode}" if done.returncode else "printed no key"
-        raise ConfigError(f"api_key_command of {provider} {why}", f"run it by hand: {command}")
+        raise ConfigError(f"api_key_command of {provider} {why}", "run it by hand")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the key for {provider} has characters that no HTTP header may have")
     return Secret(key)
 
 
@@ -238,7 +271,7 @@ def local_models(settings: Settings, environ: Mapping[str, str] = os.environ) ->
     for name in LOCAL:
         try:
             payload: Any = json.loads(http.get(f"{settings.providers[name].base_url}/models", PROBE_TIMEOUT))
-        except (GptshError, ValueError):
+        except (GptshError, ValueError, RecursionError):
             continue
         models = payload.get("data") if isinstance(payload, dict) else None
         if models and isinstance(models, list) and isinstance(models[0], dict):

@@ -1,9 +1,12 @@
-"""What providers say when they refuse: error bodies of every shape seen, as one line."""
+"""What providers say when they refuse: error bodies of every shape seen, as one line without secrets."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
-_WIDTH = 300
+from gptsh.errors import GptshError
+
+_WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 
 
@@ -19,8 +22,26 @@ def said(body: bytes) -> str:
 def message_in(payload: Any) -> str:
     """The first string found where providers put their message: ``{"error": {"message"}}``, bare, or in a list."""
     found = _find(payload, 4)
-    text = " ".join((found or "").split())
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return " ".join((found or "").split())
+
+
+def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
+    """The same error, with the secrets masked wherever they could be shown, and then cut to the width of a line."""
+    text = _masked(str(err), secrets)
+    err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
+    err.detail = _masked(err.detail, secrets)
+    cause: BaseException | None = err
+    while cause is not None:  # --debug shows what it came from
+        if cause.__cause__ is not None and _masked(repr(cause.__cause__), secrets) != repr(cause.__cause__):
+            cause.__cause__ = cause.__context__ = None
+        cause = cause.__cause__
+    return err
+
+
+def _masked(text: str, secrets: Collection[str]) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
 def _find(payload: Any, depth: int) -> str | None:

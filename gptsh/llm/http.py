@@ -7,82 +7,117 @@ import contextlib
 import importlib.util
 import ipaddress
 import os
+import re
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import unquote
 
 import urllib3
 from urllib3 import exceptions as wire
-from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from gptsh.core.settings import Network
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 
-CONNECT_TIMEOUT = 15.0  # seconds; DNS not counted, which only --timeout bounds
-_ERROR_BODY = 1 << 16  # bytes of an error response that are read
+CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds
+_SMALL_BODY = 1 << 16  # bytes of an error response that are read
+_LAST_WAIT = 5.0  # seconds for an error's body, and for usage behind a complete answer
 
 
-class _Plain(HTTPConnection):
-    """Keeps the socket at hand: http.client lets go of it for a response that ends with the connection."""
+class _Patient:
+    """A connection that keeps its socket at hand and waits for a slow server, not only for a slow network."""
 
-    stream_socket: socket.socket | None = None
-
-    def connect(self) -> None:
-        super().connect()
-        self.stream_socket = self.sock
-
-
-class _Secure(HTTPSConnection):
-    stream_socket: socket.socket | None = None
+    patience: float  # seconds for sending the request and for the first byte of the response
+    sock: socket.socket | None
+    stream_socket: socket.socket | None = None  # http.client lets go of it for a body that ends with the connection
 
     def connect(self) -> None:
-        super().connect()
+        super().connect()  # type: ignore[misc]
         self.stream_socket = self.sock
+        if self.sock:
+            self.sock.settimeout(self.patience)  # else the time to connect would bound the sending of a large prompt
 
 
-class _PlainPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Plain
+def _patient_pools(manager: urllib3.PoolManager, patience: float) -> dict[str, Any]:
+    """The manager's kinds of pool, with connections that are patient."""
+    pools = {}
+    kinds: dict[str, Any] = manager.pool_classes_by_scheme
+    for scheme, pool in kinds.items():
+        connection = type("Patient", (_Patient, pool.ConnectionCls), {"patience": patience})
+        pools[scheme] = type("PatientPool", (pool,), {"ConnectionCls": connection})
+    return pools
 
 
-class _SecurePool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _Secure
-
-
-class Response(NamedTuple):
+class Response:
     """A response whose body is still to come. ``headers`` have lower-case names."""
 
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    raw: urllib3.BaseHTTPResponse
-    idle_timeout: float
+    def __init__(self, url: str, raw: urllib3.BaseHTTPResponse, idle_timeout: float) -> None:
+        self.url, self.status = url, raw.status
+        self.headers = {name.lower(): value for name, value in raw.headers.items()}
+        self._raw, self._idle_timeout = raw, idle_timeout
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it arrives, decompressed. Raises ModelError or TimedOut when it breaks off or stalls."""
         while chunk := self._next():
             yield chunk
-            # The long wait was for the model to begin; from here on silence means trouble.
-            if isinstance(self.raw.connection, (_Plain, _Secure)) and self.raw.connection.stream_socket:
-                self.raw.connection.stream_socket.settimeout(self.idle_timeout)
+            self._wait_at_most(self._idle_timeout)  # the long wait was for the model to begin
 
     def _next(self) -> bytes:
         with translated(self.url):
-            return self.raw.read1()
+            return self._raw.read1()
 
-    def error_body(self) -> bytes:
-        """The beginning of the body; empty when even that cannot be read."""
-        body = b""
+    def _wait_at_most(self, seconds: float) -> None:
+        if isinstance(self._raw.connection, _Patient) and self._raw.connection.stream_socket:
+            self._raw.connection.stream_socket.settimeout(seconds)
+
+    def hurry(self) -> None:
+        """What still comes is not worth a long wait."""
+        self._idle_timeout = min(self._idle_timeout, _LAST_WAIT)
+        self._wait_at_most(self._idle_timeout)
+
+    def small_body(self) -> bytes:
+        """The beginning of the body, as far as it comes soon; empty when even that cannot be read."""
+        body, until = b"", time.monotonic() + _LAST_WAIT
+        self.hurry()
         with contextlib.suppress(GptshError):
             for chunk in self.chunks():
                 body += chunk
-                if len(body) >= _ERROR_BODY:
+                if len(body) >= _SMALL_BODY or time.monotonic() > until:
                     break
         return body
 
     def close(self) -> None:
         """Drop the connection; an answer that is not wanted any more is not read to its end."""
-        self.raw.close()
+        self._raw.close()
+
+
+class _Errand(threading.Thread):
+    """Work that blocks where Python cannot be interrupted (name resolution): done aside, so that signals are heard."""
+
+    def __init__(self, work: Callable[[], Response]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self._response: Response | None = None
+        self._error: GptshError | None = None
+
+    def run(self) -> None:
+        try:
+            self._response = self._work()
+        except GptshError as err:
+            self._error = err
+
+    def wait(self) -> Response:
+        """The response, or the error raised here."""
+        self.start()
+        self.join()
+        if self._error:
+            raise self._error
+        assert self._response is not None, "the thread has reported why"
+        return self._response
 
 
 class Http:
@@ -91,26 +126,32 @@ class Http:
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
 
+    def manager(self, url: str) -> urllib3.PoolManager:
+        """What reaches a URL: directly or by proxy. Raises ConfigError for a bad URL, proxy or CA bundle."""
+        with translated(url):
+            urllib3.util.parse_url(url)
+            return self._manager(url)
+
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """Send and wait for the response's head. Raises ModelError, TimedOut, or ConfigError for a bad proxy or CA."""
-        network = self._network
-        timeout = urllib3.Timeout(
-            connect=min(CONNECT_TIMEOUT, network.first_byte_timeout), read=network.first_byte_timeout
-        )
-        return self._request("POST", url, body, headers, timeout)
+        """Send and wait for the response's head. Raises ModelError or TimedOut, and as ``manager``."""
+        patience = self._network.first_byte_timeout
+        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, patience), read=patience)
+        return _Errand(lambda: self._request("POST", url, body, headers, timeout)).wait()
 
     def get(self, url: str, seconds: float) -> bytes:
         """A small document, within ``seconds`` for each step; empty for any status but 200. Raises as ``post``."""
-        response = self._request("GET", url, None, {}, urllib3.Timeout(connect=seconds, read=seconds))
-        body = response.error_body() if response.status == 200 else b""  # noqa: PLR2004 - OK
+        timeout = urllib3.Timeout(connect=seconds, read=seconds)
+        response = _Errand(lambda: self._request("GET", url, None, {}, timeout)).wait()
+        body = response.small_body() if response.status == 200 else b""  # noqa: PLR2004 - OK
         response.close()
         return body
 
     def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout: urllib3.Timeout
     ) -> Response:
+        manager = self.manager(url)
         with translated(url):
-            raw = self._manager(url).urlopen(
+            raw = manager.urlopen(
                 method,
                 url,
                 body=body,
@@ -120,27 +161,38 @@ class Http:
                 redirect=False,
                 preload_content=False,
             )
-        lower = {name.lower(): value for name, value in raw.headers.items()}
-        return Response(url, raw.status, lower, raw, self._network.idle_timeout)
+        idle = float(timeout.read_timeout or 0) if method == "GET" else self._network.idle_timeout
+        return Response(url, raw, idle)
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         proxy = proxy_for(url, self._environ)
         secure = url.startswith("https:") or (proxy or "").startswith("https:")
         context = trust(self._environ) if secure else None
-        if proxy and proxy.startswith("socks"):
-            return _socks(proxy, context)
-        manager = (
-            urllib3.ProxyManager(proxy, ssl_context=context, proxy_ssl_context=context, proxy_headers=_login(proxy))
-            if proxy
-            else urllib3.PoolManager(ssl_context=context)
-        )
-        manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
+        if proxy is None:
+            manager = urllib3.PoolManager(ssl_context=context)
+        elif proxy.startswith("socks"):
+            manager = _socks(proxy, context)
+        else:
+            manager = urllib3.ProxyManager(
+                proxy, ssl_context=context, proxy_ssl_context=context, proxy_headers=_login(proxy)
+            )
+        manager.pool_classes_by_scheme = _patient_pools(manager, self._network.first_byte_timeout)
         return manager
+
+
+def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
+    """What of the proxies' addresses must not be shown: user and password, also of one that cannot be parsed."""
+    secrets: set[str] = set()
+    for name, value in environ.items():
+        if name.lower().endswith("_proxy") and "@" in value:
+            login = value.partition("://")[2].rpartition("@")[0]
+            secrets |= {login.partition(":")[2], unquote(login), *re.split("[:/?#@]", login)}
+    return secrets
 
 
 def _login(proxy: str) -> Mapping[str, str]:
     auth = urllib3.util.parse_url(proxy).auth
-    return urllib3.make_headers(proxy_basic_auth=auth) if auth else {}
+    return urllib3.make_headers(proxy_basic_auth=unquote(auth)) if auth else {}
 
 
 def _socks(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
@@ -148,6 +200,8 @@ def _socks(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
         raise ConfigError("a SOCKS proxy is set", "pip install 'urllib3[socks]', or use an HTTP proxy")
     from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs a package that few install
 
+    if proxy.partition("://")[0] not in ("socks4", "socks4a", "socks5", "socks5h"):
+        raise ConfigError("the proxy has no scheme that is known", "socks5h://, http:// or https://")
     return SOCKSProxyManager(proxy, ssl_context=context)
 
 
@@ -157,20 +211,23 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     Lower case wins, as in curl. Loopback is never proxied: a proxy's loopback is another machine.
     """
     parts = urllib3.util.parse_url(url)
-    host = (parts.host or "").strip("[]")
+    host = (parts.host or "").strip("[]").rstrip(".")
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme or "")
     names = (f"{parts.scheme}_proxy", "all_proxy")
     proxy = next((v for name in names for v in (environ.get(name), environ.get(name.upper())) if v), None)
     if not proxy or _is_loopback(host):
         return None
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if any(_excludes(entry.strip(), host, parts.port) for entry in excluded.split(",")):
+    if any(_excludes(entry, host, port) for entry in excluded.replace(",", " ").split()):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    scheme, mark, address = proxy.rpartition("://")
+    return f"{scheme.lower()}{mark}{address}" if mark else f"http://{proxy}"
 
 
 def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or address.is_unspecified
     return host == "localhost" or host.endswith(".localhost")
 
 
@@ -179,9 +236,9 @@ def _excludes(entry: str, host: str, port: int | None) -> bool:
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
-    name, _, of_port = entry.lower().partition(":")
-    name = name.removeprefix("*").strip(".")
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
+    name, _, of_port = entry.lower().rpartition(":") if re.search(r":[0-9]+$", entry) else (entry.lower(), "", "")
+    name = name.strip("[]").removeprefix("*").strip(".")
     return bool(name) and (host == name or host.endswith(f".{name}")) and of_port in ("", str(port))
 
 
@@ -211,19 +268,19 @@ def _system_has_bundle() -> bool:
 
 @contextlib.contextmanager
 def translated(url: str) -> Iterator[None]:
-    """The only lines that know urllib3's exceptions."""
-    host = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    """The only lines that know the exceptions of urllib3 and of http.client below it."""
+    host = url.partition("://")[2].partition("/")[0]
     try:
         yield
     except (wire.NewConnectionError, wire.ProxyError, wire.SSLError) as err:
         raise _unreachable(host, err) from err
     except wire.ConnectTimeoutError as err:
-        raise TimedOut(f"no connection to {host} within {CONNECT_TIMEOUT:g} s") from err
+        raise TimedOut(f"no connection to {host} in time") from err
     except wire.ReadTimeoutError as err:
         raise TimedOut(f"{host} went silent", "raise first_byte_timeout or idle_timeout under [network]") from err
     except wire.LocationValueError as err:
-        raise ConfigError(f"no such address: {err}", "see base_url and the proxy variables") from err
-    except (wire.HTTPError, OSError) as err:
+        raise ConfigError(f"no way to {host}", "see base_url and the proxy variables", detail=repr(err)) from err
+    except (wire.HTTPError, HTTPException, OSError, OverflowError, ValueError) as err:
         failure = ModelError(f"the connection to {host} broke off", detail=repr(err))
         failure.retry = True
         raise failure from err
@@ -231,10 +288,14 @@ def translated(url: str) -> Iterator[None]:
 
 def _unreachable(host: str, err: wire.HTTPError) -> ModelError:
     """A server that is not there, or not to be believed: waiting two seconds would not change it."""
+    why = repr(err)
     if isinstance(err, wire.SSLError):
-        return ModelError(f"no secure connection to {host}: {err}", "SSL_CERT_FILE names another CA bundle")
+        todo = "SSL_CERT_FILE names another CA bundle" if "certificate" in why.lower() else "does it speak https?"
+        return ModelError(f"no secure connection to {host}: {err}", todo, detail=why)
     if isinstance(err, wire.ProxyError):
-        return ModelError(f"the proxy for {host} cannot be reached", "see HTTPS_PROXY and NO_PROXY", detail=repr(err))
+        refused = re.search(r"Tunnel connection failed: ([^')]*)", why)
+        said = f"refused: {refused[1]}" if refused else "cannot be reached"
+        return ModelError(f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY", detail=why)
     if isinstance(err, wire.NameResolutionError):
-        return ModelError(f"the host {host} is not known", "is base_url right?", detail=repr(err))
-    return ModelError(f"nothing answers at {host}", "is the server running, and base_url right?", detail=repr(err))
+        return ModelError(f"the host {host} is not known", "is base_url right?", detail=why)
+    return ModelError(f"nothing answers at {host}", "is the server running, and base_url right?", detail=why)

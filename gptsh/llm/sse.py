@@ -32,15 +32,23 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest, first = b"", True
+    for number, line in enumerate(_raw_lines(chunks)):
+        yield line if number else line.removeprefix(_BOM)
+
+
+def _raw_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines without their ends. Only new bytes are searched: an image in one line comes in thousands of chunks."""
+    pieces: list[bytes] = []  # of the line that has not ended
+    ended_by_return = False
     for chunk in chunks:
-        rest += chunk
-        if first and len(rest) >= len(_BOM):
-            rest, first = rest.removeprefix(_BOM), False
-        if first:
-            continue
-        held = rest.endswith(b"\r")  # the line feed of this line end may come with the next chunk
-        *lines, rest = _LINE_END.split(rest[:-1] if held else rest)
-        yield from lines
-        rest += b"\r" if held else b""
-    yield from (line for line in _LINE_END.split(rest.removeprefix(_BOM) if first else rest) if line)
+        fresh = chunk[1:] if ended_by_return and chunk.startswith(b"\n") else chunk  # the other half of a line end
+        if chunk:
+            ended_by_return = chunk.endswith(b"\r")
+        first, *others = _LINE_END.split(fresh)
+        pieces.append(first)
+        if others:
+            yield b"".join(pieces)
+            yield from others[:-1]
+            pieces = [others[-1]]
+    if rest := b"".join(pieces):
+        yield rest

@@ -554,7 +554,7 @@ def test_a_session_with_keys_missing_or_null_is_listed_shown_and_goes_on(home: H
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        ("meta.tags", "red"), ("usage.tokens", [1]), ("context.summaries", {}), ("agent.params", [1]), ("title", 7),
+        ("meta.tags", "red"), ("usage.tokens", [1]), ("meta.project", 5), ("provider.name", []), ("title", 7),
         ("agent.name", ["x"]), ("created_at", "yesterday"), ("updated_at", 5), ("version", "1"), ("stats", []),
         ("version", True), ("updated_at", "0001-01-01T00:00:00Z"), ("created_at", "9999-12-31T23:59:59Z"),
     ],
@@ -595,6 +595,8 @@ def test_an_answer_stays_with_its_question_whoever_wrote_meanwhile(store: Store)
     "inside",
     [
         {"context": {"summaries": ["s"]}},
+        {"context": {"summaries": {}}},
+        {"agent": {"params": [1]}},
         {"context": {"snapshots": [{"id": []}]}},
         {"context": {"summaries": [{"id": "s", "cost": "1"}]}},
         {"messages": [{"role": "user", "content": "q", "cost": "0.01"}]},

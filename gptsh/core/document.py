@@ -29,34 +29,38 @@ Document = dict[str, Any]
 # Order in the file. Unknown keys stand behind these, and messages are last, so a listing reads the head alone.
 _KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
 
-_MAYBE_TEXT, _MAYBE_TABLE, _MAYBE_LIST = (str, type(None)), (dict, type(None)), (list, type(None))
-
-# What must hold for the code to trust a document; a path names a key of an inner table.
-_SHAPE: dict[tuple[str, ...], type | tuple[type, ...]] = {
-    ("version",): int,
-    ("id",): str,
-    ("title",): _MAYBE_TEXT,
-    ("created_at",): str,
-    ("updated_at",): str,
-    ("provider",): dict,
-    ("provider", "name"): _MAYBE_TEXT,
-    ("usage",): dict,
-    ("usage", "tokens"): _MAYBE_TABLE,
-    ("stats",): dict,
-    ("meta",): dict,
-    ("meta", "tags"): _MAYBE_LIST,
-    ("meta", "project"): _MAYBE_TEXT,
-    ("agent",): dict,
-    ("agent", "name"): _MAYBE_TEXT,
-    ("agent", "model"): _MAYBE_TEXT,
-    ("agent", "model_small"): _MAYBE_TEXT,
-    ("agent", "system"): _MAYBE_TEXT,
-    ("agent", "params"): _MAYBE_TABLE,
-    ("context",): dict,
-    ("context", "summaries"): _MAYBE_LIST,
-    ("context", "snapshots"): _MAYBE_LIST,
-    ("messages",): list,
+# What must hold for the code to trust a document.
+_SHAPE: dict[str, type | tuple[type, ...]] = {
+    "version": int,
+    "id": str,
+    "title": (str, type(None)),
+    "created_at": str,
+    "updated_at": str,
+    "provider": dict,
+    "usage": dict,
+    "stats": dict,
+    "meta": dict,
+    "agent": dict,
+    "context": dict,
+    "messages": list,
 }
+_LISTED: tuple[tuple[str, str, type], ...] = (  # of the inner tables, what a list shows; null is always allowed
+    ("provider", "name", str),
+    ("usage", "tokens", dict),
+    ("meta", "tags", list),
+    ("meta", "project", str),
+    ("agent", "name", str),
+    ("agent", "model", str),
+)
+_INNER = (
+    *_LISTED,
+    ("agent", "model_small", str),
+    ("agent", "system", str),
+    ("agent", "params", dict),
+    ("context", "summaries", list),
+    ("context", "snapshots", list),
+)
+_NONE: dict[str, Any] = {}
 
 
 def check(doc: object, *, head: bool = False) -> Document:
@@ -66,19 +70,25 @@ def check(doc: object, *, head: bool = False) -> Document:
     """
     if not isinstance(doc, dict):
         raise ValueError("not a session: not a JSON object")
-    for path, kind in _SHAPE.items():
-        table = doc if len(path) == 1 else doc.get(path[0], {})
-        value = table.get(path[-1])
-        if value is True or (path[-1] in table and not isinstance(value, kind)):
-            raise ValueError(f"not a session: {'.'.join(path)!r} has the wrong type")
-    if "id" not in doc or not (head or "messages" in doc):
-        raise ValueError("not a session: no 'id' or no 'messages'")
+    _check_types(doc, _LISTED if head else _INNER)
+    if "id" not in doc or not (head or "messages" in doc) or doc.get("version") is True:
+        raise ValueError("not a session: no 'id', no 'messages' or no version")
     for key in ("created_at", "updated_at"):
         if key in doc and not _YEARS[0] <= datetime.fromisoformat(doc[key]).year <= _YEARS[1]:
             raise ValueError(f"not a session: {key!r} is out of range")
     if not head:
         _check_inside(doc)
     return doc
+
+
+def _check_types(doc: Document, inner: tuple[tuple[str, str, type], ...]) -> None:
+    for key, kind in _SHAPE.items():
+        if key in doc and not isinstance(doc[key], kind):
+            raise ValueError(f"not a session: {key!r} has the wrong type")
+    for table, key, kind in inner:
+        value = doc.get(table, _NONE).get(key)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"not a session: '{table}.{key}' has the wrong type")
 
 
 def _check_inside(doc: Document) -> None:

@@ -139,7 +139,8 @@ def read_head(path: Path | str) -> Document:
         os.close(descriptor)
     if not head or next(iter(head)) != "version" or "id" not in head:  # by jq or the first gptsh: keys in any order
         return read_document(Path(name))
-    return check({**head, "id": _id_in(name)}, head=True)
+    head["id"] = _id_in(name)
+    return check(head, head=True)
 
 
 def _head(descriptor: int) -> Document | None:

@@ -12,14 +12,17 @@ try: ## The README's first command, and whether it answers
 test: ## The README's second command: install into .venv, run the whole suite
 	$(call readme,2) | bash -eo pipefail
 
-lint: ## Lint and format
+.venv/bin/ruff:
+	python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]'
+
+lint: .venv/bin/ruff ## Lint and format
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-types: ## Strict types
+types: .venv/bin/ruff ## Strict types
 	.venv/bin/mypy
 
-bench: ## Measure the budgets; fails when a row misses
+bench: .venv/bin/ruff ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
 .PHONY: help check try test lint types bench

@@ -96,9 +96,13 @@ def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:
     assert all(row.help.endswith(".") for row in ROWS)
 
 
-def test_the_readme_names_every_known_provider() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert ", ".join(f"`{name}`" for name in PROVIDERS) in readme
+def test_the_readme_names_every_known_provider_with_its_key_and_default_model() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)`.* \| (?:`(.*)`)? ?\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    known = [
+        (name, endpoint.key_vars[0], f"{name}/{endpoint.default_model}" if endpoint.default_model else "")
+        for name, endpoint in PROVIDERS.items()
+    ]
+    assert rows == known
 
 
 def test_no_two_options_share_a_name() -> None:

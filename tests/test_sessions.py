@@ -594,6 +594,7 @@ def test_an_answer_stays_with_its_question_whoever_wrote_meanwhile(store: Store)
 @pytest.mark.parametrize(
     "inside",
     [
+        {"usage": {"carried": "1"}},
         {"context": {"summaries": ["s"]}},
         {"context": {"summaries": {}}},
         {"agent": {"params": [1]}},

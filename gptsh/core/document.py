@@ -95,6 +95,8 @@ def _check_inside(doc: Document) -> None:
     """What only a reader of the whole document relies on."""
     for message in doc["messages"]:
         _check_message(message)
+    if not all(_is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
+        raise ValueError("not a session: a cost in 'usage' is no number")
     for key in ("summaries", "snapshots"):
         items = doc.get("context", {}).get(key) or []
         if not _are_tables(items) or not all(isinstance(item.get("id"), str) for item in items):

@@ -7,6 +7,7 @@ GptshError                      1
 │   └── BadSession              2   a session file that cannot be read or must not be written
 ├── OutputError                 1   stdout cannot be written
 ├── StoreError                  1   the state folder cannot be written
+│   ├── StoreBusy               1   other processes held its lock for too long
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
 │   └── EmptyAnswer             1   the model finished without a word
@@ -54,6 +55,10 @@ class OutputError(GptshError):
 
 class StoreError(GptshError):
     """The session could not be written."""
+
+
+class StoreBusy(StoreError):
+    """Other processes held the lock for too long."""
 
 
 class SessionGone(StoreError):

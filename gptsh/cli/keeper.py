@@ -7,7 +7,7 @@ from gptsh.cli import stdio
 from gptsh.core import sessions
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, is_empty
-from gptsh.errors import BadSession, StoreError
+from gptsh.errors import BadSession, StoreBusy, StoreError
 
 
 class ByHand(NamedTuple):
@@ -22,19 +22,23 @@ class Keeper:
     """Saves a session as a turn goes on. A store that cannot be written costs a note and the exit code, no answer."""
 
     def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool) -> None:
-        self.failed = False
+        self.failed = self._said = False
         self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
 
     def save(self, *, durable: bool) -> None:
-        """Save what the document holds; the first failure is said, the last save decides."""
+        """Save what the document holds. The first failure is said, the last save decides.
+
+        A busy store is no reason for a word before the answer, whose save brings the question along.
+        """
         if not self._enabled:
             return
-        said, self.failed = self.failed, False
+        self.failed = False
         try:
             self._write(durable=durable)
         except (StoreError, BadSession) as err:
             self.failed = True
-            if not said:
+            if not self._said and (durable or not isinstance(err, StoreBusy)):
+                self._said = True
                 stdio.note(str(err))
 
     def _write(self, *, durable: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.core.document import Document, check, migrate
-from gptsh.errors import StoreError
+from gptsh.errors import StoreBusy, StoreError
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
@@ -43,7 +43,7 @@ _COLON = re.compile(r"\s*:\s*")
 def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """Hold the lock file. Not a session's own file: replacing that would leave the lock on a dead inode.
 
-    Raises StoreError when another process holds it for longer than ``wait`` seconds, OSError when it cannot be made.
+    Raises StoreBusy when another process holds it for longer than ``wait`` seconds, OSError when it cannot be made.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -60,7 +60,7 @@ def _acquire(descriptor: int, path: Path, until: float) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise StoreError(f"{path} is locked by another process", "try again") from None
+                raise StoreBusy(f"{path} is locked by another process", "try again") from None
         time.sleep(pause)
         pause = min(pause * 1.5, 0.005)
 

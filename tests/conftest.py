@@ -2,8 +2,12 @@
 
 import json
 import os
+import pty
+import re
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,3 +153,37 @@ def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict
     monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
     monkeypatch.setenv("TZ", "UTC")
     return home.docs
+
+
+class Terminal:
+    """gptsh under a pseudo-terminal: what a person sees."""
+
+    def __init__(self, home: Home, *args: str, env: dict[str, str] | None = None) -> None:
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.chdir(home.cwd)
+            os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
+
+    def until(self, pattern: bytes, seconds: float = 20) -> bytes:
+        """Read until the pattern was seen; everything seen so far."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < end, self.seen
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.seen += os.read(self.fd, 4096)
+        return self.seen
+
+    def close(self) -> tuple[bytes, int]:
+        """All that was seen, and the exit code as a shell sees it."""
+        while True:
+            try:
+                more = os.read(self.fd, 4096)
+            except OSError:  # Linux reports the other end's exit as EIO
+                break
+            if not more:
+                break
+            self.seen += more
+        os.close(self.fd)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.seen, code if code >= 0 else 128 - code

@@ -1,11 +1,10 @@
 """How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
 
+import contextlib
 import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -16,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import COMMAND, Home, lab_config, read_until, texts, wait_for
+from gptsh.core.files import locked
+from tests.conftest import COMMAND, Home, Terminal, lab_config, read_until, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
 SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -275,6 +275,47 @@ def test_nohup_opens_stdin_for_writing_only(lab: Home) -> None:
     assert process.communicate(timeout=30) == (b"You said: go\n", b"")
 
 
+def test_a_stderr_that_stalls_holds_nothing_up(lab: Home, model: ModelServer) -> None:
+    """A note that nobody reads once kept the answer from being asked for, saved and given up."""
+    lab.state.parent.mkdir(exist_ok=True)
+    lab.state.write_text("not a folder: every save is worth a note")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    process = lab.start("go", stderr=writer)
+    out, _ = process.communicate(timeout=20)
+    assert (out, process.returncode) == (b"You said: go\n", 1)
+    model.script(5.0)
+    process = lab.start("--timeout", "1", "go", stderr=writer)
+    process.communicate(timeout=20)
+    assert process.returncode == 124
+    for end in (reader, writer):
+        os.close(end)
+
+
+def test_a_signal_says_more_than_the_deadline(lab: Home) -> None:
+    lab.run("hi")
+    with locked(lab.state / ".lock"):
+        process = lab.start("--timeout", "1.2", "-s", "0", "q")
+        time.sleep(0.6)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1.0)
+    process.communicate(timeout=30)
+    assert wait_for(process) == 143
+
+
+def test_a_reader_that_leaves_with_the_last_word_has_had_a_whole_answer(lab: Home, model: ModelServer) -> None:
+    model.say("hello world")
+    subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} go </dev/null | head -c 11"], env=lab.env, cwd=lab.cwd,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+
+
 def test_a_full_output_file_is_exit_1_and_the_answer_is_kept(lab: Home) -> None:
     with open("/dev/full", "wb") as full:
         process = lab.start("go", stdout=full)
@@ -317,40 +358,6 @@ def test_a_timeout_that_is_none_is_exit_2(lab: Home, seconds: str) -> None:
 
 
 # ---- a real terminal
-
-
-class Terminal:
-    """gptsh under a pseudo-terminal: what a person sees."""
-
-    def __init__(self, home: Home, *args: str, env: dict[str, str] | None = None) -> None:
-        self.seen = b""
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.chdir(home.cwd)
-            os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
-
-    def until(self, pattern: bytes, seconds: float = 20) -> bytes:
-        """Read until the pattern was seen; everything seen so far."""
-        end = time.monotonic() + seconds
-        while not re.search(pattern, self.seen):
-            assert time.monotonic() < end, self.seen
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self.seen += os.read(self.fd, 4096)
-        return self.seen
-
-    def close(self) -> tuple[bytes, int]:
-        """All that was seen, and the exit code as a shell sees it."""
-        while True:
-            try:
-                more = os.read(self.fd, 4096)
-            except OSError:  # Linux reports the other end's exit as EIO
-                break
-            if not more:
-                break
-            self.seen += more
-        os.close(self.fd)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.seen, code if code >= 0 else 128 - code
 
 
 def test_a_spinner_turns_on_a_terminal_until_the_first_token(lab: Home, model: ModelServer) -> None:

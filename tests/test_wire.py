@@ -20,7 +20,7 @@ from gptsh.errors import ModelError
 from gptsh.llm.client import retry_after
 from gptsh.llm.failures import said, without_secrets
 from gptsh.llm.http import proxy_for
-from tests.conftest import Home, lab_config, texts
+from tests.conftest import Home, Terminal, lab_config, texts
 from tests.server import Cut, ModelServer, answer, chunk, event
 
 SECRET = "sk-very-secret-4711"
@@ -558,3 +558,91 @@ def test_a_key_goes_out_once_whatever_the_configured_headers_are(home: Home, mod
     home.configure(lab_config(model, 'api_key_env = "K"\nheaders = { AUTHORIZATION = "Bearer old" }\n'))
     home.run("--no-save", "hi", env={"K": "new-key"})
     assert model.asked[0].headers["authorization"] == "Bearer new-key"
+
+
+# ---- what the third reading found
+
+
+def test_a_retry_shows_no_key_on_the_terminal(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_env = "K"\n'))
+    model.refuse(500, {"error": {"message": f"bad key {SECRET}"}}, {"Retry-After": "1"})
+    home.env["K"] = SECRET
+    seen, code = Terminal(home, "--no-save", "hi").close()
+    assert code == 0
+    assert b"bad key ***; again in" in seen
+    assert SECRET.encode() not in seen
+
+
+def test_pings_behind_a_complete_answer_do_not_hold_it(lab: Home, model: ModelServer) -> None:
+    pings = [step for _ in range(30) for step in (b": ping\n\n", 0.5)]
+    model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), *pings)
+    started = time.monotonic()
+    assert lab.run("go") == ("whole\n", "", 0)
+    assert time.monotonic() - started < 10
+
+
+def test_a_deadline_behind_a_complete_answer_takes_nothing_from_it(lab: Home, model: ModelServer) -> None:
+    model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), 20.0)
+    assert lab.run("--timeout", "2", "go") == ("whole\n", "", 0)
+    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"data:\n\n",
+        b"event: ping\ndata: \n\n",
+        event({"object": "chat.status", "message": "loading"}),
+        event({"id": "x", "object": "chat.completion.chunk", "detail": "warn"}),
+        event({"type": "ping"}),
+    ],
+)
+def test_noise_between_the_events_takes_nothing_from_the_answer(lab: Home, model: ModelServer, noise: bytes) -> None:
+    model.script(noise, event(chunk({"content": "one "})), noise, event(chunk({"content": "two"})), *answer()[1:])
+    assert lab.run("go") == ("one two\n", "", 0)
+
+
+def test_the_last_words_before_an_error_are_kept(lab: Home, model: ModelServer) -> None:
+    model.script(event({**chunk({"content": "LAST"}), "error": {"message": "overloaded"}}))
+    run = lab.run("go")
+    assert (run.stdout, run.code) == ("LAST\n", 1)
+    assert texts(lab.doc())[1] == "assistant: LAST"
+
+
+@pytest.mark.parametrize(
+    ("base", "proxy"),
+    [
+        ("http://models..lab/v1", ""),
+        (f"http://{'a' * 64}.lab/v1", ""),
+        ("http://model.test/v1", "http://u:p@"),
+        ("http://model.test/v1", "http://u:p@a..b:1"),
+    ],
+)
+def test_a_host_that_cannot_be_is_exit_2_before_anything_is_saved(home: Home, base: str, proxy: str) -> None:
+    home.configure(f'[providers.lab]\nbase_url = "{base}"\n')
+    run = home.run("-m", "lab/m", "hi", env={"HTTP_PROXY": proxy})
+    assert (run.code, run.stdout, len(run.stderr.splitlines())) == (2, "", 1)
+    assert not home.state.exists()
+
+
+def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
+    login = base64.b64encode(b"bobby:pw@SECRET").decode()
+    model.refuse(407, {"error": f"proxy-authorization: Basic {login}"})
+    env = {"HTTP_PROXY": f"http://bobby:pw%40SECRET@127.0.0.1:{model.port}"}
+    run = home.run("--no-save", "--debug", "hi", env=env)
+    assert run.code == 1
+    assert "Basic ***" in run.stderr
+    assert login not in run.stderr
+
+
+def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nfirst_byte_timeout = 1\n')
+        started = time.monotonic()
+        run = home.run("-m", "lab/m", "--no-save", stdin="x" * 20_000_000)
+        assert run.code == 124
+        assert "does not take the request" in run.stderr
+        assert time.monotonic() - started < 6

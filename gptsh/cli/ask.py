@@ -218,7 +218,7 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
         try:
             failure = _show(turn, job, writer, title, endings)
         finally:
-            message = _keep(turn.message(_why(failure)), job, keeper)
+            message = _keep(turn.message(_why(failure, turn)), job, keeper)
         _finish_line(writer, out, failure)
         if title and isinstance(failure, (type(None), BrokenPipeError)):
             keeper.keep_title(_wait_for(title, endings))
@@ -235,7 +235,8 @@ def _show(
         with endings.released(), Spinner(frames, f"waiting for {job.request.model}") as spinner:
             _write(turn, writer, spinner, title)
     except (GptshError, Ended, OSError) as err:
-        return err
+        whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
+        return None if whole else err
     finally:
         endings.disarm()
     return None
@@ -255,15 +256,17 @@ def _write(turn: Turn, writer: PlainWriter, spinner: Spinner, title: TitleThread
 
 def _finish_line(writer: PlainWriter, out: stdio.Sink, failure: BaseException | None) -> None:
     """End the line of a partial answer, so that the error stands on its own; a reader that stalls is not waited for."""
-    if failure is not None and not isinstance(failure, OSError) and out.takes_more():
+    if not isinstance(failure, OSError) and out.takes_more():
         with contextlib.suppress(OSError):
             writer.close()
 
 
-def _why(failure: BaseException | None) -> str | None:
-    """The finish reason of an answer that we know is partial."""
+def _why(failure: BaseException | None, turn: Turn) -> str | None:
+    """The finish reason of an answer that we know is partial; None for a whole one."""
     match failure:
         case None:
+            return None
+        case Ended() | OSError() if turn.finished:
             return None
         case TimedOut() | Ended(by_deadline=True):
             return "timeout"

@@ -100,7 +100,8 @@ class Endings:
             self._interrupts += 1
             if self._interrupts > 1:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
-        self._pending = signum
+        if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
+            self._pending = signum
         if not self._held:
             self._raise_pending()
 

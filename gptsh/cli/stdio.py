@@ -16,6 +16,7 @@ from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.visible import visible
 
 _PIECE = 1 << 16  # bytes of a read
+_PATIENCE = 1.0  # seconds that a note waits for its reader
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -50,9 +51,9 @@ class Sink:
             except BlockingIOError:  # a parent handed down a stream that does not wait
                 select.select([], [self._descriptor], [])
 
-    def takes_more(self) -> bool:
-        """Whether a short text can be written without waiting for the reader."""
-        return self._descriptor is not None and bool(select.select([], [self._descriptor], [], 0)[1])
+    def takes_more(self, wait: float = 0) -> bool:
+        """Whether a short text can be written without waiting longer than ``wait`` seconds for the reader."""
+        return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
 
 # ---- in
@@ -108,8 +109,15 @@ def text_in(data: bytes, source: str) -> str:
 
 def note(text: str) -> None:
     """One line for the person, on stderr. Nobody there to read it is no failure."""
+    _say(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
+
+
+def _say(text: str) -> None:
+    """Write to stderr, unless its reader stalls: no word is worth an answer that waits to be saved."""
+    sink = Sink(sys.stderr)
     with contextlib.suppress(OSError):
-        Sink(sys.stderr).write(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
+        if sink.takes_more(_PATIENCE):
+            sink.write(text)
 
 
 def report(err: GptshError, *, debug: bool) -> None:
@@ -120,8 +128,7 @@ def report(err: GptshError, *, debug: bool) -> None:
     if debug:
         import traceback  # noqa: PLC0415 - only for --debug
 
-        with contextlib.suppress(OSError):
-            Sink(sys.stderr).write("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+        _say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
 def write_lines(lines: Iterable[str]) -> None:

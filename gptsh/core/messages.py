@@ -98,7 +98,7 @@ class Used(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The provider's reason for ending; None where it gave none but ended properly."""
+    """The provider's reason for ending; None where it gave none but ended properly. Usage may still come behind it."""
 
     reason: str | None
 

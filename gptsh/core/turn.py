@@ -58,6 +58,7 @@ class Turn:
         self._ids = Identified(None, None)
         self._usage: Usage | None = None
         self._finish: str | None = None
+        self.finished = False  # the answer is whole, whatever may still happen
         self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[Event]:
@@ -80,7 +81,7 @@ class Turn:
             case Used(usage):
                 self._usage = usage
             case Finished(reason):
-                self._finish = reason
+                self._finish, self.finished = reason, True
 
     def message(self, ended: str | None = None) -> Message | None:
         """The answer as a message. ``ended`` says why it is partial: ``interrupted``, ``error`` or ``timeout``.

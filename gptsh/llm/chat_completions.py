@@ -100,8 +100,10 @@ def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda:
             if data.strip() == b"[DONE]":
                 answer.finished = True
                 break
-            yield from answer.take(_load(data), failed=name == "error")
+            if data.strip():
+                yield from answer.take(_load(data), failed=name == "error")
             if answer.finished:
+                yield answer.ending()
                 on_finish()
     except (ModelError, TimedOut):
         if not answer.finished:
@@ -154,8 +156,7 @@ class _Answer:
 
     def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
         """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
-        if error := _error_in(chunk, failed=failed):
-            raise error
+        error, was_finished = _error_in(chunk, failed=failed), self.finished
         if self._id is None and isinstance(chunk.get("id"), str) and chunk["id"]:
             self._id = chunk["id"]
             yield Identified(None, self._id)
@@ -166,6 +167,9 @@ class _Answer:
                 yield from self._take_delta(_dict(choice.get("delta")))
                 if reason := choice.get("finish_reason"):
                     self._finish, self.finished = str(reason), True
+        if error:
+            self.finished = was_finished
+            raise error
 
     def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
         # Some servers send the same reasoning under two names: the first one that says something counts.
@@ -188,28 +192,33 @@ class _Answer:
         return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
 
     def known(self) -> Iterator[Event]:
-        """Tool calls and usage, as far as they came."""
+        """The last half of a pair, tool calls and usage, as far as they came."""
+        if self._half:
+            yield Text(self._half)
         yield from map(ToolCall, self._calls.whole())
         if self._usage is not None:
             yield Used(usage_from(self._usage))
 
     def end(self) -> Iterator[Event]:
         """What is known only now."""
-        if self._half:
-            yield Text(self._half)
         yield from self.known()
         if self._finish == "error":
             raise ModelError("the provider broke the answer off with an error")
+        yield self.ending()
+
+    def ending(self) -> Finished:
+        """Why it ended; a "stop" with tool calls means these."""
         calls = self._calls.whole()
-        yield Finished("tool_calls" if calls and self._finish in ("stop", "", None) else self._finish)
+        return Finished("tool_calls" if calls and self._finish in ("stop", "", None) else self._finish)
 
 
 def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> ModelError | None:
-    """The error that a payload reports: under ``error``, in a choice, or bare where there is no answer."""
+    """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
     error = chunk.get("error")
     for choice in _dicts(chunk.get("choices")):
         error = error or choice.get("error")
-    if not error and (failed or not ("choices" in chunk or "usage" in chunk)):
+    bare = not {"choices", "usage", "object"} & set(chunk)
+    if not error and (failed or bare or "error" in (chunk.get("object"), chunk.get("type"))):
         error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
     if not error:
         return None

@@ -130,7 +130,7 @@ class Client:
                 pause = self._pause(err, attempt)
                 if pause is None:
                     raise
-                yield Retrying(pause, str(err))
+                yield Retrying(pause, str(failures.without_secrets(err, route.secrets)))
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 

@@ -3,9 +3,11 @@
 The only file that imports urllib3. One request at a time; nothing is retried here.
 """
 
+import base64
 import contextlib
 import importlib.util
 import ipaddress
+import math
 import os
 import re
 import socket
@@ -24,6 +26,7 @@ from gptsh.core.settings import Network
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 
 CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds
+_LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
 _LAST_WAIT = 5.0  # seconds for an error's body, and for usage behind a complete answer
 
@@ -59,6 +62,7 @@ class Response:
         self.url, self.status = url, raw.status
         self.headers = {name.lower(): value for name, value in raw.headers.items()}
         self._raw, self._idle_timeout = raw, idle_timeout
+        self._until = math.inf  # of ``time.monotonic``; keep-alives do not move it
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it arrives, decompressed. Raises ModelError or TimedOut when it breaks off or stalls."""
@@ -67,6 +71,8 @@ class Response:
             self._wait_at_most(self._idle_timeout)  # the long wait was for the model to begin
 
     def _next(self) -> bytes:
+        if time.monotonic() > self._until:
+            raise TimedOut(f"{self.url} does not come to an end")
         with translated(self.url):
             return self._raw.read1()
 
@@ -76,17 +82,19 @@ class Response:
 
     def hurry(self) -> None:
         """What still comes is not worth a long wait."""
-        self._idle_timeout = min(self._idle_timeout, _LAST_WAIT)
-        self._wait_at_most(self._idle_timeout)
+        if self._until == math.inf:
+            self._until = time.monotonic() + _LAST_WAIT
+            self._idle_timeout = min(self._idle_timeout, _LAST_WAIT)
+            self._wait_at_most(self._idle_timeout)
 
     def small_body(self) -> bytes:
         """The beginning of the body, as far as it comes soon; empty when even that cannot be read."""
-        body, until = b"", time.monotonic() + _LAST_WAIT
+        body = b""
         self.hurry()
         with contextlib.suppress(GptshError):
             for chunk in self.chunks():
                 body += chunk
-                if len(body) >= _SMALL_BODY or time.monotonic() > until:
+                if len(body) >= _SMALL_BODY:
                     break
         return body
 
@@ -129,7 +137,7 @@ class Http:
     def manager(self, url: str) -> urllib3.PoolManager:
         """What reaches a URL: directly or by proxy. Raises ConfigError for a bad URL, proxy or CA bundle."""
         with translated(url):
-            urllib3.util.parse_url(url)
+            _check_host(url)
             return self._manager(url)
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
@@ -166,6 +174,8 @@ class Http:
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         proxy = proxy_for(url, self._environ)
+        if proxy:
+            _check_host(proxy)
         secure = url.startswith("https:") or (proxy or "").startswith("https:")
         context = trust(self._environ) if secure else None
         if proxy is None:
@@ -180,6 +190,13 @@ class Http:
         return manager
 
 
+def _check_host(url: str) -> None:
+    """Raise urllib3's LocationParseError for a host that no resolver would take."""
+    host = urllib3.util.parse_url(url).host or ""
+    if not all(0 < len(label) <= _LONGEST_LABEL for label in host.rstrip(".").split(".")):
+        raise wire.LocationParseError(url)
+
+
 def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
     """What of the proxies' addresses must not be shown: user and password, also of one that cannot be parsed."""
     secrets: set[str] = set()
@@ -187,6 +204,7 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
         if name.lower().endswith("_proxy") and "@" in value:
             login = value.partition("://")[2].rpartition("@")[0]
             secrets |= {login.partition(":")[2], unquote(login), *re.split("[:/?#@]", login)}
+            secrets |= {*unquote(login).split(":"), base64.b64encode(unquote(login).encode()).decode()}
     return secrets
 
 
@@ -281,6 +299,8 @@ def translated(url: str) -> Iterator[None]:
     except wire.LocationValueError as err:
         raise ConfigError(f"no way to {host}", "see base_url and the proxy variables", detail=repr(err)) from err
     except (wire.HTTPError, HTTPException, OSError, OverflowError, ValueError) as err:
+        if any(isinstance(cause, TimeoutError) for cause in (err, *err.args)):
+            raise TimedOut(f"{host} does not take the request", "raise first_byte_timeout under [network]") from err
         failure = ModelError(f"the connection to {host} broke off", detail=repr(err))
         failure.retry = True
         raise failure from err

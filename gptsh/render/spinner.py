@@ -12,6 +12,7 @@ _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: what answers at once needs no spinner
 _PERIOD = 0.12  # seconds
 _USUAL_WIDTH = 80
+_PATIENCE = 1.0  # seconds for a terminal that was halted with Ctrl-S
 _ERASE = "\r\x1b[K"
 
 
@@ -39,7 +40,7 @@ class Spinner:
         """End it before anything else is written to the terminal."""
         if self._thread.is_alive():
             self._stopped.set()
-            self._thread.join()
+            self._thread.join(_PATIENCE)
 
     def _turn(self) -> None:
         frame = 0

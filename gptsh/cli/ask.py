@@ -142,7 +142,7 @@ def _open(ref: str | None) -> tuple[Document | None, str | None]:
         return sessions.fork_session(sessions.load_at(ref), point), None
     filename = references.filename_of(base)
     doc = sessions.load_session(filename)
-    sessions.refuse_newer(doc)
+    sessions.refuse_newer(doc, filename)
     return doc, filename
 
 

@@ -306,10 +306,11 @@ def save_session(
     return str(path)
 
 
-def refuse_newer(doc: Document) -> None:
+def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
-        raise BadSession(f"session {doc['id']} was written by a newer gptsh", f"update, or fork it: -s {doc['id']}@")
+        path = get_sessions_dir() / filename
+        raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {doc['id']}@")
 
 
 def _place(doc: Document, folder: Path, at: str | None) -> Path:
@@ -352,7 +353,7 @@ def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str]) -
         theirs = {**doc, "messages": [], "title": None}
     else:
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
-    refuse_newer(theirs)
+    refuse_newer(theirs, path.name)
     if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
         raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
     joined = document.union(doc, theirs, title=title, tags=tags)

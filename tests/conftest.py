@@ -7,6 +7,7 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.server import ModelServer
+from tests.server import ModelServer, answer
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")
@@ -187,3 +188,13 @@ class Terminal:
         os.close(self.fd)
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.seen, code if code >= 0 else 128 - code
+
+
+def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":
+    """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
+    release = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, release, *rest, model="m")
+    process = lab.start("go", **more)
+    read_until(process.stdout, b"first ")
+    return process, release

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.conftest import Home, lab_config, read_until, texts
+from tests.conftest import Home, in_mid_answer, lab_config, read_until, texts
 from tests.server import ModelServer, answer, chunk, event
 
 
@@ -148,11 +148,7 @@ def test_a_pipe_gets_the_answer_byte_for_byte(lab: Home, model: ModelServer, pie
 
 
 def test_text_comes_as_it_arrives(lab: Home, model: ModelServer) -> None:
-    more = threading.Event()
-    first, *rest = answer("first ", "second")[1:]
-    model.script(first, more, *rest)
-    process = lab.start("go")
-    read_until(process.stdout, b"first ")
+    process, more = in_mid_answer(lab, model)
     more.set()
     assert process.communicate()[0] == b"second\n"
     assert process.returncode == 0
@@ -440,11 +436,7 @@ def _no_room() -> None:
 
 
 def test_a_session_deleted_while_its_answer_came_is_not_recreated(lab: Home, model: ModelServer) -> None:
-    more = threading.Event()
-    first, *rest = answer("first ", "second")[1:]
-    model.script(first, more, *rest)
-    process = lab.start("go")
-    read_until(process.stdout, b"first ")
+    process, more = in_mid_answer(lab, model)
     lab.files()[0].unlink()
     more.set()
     out, err = process.communicate(timeout=30)

@@ -11,25 +11,14 @@ import subprocess
 import termios
 import threading
 import time
-from typing import Any
 
 import pytest
 
 from gptsh.core.files import locked
-from tests.conftest import COMMAND, Home, Terminal, lab_config, read_until, texts, wait_for
+from tests.conftest import COMMAND, Home, Terminal, in_mid_answer, lab_config, read_until, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
 SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-
-
-def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":
-    """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
-    release = threading.Event()
-    first, *rest = answer("first ", "second")[1:]
-    model.script(first, release, *rest, model="m")
-    process = lab.start("go", **more)
-    read_until(process.stdout, b"first ")
-    return process, release
 
 
 @pytest.mark.parametrize("signum", SHELL_CODE)

@@ -31,7 +31,7 @@ from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.turn import Request, Turn, shortcoming
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut, UsageError
-from gptsh.llm.client import Client, local_models
+from gptsh.llm.client import Client
 from gptsh.render.plain import PlainWriter
 from gptsh.render.spinner import Spinner
 
@@ -55,11 +55,11 @@ def ask(flags: Flags, environ: Mapping[str, str]) -> int:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions")
     loaded = settings.load(environ, flags.config)
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
-        return _ask(flags, loaded, endings)
+        deadline = time.monotonic() + endings.seconds if endings.seconds else None
+        return _ask(flags, loaded, Client(loaded, environ, deadline), endings)
 
 
-def _ask(flags: Flags, loaded: Settings, endings: Endings) -> int:
-    deadline = time.monotonic() + endings.seconds if endings.seconds else None
+def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings) -> int:
     question = _question(flags, loaded)
     ref = _session_ref(flags, loaded)
     if question is None and ref is not None and (flags.title is not None or flags.tag):
@@ -68,7 +68,7 @@ def _ask(flags: Flags, loaded: Settings, endings: Endings) -> int:
         return manage.label(ref, flags.title, flags.tag)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    job = _prepare(flags, loaded, question, ref, Client(loaded, os.environ, deadline))
+    job = _prepare(flags, loaded, question, ref, client)
     by_hand = ByHand(flags.title, flags.tag, job.at)
     keeper = Keeper(job.doc, by_hand, enabled=_saves(flags, loaded))
     return _carry_out(job, keeper, endings)
@@ -156,7 +156,7 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
     wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
     agent = settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
     if agent.model is None:
-        raise _no_model(loaded)
+        raise _no_model(client)
     _refuse_output(flags.output or loaded.output or agent.output)
     client.prepare(agent.model)
     doc = _document(stored, agent, loaded)
@@ -188,8 +188,8 @@ def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Docume
     return sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=list(agent.tools), cwd=cwd)
 
 
-def _no_model(loaded: Settings) -> ConfigError:
-    near = local_models(loaded)
+def _no_model(client: Client) -> ConfigError:
+    near = client.local_models()
     ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
     offered = f"; here answer: {', '.join(near)}" if near else "; -m echo works offline"
     return ConfigError("no model is chosen", ways + offered)

@@ -33,18 +33,14 @@ class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.terminal = is_terminal(stream)
+        self._terminal = is_terminal(stream)
         self._descriptor = stream.fileno() if stream is not None else None
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
-        self.write_raw(visible(text) if self.terminal else text)
-
-    def write_raw(self, text: str) -> None:
-        """Write text of our own, whose control characters are meant. Raises OSError as the stream does."""
         if self._descriptor is None:
             return
-        view = memoryview(text.encode("utf-8", "replace"))
+        view = memoryview((visible(text) if self._terminal else text).encode("utf-8", "replace"))
         while view:
             try:
                 view = view[os.write(self._descriptor, view) :]

@@ -95,6 +95,7 @@ def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda:
     comes before. Trouble after the reason for ending was given takes nothing from a complete answer.
     """
     answer = _Answer()
+    failure: ModelError | TimedOut = ModelError("the stream broke off before the answer was complete")
     try:
         for name, data in sse.payloads(chunks):
             if data.strip() == b"[DONE]":
@@ -105,13 +106,11 @@ def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda:
             if answer.finished:
                 yield answer.ending()
                 on_finish()
-    except (ModelError, TimedOut):
-        if not answer.finished:
-            yield from answer.known()
-            raise
+    except (ModelError, TimedOut) as err:
+        failure = err
     if not answer.finished:
         yield from answer.known()
-        raise ModelError("the stream broke off before the answer was complete")
+        raise failure
     yield from answer.end()
 
 
@@ -208,8 +207,7 @@ class _Answer:
 
     def ending(self) -> Finished:
         """Why it ended; a "stop" with tool calls means these."""
-        calls = self._calls.whole()
-        return Finished("tool_calls" if calls and self._finish in ("stop", "", None) else self._finish)
+        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "", None) else self._finish)
 
 
 def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> ModelError | None:
@@ -246,6 +244,11 @@ class _Calls:
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self._at: dict[int | str, int] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self._calls)
 
     def take(self, delta: dict[str, Any]) -> None:
         index, call_id = delta.get("index"), delta.get("id")

@@ -1,7 +1,6 @@
 """Asking a model: which wire speaks to it, with which key, and when to try again."""
 
 import json
-import os
 import random
 import time
 from collections.abc import Collection, Generator, Iterator, Mapping
@@ -64,8 +63,28 @@ class Client:
             self._keys[provider.name] = _key(provider)
         self._routes[model] = self._route(provider, name, self._keys[provider.name])
 
+    def local_models(self) -> list[str]:
+        """One model of each local server that answers, as ``-m`` takes it."""
+        found = []
+        for name in LOCAL:
+            url = f"{self._settings.providers[name].base_url}/models"
+            try:
+                payload: Any = json.loads(self._wire().get(url, PROBE_TIMEOUT))
+            except (GptshError, ValueError, RecursionError):
+                continue
+            models = payload.get("data") if isinstance(payload, dict) else None
+            if models and isinstance(models, list) and isinstance(models[0], dict):
+                found.append(f"{name}/{models[0].get('id')}")
+        return found
+
+    def _wire(self) -> "Http":
+        from gptsh.llm.http import Http  # noqa: PLC0415 - 50 ms that echo and every other job do without
+
+        self._http = self._http or Http(self._settings.network, self._environ)
+        return self._http
+
     def _route(self, provider: Provider, model: str, key: Secret | None) -> _Route:
-        from gptsh.llm.http import Http, proxy_secrets  # noqa: PLC0415 - 50 ms that echo and every other job do without
+        from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - as in ``_wire``
 
         headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"}
         headers |= {header.lower(): value for header, value in provider.headers.items()}
@@ -74,10 +93,9 @@ class Client:
             headers["authorization"] = f"Bearer {key}"
             secrets.add(str(key))
         route = _Route(provider, model, headers, frozenset())
-        self._http = self._http or Http(self._settings.network, self._environ)
+        secrets |= proxy_secrets(self._environ)
         try:
-            secrets |= proxy_secrets(self._environ)
-            self._http.manager(route.url)
+            self._wire().manager(route.url)
         except GptshError as err:
             raise failures.without_secrets(err, _worth_hiding(secrets))  # noqa: B904 - it is the same error
         return route._replace(secrets=_worth_hiding(secrets))
@@ -122,10 +140,9 @@ class Client:
 
     def _open(self, route: _Route, body: bytes) -> Generator[Event, None, "Response"]:
         """The response once a server accepts; retried before the first byte only."""
-        assert self._http, "prepare has made it"
         for attempt in range(self._settings.network.retries + 1):
             try:
-                return _accepted(self._http.post(route.url, body, route.headers), route)
+                return _accepted(self._wire().post(route.url, body, route.headers), route)
             except ModelError as err:
                 pause = self._pause(err, attempt)
                 if pause is None:
@@ -236,14 +253,13 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _key(provider: Provider) -> Secret | None:
     """The key that opens the provider; None where it needs none. Raises ConfigError when it is missing."""
-    if provider.key_command:
-        return _from_command(provider.key_command, provider.name)
-    if provider.key is None and provider.needs_key:
+    key = _from_command(provider.key_command, provider.name) if provider.key_command else provider.key
+    if key is None and provider.needs_key:
         way = f"set {provider.key_vars[0]}, or api_key_command under [providers.{provider.name}]"
         raise ConfigError(f"no key for {provider.name}", way)
-    if provider.key is not None and not (provider.key.isascii() and provider.key.isprintable()):
+    if key is not None and not (key.isascii() and key.isprintable()):
         raise ConfigError(f"the key for {provider.name} has characters that no HTTP header may have")
-    return provider.key
+    return key
 
 
 def _from_command(command: str, provider: str) -> Secret:
@@ -255,25 +271,4 @@ def _from_command(command: str, provider: str) -> Secret:
     if done.returncode or not key:
         why = f"exited with {done.returncode}" if done.returncode else "printed no key"
         raise ConfigError(f"api_key_command of {provider} {why}", "run it by hand")
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"the key for {provider} has characters that no HTTP header may have")
     return Secret(key)
-
-
-# ---- what is near
-
-
-def local_models(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """One model of each local server that answers, as ``-m`` takes it."""
-    from gptsh.llm.http import Http  # noqa: PLC0415 - as above
-
-    http, found = Http(settings.network, environ), []
-    for name in LOCAL:
-        try:
-            payload: Any = json.loads(http.get(f"{settings.providers[name].base_url}/models", PROBE_TIMEOUT))
-        except (GptshError, ValueError, RecursionError):
-            continue
-        models = payload.get("data") if isinstance(payload, dict) else None
-        if models and isinstance(models, list) and isinstance(models[0], dict):
-            found.append(f"{name}/{models[0].get('id')}")
-    return found

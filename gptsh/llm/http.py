@@ -133,6 +133,7 @@ class Http:
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
+        self._context: ssl.SSLContext | None = None
 
     def manager(self, url: str) -> urllib3.PoolManager:
         """What reaches a URL: directly or by proxy. Raises ConfigError for a bad URL, proxy or CA bundle."""
@@ -177,7 +178,7 @@ class Http:
         if proxy:
             _check_host(proxy)
         secure = url.startswith("https:") or (proxy or "").startswith("https:")
-        context = trust(self._environ) if secure else None
+        context = self._trust() if secure else None
         if proxy is None:
             manager = urllib3.PoolManager(ssl_context=context)
         elif proxy.startswith("socks"):
@@ -188,6 +189,11 @@ class Http:
             )
         manager.pool_classes_by_scheme = _patient_pools(manager, self._network.first_byte_timeout)
         return manager
+
+    def _trust(self) -> ssl.SSLContext:
+        """One for all: reading the CA bundle takes 15 ms, and it is needed before the question is saved and after."""
+        self._context = self._context or trust(self._environ)
+        return self._context
 
 
 def _check_host(url: str) -> None:

@@ -57,12 +57,12 @@ class PlainWriter:
             self._err, self._last_err = None, "\n"
 
 
-def local_time(moment: object) -> str:
+def local_time(moment: str) -> str:
     """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
     try:
-        return datetime.fromisoformat(str(moment)).astimezone().strftime("%Y-%m-%d %H:%M")
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError):
-        return str(moment)
+        return moment
 
 
 def listing_line(summary: SessionSummary) -> str:
@@ -92,7 +92,7 @@ def transcript(doc: Document) -> Iterator[str]:
 def _heading(message: Message) -> str:
     who = message.get("model") or message.get("name")
     said_by = f"{message['role']} ({who})" if who else message["role"]
-    at = f" {local_time(message['timestamp'])}" if "timestamp" in message else ""
+    at = f" {local_time(message['timestamp'])}" if message.get("timestamp") else ""
     finish = message.get("finish_reason")
     partial = f" [{finish}]" if finish not in (None, "stop", "tool_calls") else ""
     return f"## {said_by}{at}{partial}"

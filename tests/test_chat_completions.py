@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core.messages import Finished, Identified, Reasoning, Refusal, Text, ToolCall, Used
+from gptsh.core.providers import OWN
 from gptsh.core.turn import Request, Turn
 from gptsh.errors import ModelError
 from gptsh.llm.chat_completions import body, read_stream, read_whole, usage_from
@@ -345,7 +346,7 @@ def test_what_is_sent() -> None:
         ],
         {"temperature": 0.5, "max_tokens": 9},
     )  # fmt: skip
-    sent = body(request, "m", provider="lab", stream_options=True)
+    sent = body(request, "m", OWN, provider="lab", stream_options=True)
     assert sent["model"] == "m"
     assert sent["stream"] is True
     assert sent["stream_options"] == {"include_usage": True}
@@ -357,7 +358,7 @@ def test_what_is_sent() -> None:
         {"role": "tool", "tool_call_id": "a", "content": "out"},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
     ]
-    whole = body(request._replace(stream=False), "m", provider="lab", stream_options=True)
+    whole = body(request._replace(stream=False), "m", OWN, provider="lab", stream_options=True)
     assert "stream" not in whole
     assert "stream_options" not in whole
 
@@ -375,5 +376,5 @@ def test_what_is_sent() -> None:
 )
 def test_the_token_limit_under_the_name_that_the_model_takes(provider: str, model: str, field: str) -> None:
     request = Request(f"{provider}/{model}", [], {"max_tokens": 9})
-    sent = body(request, model, provider=provider, stream_options=False)
+    sent = body(request, model, OWN, provider=provider, stream_options=False)
     assert {key: value for key, value in sent.items() if key.startswith("max")} == {field: 9}

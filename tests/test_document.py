@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gptsh.core import context, document
 from gptsh.core.files import read_document, read_head, to_bytes
 from gptsh.core.messages import Message, starts_turn, text_of, user_message, words_of
+from gptsh.core.providers import OWN
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
 from tests.server import complaint
@@ -46,7 +47,7 @@ def test_what_is_sent_passes_a_strict_server_whatever_the_file_holds(
     before = copy.deepcopy(messages)
     question: Message = {"role": "user", "content": "and now?", "id": "q"}
     built = context.build([*messages, question], system)
-    sent = body(Request("lab/m", built, {}), "m", provider="lab", stream_options=False)
+    sent = body(Request("lab/m", built, {}), "m", OWN, provider="lab", stream_options=False)
     json.dumps(sent)
     assert messages == before
     assert complaint(sent) is None, sent

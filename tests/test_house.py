@@ -13,7 +13,7 @@ import pytest
 
 import gptsh
 from gptsh.cli.options import ROWS
-from gptsh.core.models import PROVIDERS
+from gptsh.core.providers import PROVIDERS
 from tests.conftest import Home
 
 ROOT = Path(__file__).parent.parent

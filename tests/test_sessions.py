@@ -16,7 +16,7 @@ import pytest
 from gptsh.core import sessions
 from gptsh.core.files import locked
 from gptsh.core.messages import Text
-from gptsh.core.settings import Agent, Provider, load, small_model
+from gptsh.core.settings import Agent, Providers, load, small_model
 from gptsh.errors import BadSession, SessionGone, StoreError, UnknownSession
 from gptsh.render.plain import listing_line
 from tests.conftest import Home
@@ -478,7 +478,7 @@ def test_a_head_is_read_whatever_the_block_cuts(store: Store, home: Home) -> Non
 
 def test_title_generation_small_model_resolution(store: Store) -> None:
     settings = load({})
-    providers = {**settings.providers, "lab": Provider("lab", "http://x", model_small="lab/provider-small")}
+    providers = Providers({"lab": {"base_url": "http://x", "model_small": "lab/provider-small"}}, {})
     with_small = settings._replace(providers=providers)
     assert small_model(with_small, Agent("a", "lab/m", "lab/agent-small")) == "lab/agent-small"
     assert small_model(with_small, Agent("a", "lab/m")) == "lab/provider-small"

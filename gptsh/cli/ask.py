@@ -13,7 +13,7 @@ from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.title import TitleThread
-from gptsh.core import context, document, references, sessions, settings
+from gptsh.core import context, document, pricing, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import (
     Message,
@@ -21,6 +21,7 @@ from gptsh.core.messages import (
     Refusal,
     Retrying,
     Text,
+    Usage,
     is_unicode,
     safe_params,
     user_message,
@@ -60,6 +61,7 @@ def ask(flags: Flags, environ: Mapping[str, str]) -> int:
 
 
 def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings) -> int:
+    _warm(flags, loaded, client)
     question = _question(flags, loaded)
     ref = _session_ref(flags, loaded)
     if question is None and ref is not None and (flags.title is not None or flags.tag):
@@ -93,13 +95,17 @@ def _timeout(text: str | None) -> float | None:
 def _question(flags: Flags, loaded: Settings) -> Message | None:
     """Words, files and piped text as one message; None where there is nothing of the kind."""
     read = [(path, stdio.read_file(path)) for path in flags.file]
-    if loaded.read_stdin and not flags.no_stdin and (piped := stdio.read_piped()).strip():
+    if _reads_stdin(flags, loaded) and (piped := stdio.read_piped()).strip():
         read.append(("stdin", piped))
     attached = [(source, stdio.text_in(data, source)) for source, data in read]
     if odd := [source for source, text in attached if not is_unicode(text)]:
         stdio.note(f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD")
     words = " ".join(flags.prompt)
     return user_message(words, attached) if words.strip() or attached else None
+
+
+def _reads_stdin(flags: Flags, loaded: Settings) -> bool:
+    return loaded.read_stdin and not flags.no_stdin
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -146,6 +152,21 @@ def _open(ref: str | None) -> tuple[Document | None, str | None]:
     return doc, filename
 
 
+def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
+    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+
+
+def _warm(flags: Flags, loaded: Settings, client: Client) -> None:
+    """While standard input is waited for, load what asking will need. What is wrong here will be said in its time."""
+    if not (_reads_stdin(flags, loaded) and stdio.is_awaited(sys.stdin)):
+        return
+    with contextlib.suppress(GptshError):
+        agent = _agent(flags, loaded, _open(_session_ref(flags, loaded))[0])
+        if agent.model:
+            client.warm(agent.model)
+
+
 def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client) -> Job:
     """Everything that can end in exit 2, before anything is saved."""
     stored, at = _open(ref)
@@ -153,18 +174,18 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
-    wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
-    agent = settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+    agent = _agent(flags, loaded, stored)
     if agent.model is None:
         raise _no_model(client)
     _refuse_output(flags.output or loaded.output or agent.output)
-    client.prepare(agent.model)
+    model = client.named(agent.model)
+    agent = agent._replace(model=model)
+    if left_out := client.prepare(model, agent.params):
+        stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    request = Request(
-        agent.model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream
-    )
+    request = Request(model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, agent, doc, request, asked, at, reasoning=not flags.no_reasoning)
 
@@ -210,7 +231,7 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
     """
     title = _title_thread(job, keeper)
     turn = Turn(job.client.ask, job.request)
-    out = stdio.Sink(sys.stdout)
+    out = stdio.Sink(sys.__stdout__)  # sys.stdout is stderr where litellm works
     writer = PlainWriter(out, stdio.Sink(sys.stderr) if job.reasoning else None)
     with endings.held():
         keeper.save(durable=False)
@@ -221,7 +242,7 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
             message = _keep(turn.message(_why(failure, turn)), job, keeper)
         _finish_line(writer, out, failure)
         if title and isinstance(failure, (type(None), BrokenPipeError)):
-            keeper.keep_title(_wait_for(title, endings))
+            keeper.keep_title(_wait_for(title, endings), _cost(job.settings, title.model, title.usage))
         _raise(failure or (shortcoming(message) if message else None), keeper.where(message))
     return 1 if keeper.failed else 0
 
@@ -281,9 +302,16 @@ def _keep(message: Message | None, job: Job, keeper: Keeper) -> Message | None:
         return None
     message["agent"], message["model"] = job.agent.name, job.request.model
     message["provider"], message["parent"] = job.doc["provider"]["name"], job.question
-    sessions.append_messages(job.doc, [message], {"tokens": message.get("usage")})
+    usage = message.get("usage")
+    cost = _cost(job.settings, job.request.model, usage)
+    sessions.append_messages(job.doc, [message], {"tokens": usage, "cost": cost})
     keeper.save(durable=True)
     return message
+
+
+def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
+    """USD for one call; None where it is not known."""
+    return pricing.cost(settings.facts_of(loaded, model), usage["raw"]) if usage else None
 
 
 def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:

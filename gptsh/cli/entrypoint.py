@@ -71,6 +71,7 @@ def dispatch(flags: Flags) -> int:
             "--list-sessions": flags.list_sessions,
             "--show-session": flags.show_session is not None,
             "--list-agents": flags.list_agents,
+            "--list-models": flags.list_models,
         }
     )
     if job is None:

@@ -50,10 +50,10 @@ class Keeper:
         """Whether the session is kept and has no title yet."""
         return self._enabled and not (self._doc["title"] or self._by_hand.title)
 
-    def keep_title(self, title: str | None) -> None:
-        """Save a title that came after the answer."""
+    def keep_title(self, title: str | None, cost: float | None) -> None:
+        """Save a title that came after the answer, and what it cost in USD."""
         if title and not self.failed:
-            self._doc["title"] = title
+            self._doc["title"], self._doc["usage"]["title_cost"] = title, cost
             with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
                 self._write(durable=True)
 

@@ -8,7 +8,7 @@ from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.render.plain import listing_line, transcript
+from gptsh.render.plain import listing_line, model_line, transcript
 
 
 def list_sessions(flags: Flags) -> int:
@@ -77,8 +77,21 @@ def list_agents(flags: Flags) -> int:
     return 0
 
 
+def list_models(flags: Flags) -> int:
+    """Print a line for each model that can be asked from here, as it is found."""
+    from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.llm.catalog import catalog  # noqa: PLC0415 - nor a network
+    from gptsh.llm.client import Client  # noqa: PLC0415 - the same
+
+    loaded = settings.load(os.environ, flags.config)
+    listed = catalog(loaded, Client(loaded, os.environ))
+    stdio.write_lines(model_line(*item) for item in listed)
+    return 0
+
+
 JOBS: dict[str, Callable[[Flags], int]] = {
     "--list-sessions": list_sessions,
     "--show-session": show_session,
     "--list-agents": list_agents,
+    "--list-models": list_models,
 }

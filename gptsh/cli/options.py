@@ -43,6 +43,7 @@ class Flags(NamedTuple):
     here: bool
     limit: int | None
     list_agents: bool
+    list_models: bool
     config: str | None
     debug: bool
 
@@ -76,6 +77,7 @@ ROWS = (
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
+    Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
     Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}),
     Row("Other", ("--debug",), "Show tracebacks and the provider's own words with errors.", _FLAG),
     Row("Other", ("--version",), "Show the version.", _FLAG),

@@ -55,6 +55,11 @@ class Sink:
 # ---- in
 
 
+def is_awaited(stream: TextIO | None) -> bool:
+    """Whether a pipe has nothing to read yet, and has not ended."""
+    return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
+
+
 def read_piped() -> bytes:
     """All of standard input; nothing from a terminal, and from a stream that is closed or not for reading (nohup).
 
@@ -132,7 +137,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(sys.stdout)
+    sink = Sink(sys.__stdout__)
     for line in lines:
         try:
             sink.write(f"{line}\n")

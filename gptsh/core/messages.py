@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
+THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 
 
@@ -46,6 +47,7 @@ class Message(TypedDict):
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
+    thinking: NotRequired[list[Part]]
     replay: NotRequired[dict[str, Any]]
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
@@ -63,6 +65,15 @@ class Reasoning(NamedTuple):
 
     text: str
     field: str
+
+
+class Thought(NamedTuple):
+    """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one.
+
+    Its text has come before, as ``Reasoning`` of the field ``THINKING``.
+    """
+
+    block: Part
 
 
 class Refusal(NamedTuple):
@@ -103,7 +114,7 @@ class Finished(NamedTuple):
     reason: str | None
 
 
-Event = Text | Reasoning | Refusal | ToolCall | Retrying | Identified | Used | Finished
+Event = Text | Reasoning | Thought | Refusal | ToolCall | Retrying | Identified | Used | Finished
 
 
 def timestamp(moment: datetime | None = None) -> str:

@@ -5,13 +5,14 @@ Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` whe
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.core.folders import config_folder
 from gptsh.core.messages import safe_params
-from gptsh.core.models import PROVIDERS, Endpoint, split_model
+from gptsh.core.models import Facts, facts, near_names, split_model
+from gptsh.core.providers import AZURE_V1, AZURE_V1_VERSIONS, ECHO, OWN, PROVIDERS, Endpoint, Wire, endpoint
 from gptsh.core.schema import LONGEST, OUTPUTS, SCHEMA, URL, check
 from gptsh.errors import ConfigError
 
@@ -41,9 +42,14 @@ class Secret(str):
 
 
 class Provider(NamedTuple):
-    """Where a model is asked, and how one is let in. ``key`` is None where only ``key_command`` can tell it."""
+    """Where a model is asked, and how one is let in. ``key`` is None where only ``key_command`` can tell it.
+
+    ``own_key`` and ``own_base`` say that the config file named them, so that litellm has to be told.
+    ``context_window`` is in tokens.
+    """
 
     name: str
+    endpoint: Endpoint = ECHO
     base_url: str = ""
     key: Secret | None = None
     key_vars: tuple[str, ...] = ()
@@ -51,7 +57,36 @@ class Provider(NamedTuple):
     needs_key: bool = False
     headers: Mapping[str, str] = {}
     model_small: str | None = None
-    stream_options: bool = True
+    context_window: int | None = None
+    own_key: bool = False
+    own_base: bool = False
+
+    @property
+    def wire(self) -> Wire:
+        """By which transport it is reached."""
+        return self.endpoint.wire
+
+
+class Providers:
+    """Every provider by name, made when it is asked for: the config file's table over what is known."""
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str]) -> None:
+        self._tables, self._environ = tables, environ
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the config file, then those of gptsh's own table."""
+        return iter({**self._tables, **PROVIDERS})
+
+    def get(self, name: str) -> Provider | None:
+        """The provider of this name; None where nobody knows one."""
+        table = self._tables.get(name, {})
+        known = OWN if "base_url" in table and name not in PROVIDERS else self._endpoint(name)
+        return _provider(name, table, known, self._environ) if known else None
+
+    def _endpoint(self, name: str) -> Endpoint | None:
+        if name == "azure" and self._environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
+            return AZURE_V1
+        return endpoint(name)
 
 
 class Network(NamedTuple):
@@ -66,7 +101,7 @@ class Settings(NamedTuple):
     """The config file under the environment."""
 
     agents: Mapping[str, Agent]
-    providers: Mapping[str, Provider]
+    providers: Providers
     network: Network
     default_agent: str
     titles: bool
@@ -94,10 +129,9 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     default = config.get("default_agent", "default")
     if default not in agents:
         raise ConfigError(f"default_agent: there is no agent {default!r}", f"add [agents.{default}]")
-    names = {**PROVIDERS, **config.get("providers", {})}
     return Settings(
         agents=agents,
-        providers={name: _provider(name, config.get("providers", {}).get(name, {}), environ) for name in names},
+        providers=Providers(config.get("providers", {}), environ),
         network=Network(**network),
         default_agent=default,
         titles=sessions.get("titles", "model") == "model",
@@ -154,23 +188,31 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
     )
 
 
-def _provider(name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> Provider:
-    known = PROVIDERS.get(name, Endpoint("", (), needs_key=False))
+def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
     own_base = table.get("base_url") or _first(environ, known.base_vars)
     base_url = (own_base or known.base_url).rstrip("/")
     key_vars = (table["api_key_env"],) if "api_key_env" in table else known.key_vars
     key = _first(environ, key_vars)
     return Provider(
         name,
-        base_url=base_url if base_url.endswith(known.base_path) else base_url + known.base_path,
+        known,
+        base_url=base_url if not base_url or base_url.endswith(known.base_path) else base_url + known.base_path,
         key=Secret(key.strip()) if key else None,
         key_vars=key_vars,
         key_command=table.get("api_key_command"),
         needs_key="api_key_env" in table or (known.needs_key and not own_base),
-        headers=table.get("headers", {}),
+        headers={**_from_variables(known.header_vars, environ), **table.get("headers", {})},
         model_small=table.get("model_small"),
-        stream_options=known.stream_options,
+        context_window=table.get("context_window") or None,
+        own_key="api_key_env" in table or "api_key_command" in table,
+        own_base="base_url" in table,
     )
+
+
+def _from_variables(names: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Headers whose values stand in the environment, as far as a header can hold them."""
+    found = {header: environ.get(variable, "") for header, variable in names.items()}
+    return {header: value for header, value in found.items() if value and value.isascii() and value.isprintable()}
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
@@ -287,11 +329,17 @@ def small_model(settings: Settings, agent: Agent) -> str | None:
     return (provider.model_small if provider else None) or agent.model
 
 
+def facts_of(settings: Settings, model: str) -> Facts:
+    """What is known about a model. Raises ConfigError as ``provider_of``."""
+    provider, name = provider_of(settings, model)
+    return facts(provider.name, name)
+
+
 def default_model(settings: Settings) -> str | None:
     """The model of the first known provider whose key is in the environment."""
-    for name, endpoint in PROVIDERS.items():
-        if endpoint.default_model and settings.providers[name].key:
-            return f"{name}/{endpoint.default_model}"
+    for name, known in PROVIDERS.items():
+        if known.default_model and (provider := settings.providers.get(name)) and provider.key:
+            return f"{name}/{known.default_model}"
     return None
 
 
@@ -301,14 +349,17 @@ def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
     Raises ConfigError for a name that cannot be routed.
     """
     name, bare = split_model(model)
-    if name == "echo":
-        return Provider("echo"), bare
     if name is None:
-        raise ConfigError(f"no provider is known for the model {model!r}", "name it PROVIDER/MODEL, as in ollama/qwen3")
+        near = near_names(model)
+        todo = f"did you mean {', '.join(near)}?" if near else "name it PROVIDER/MODEL, as in ollama/qwen3"
+        raise ConfigError(f"no provider is known for the model {model!r}", todo)
     provider = settings.providers.get(name)
-    if provider is None or not provider.base_url:
-        known = f"known are {', '.join(PROVIDERS)}; any other needs base_url under [providers.{name}]"
-        raise ConfigError(f"{name!r} of the model {model!r} is no known provider", known)
-    if not URL.holds(provider.base_url):
+    if provider is None:
+        todo = f"see --list-models, or set base_url under [providers.{name}]"
+        raise ConfigError(f"{name!r} of the model {model!r} is no known provider", todo)
+    if provider.wire == "chat" and not provider.base_url:
+        way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
+        raise ConfigError(f"no base URL for {name}", f"set {way}")
+    if provider.base_url and not URL.holds(provider.base_url):
         raise ConfigError(f"the base URL of {name}: expected {URL.expected}")
     return provider, bare

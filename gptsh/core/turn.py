@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from gptsh.core.messages import (
+    THINKING,
     Call,
     Event,
     Finished,
     Identified,
     Message,
+    Part,
     Reasoning,
     Refusal,
     Text,
+    Thought,
     ToolCall,
     Usage,
     Used,
@@ -53,6 +56,7 @@ class Turn:
         self._ask, self._request = ask, request
         self._text: list[str] = []
         self._reasoning: dict[str, list[str]] = {}
+        self._thoughts: list[Part] = []
         self._refusal: list[str] = []
         self._calls: list[Call] = []
         self._ids = Identified(None, None)
@@ -64,18 +68,27 @@ class Turn:
     def __iter__(self) -> Iterator[Event]:
         for event in self._ask(self._request):
             self._take(event)
+            self._note(event)
             yield event
 
     def _take(self, event: Event) -> None:
+        """What the model said."""
         match event:
             case Text(text):
                 self._text.append(text)
             case Reasoning(text, field):
                 self._reasoning.setdefault(field, []).append(text)
+            case Thought(block):
+                self._thoughts.append(block)
+                self._reasoning.pop(THINKING, None)
             case Refusal(text):
                 self._refusal.append(text)
             case ToolCall(call):
                 self._calls.append(call)
+
+    def _note(self, event: Event) -> None:
+        """What is said about the answer."""
+        match event:
             case Identified():
                 self._ids = event
             case Used(usage):
@@ -88,7 +101,7 @@ class Turn:
 
         None where it ended before anything came: then the question stays unanswered.
         """
-        arrived = self._text or self._reasoning or self._refusal or self._calls
+        arrived = self._text or self._reasoning or self._thoughts or self._refusal or self._calls
         if ended and not arrived:
             return None
         message: Message = {"role": "assistant", "content": "".join(self._text)}
@@ -96,8 +109,12 @@ class Turn:
             message["tool_calls"] = list(self._calls)
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
-        if self._reasoning:
-            message["replay"] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        cut = [{"type": "thinking", "thinking": reasoning.pop(THINKING)}] if THINKING in reasoning else []
+        if self._thoughts or cut:
+            message["thinking"] = [*self._thoughts, *cut]
+        if reasoning:
+            message["replay"] = reasoning
         message["request_id"], message["response_id"] = self._ids
         message["finish_reason"] = ended or self._finish
         message["usage"] = self._usage

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh.core.messages import (
+    THINKING,
     Call,
     Event,
     Finished,
@@ -19,6 +20,7 @@ from gptsh.core.messages import (
     Reasoning,
     Refusal,
     Text,
+    Thought,
     ToolCall,
     Usage,
     Used,
@@ -28,27 +30,28 @@ from gptsh.core.messages import (
     text_of,
     text_parts_of,
 )
-from gptsh.core.models import is_openai_reasoning
+from gptsh.core.providers import Endpoint
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError, TimedOut
 from gptsh.llm import sse
 from gptsh.llm.failures import message_in
+from gptsh.llm.parameters import fit
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 _MESSAGE_KEYS = ("role", "tool_calls", "tool_call_id", "name")
 _PART_KEYS_OF_OURS = ("source",)
 _ADVICE = "is the base URL right?"
+DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 
 
 # ---- the request
 
 
-def body(request: Request, model: str, *, provider: str, stream_options: bool) -> dict[str, Any]:
+def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
-    params = dict(request.params)
-    if provider == "openai" and is_openai_reasoning(model) and "max_tokens" in params:
-        params["max_completion_tokens"] = params.pop("max_tokens")
-    sent: dict[str, Any] = {"model": model, "messages": [_message(m) for m in request.messages], **params}
+    params = fit(request.params, provider, model, endpoint).sent
+    messages = [message_for(message, wants_reasoning=endpoint.wants_reasoning) for message in request.messages]
+    sent: dict[str, Any] = {"model": model, "messages": messages, **params}
     if request.stream:
         sent["stream"] = True
         if stream_options:
@@ -56,10 +59,22 @@ def body(request: Request, model: str, *, provider: str, stream_options: bool) -
     return sent
 
 
-def _message(message: Message) -> dict[str, Any]:
-    """A message without what only gptsh knows. Text goes as one string, which every server takes."""
+def encode(payload: Any) -> bytes:
+    """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def message_for(message: Message, *, wants_reasoning: bool = False) -> dict[str, Any]:
+    """A message without what only gptsh knows. Text goes as one string, which every server takes.
+
+    ``wants_reasoning``: an answer that called tools needs its reasoning, even an empty one, under the name it had.
+    """
     known: Mapping[str, Any] = message
     sent = {key: known[key] for key in _MESSAGE_KEYS if key in known}
+    if wants_reasoning and known.get("tool_calls"):
+        said = {field: text for field, text in known.get("replay", {}).items() if field in _REASONING_FIELDS}
+        sent |= said or {_REASONING_FIELDS[0]: " "}
     parts = parts_of(message)
     if text_parts_of(message) == parts:
         return {**sent, "content": text_of(message) or message.get("refusal") or ("" if parts else _nothing(message))}
@@ -79,30 +94,51 @@ def _part(part: Part) -> Part:
 
 def read_whole(data: bytes) -> Iterator[Event]:
     """The events of an answer that came in one piece. Raises ModelError when it is no answer."""
-    answer = _Answer()
     payload = _load(data)
+    yield from read_completion(payload, _shown(data))
+
+
+def read_completion(payload: dict[str, Any], shown: str) -> Iterator[Event]:
+    """The events of a ``chat.completion`` object; ``shown`` is what --debug tells of one that is none."""
+    answer = _Answer()
     choices = [{**choice, "delta": choice.get("message")} for choice in _dicts(payload.get("choices"))]
     if not choices:
-        raise _error_in(payload) or ModelError("the response is no chat completion", _ADVICE, detail=_shown(data))
+        raise _error_in(payload) or ModelError("the response is no chat completion", _ADVICE, detail=shown)
     yield from answer.take({**payload, "choices": choices})
     yield from answer.end()
 
 
 def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda: None) -> Iterator[Event]:
-    """The events of a streamed answer, as they come; ``on_finish`` is called when only usage may still come.
+    """The events of a streamed answer, as they come; see ``read_chunks``."""
+    return read_chunks(_loaded(chunks), on_finish)
 
-    Raises ModelError for an error inside, or a stream cut off. What is known by then (usage, whole tool calls) still
-    comes before. Trouble after the reason for ending was given takes nothing from a complete answer.
+
+def _loaded(chunks: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], bool]]:
+    for name, data in sse.payloads(chunks):
+        if data.strip() == b"[DONE]":
+            yield DONE, False
+            return
+        if data.strip():
+            yield _load(data), name == "error"
+
+
+def read_chunks(
+    chunks: Iterable[tuple[dict[str, Any], bool]], on_finish: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """The events of ``chat.completion.chunk`` objects, each with whether the server called it an error; DONE ends them.
+
+    ``on_finish`` is called when only usage may still come. Raises ModelError for an error inside, or chunks that end
+    too early. What is known by then (usage, whole tool calls) still comes before. Trouble after the reason for ending
+    was given takes nothing from a complete answer.
     """
     answer = _Answer()
     failure: ModelError | TimedOut = ModelError("the stream broke off before the answer was complete")
     try:
-        for name, data in sse.payloads(chunks):
-            if data.strip() == b"[DONE]":
+        for chunk, failed in chunks:
+            if chunk is DONE:
                 answer.finished = True
                 break
-            if data.strip():
-                yield from answer.take(_load(data), failed=name == "error")
+            yield from answer.take(chunk, failed=failed)
             if answer.finished:
                 yield answer.ending()
                 on_finish()
@@ -151,6 +187,7 @@ class _Answer:
         self._id: str | None = None
         self._usage: dict[str, Any] | None = None
         self._calls = _Calls()
+        self._thought: list[str] = []  # the thinking block that has no signature yet
         self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
 
     def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
@@ -173,13 +210,28 @@ class _Answer:
     def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
         # Some servers send the same reasoning under two names: the first one that says something counts.
         field = next((f for f in _REASONING_FIELDS if isinstance(delta.get(f), str) and delta[f]), None)
-        if field:
+        if blocks := _dicts(delta.get(THINKING)):
+            yield from self._take_thoughts(blocks)
+        elif field:
             yield Reasoning(delta[field], field)
         yield from map(self._whole_pairs, _content(delta.get("content")))
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             yield Refusal(delta["refusal"])
         for call in _dicts(delta.get("tool_calls")):
             self._calls.take(call)
+
+    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> Iterator[Event]:
+        """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
+        for block in blocks:
+            text = block.get("thinking")
+            if isinstance(text, str) and text:
+                self._thought.append(text)
+                yield Reasoning(text, THINKING)
+            if block.get("type") != "thinking":
+                yield Thought(block)
+            elif block.get("signature"):
+                yield Thought({**block, "thinking": "".join(self._thought)})
+                self._thought = []
 
     def _whole_pairs(self, event: Event) -> Event:
         """Text whose surrogate pairs are whole: some servers cut them in two."""

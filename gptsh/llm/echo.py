@@ -5,9 +5,15 @@ from collections.abc import Iterator
 
 from gptsh.core.messages import Event, Finished, Text, Used, text_of
 from gptsh.core.turn import Request
+from gptsh.llm.routes import Route
 
 
-def ask(request: Request) -> Iterator[Event]:
+def open_echo(request: Request, _route: Route) -> Iterator[Event]:
+    """The transport to it."""
+    return _ask(request)
+
+
+def _ask(request: Request) -> Iterator[Event]:
     """``You said: `` and the last user message, word by word; a word counts as a token."""
     said = next((text_of(m) for m in reversed(request.messages) if m["role"] == "user"), "")
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]

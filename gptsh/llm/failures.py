@@ -1,13 +1,64 @@
-"""What providers say when they refuse: error bodies of every shape seen, as one line without secrets."""
+"""What providers say when they refuse: statuses and error bodies of every shape seen, as one line without secrets."""
 
 import json
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.errors import GptshError
+from gptsh.errors import GptshError, ModelError
+from gptsh.llm.routes import Route, source_of_key
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
+_AGAIN = (408, 409, 429)  # and every 5xx
+_SERVER_ERROR = 500
+
+
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: Route) -> ModelError:
+    """A refusing response as an error: what was said, what to do, and whether another try may do better.
+
+    ``headers`` have lower-case names.
+    """
+    reason, detail = said(body), body.decode("utf-8", "replace")
+    reason = f"({status}){': ' if reason else ''}{reason}"
+    if status in (401, 403):
+        key = source_of_key(route.provider)
+        err = ModelError(f"{route.provider.name} refused the key {reason}", f"check {key}", detail=detail)
+    elif "location" in headers and 300 <= status < 400:  # noqa: PLR2004 - not followed: the key would go along
+        err = ModelError(f"{url} redirects to {headers['location']}", "change base_url")
+    elif status == 404:  # noqa: PLR2004 - the model or the path
+        err = ModelError(f"{url} does not know {route.model!r} {reason}", "see -m and base_url", detail=detail)
+    else:
+        err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
+    return judged(err, status, headers)
+
+
+def judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:
+    """The same error, with its status and whether and when to try again."""
+    hint = headers.get("x-should-retry")
+    err.status = status
+    err.retry = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
+    err.after = retry_after(headers)
+    return err
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait: ``retry-after-ms``, or ``retry-after`` in seconds or as a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        if text.replace(".", "", 1).isdecimal():
+            return float(text) * scale
+    return _until(headers["retry-after"]) if "retry-after" in headers else None
+
+
+def _until(date: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a rare form of a rare header
+
+    try:
+        moment = parsedate_to_datetime(date)
+        return max(0.0, moment.timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
 def said(body: bytes) -> str:

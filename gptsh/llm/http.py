@@ -147,10 +147,10 @@ class Http:
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, patience), read=patience)
         return _Errand(lambda: self._request("POST", url, body, headers, timeout)).wait()
 
-    def get(self, url: str, seconds: float) -> bytes:
+    def get(self, url: str, seconds: float, headers: Mapping[str, str]) -> bytes:
         """A small document, within ``seconds`` for each step; empty for any status but 200. Raises as ``post``."""
         timeout = urllib3.Timeout(connect=seconds, read=seconds)
-        response = _Errand(lambda: self._request("GET", url, None, {}, timeout)).wait()
+        response = _Errand(lambda: self._request("GET", url, None, headers, timeout)).wait()
         body = response.small_body() if response.status == 200 else b""  # noqa: PLR2004 - OK
         response.close()
         return body

@@ -71,6 +71,13 @@ def listing_line(summary: SessionSummary) -> str:
     return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {' '.join(what.split())}"
 
 
+def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
+    """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
+    in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
+    columns = f"{' '.join(model.split()):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
+    return f"{columns}  says back what it was told, without key or network" if wire == "echo" else columns
+
+
 def transcript(doc: Document) -> Iterator[str]:
     """A session for reading, line by line: a header, then each message under who said it and when."""
     stats, agent = doc["stats"], doc["agent"]

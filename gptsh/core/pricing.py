@@ -1,0 +1,130 @@
+"""What an answer costs: a provider's usage and a model's prices to USD, as LiteLLM 1.106.2 computes it.
+
+Not covered: service tiers, images and audio, fees of web searches, cache writes for an hour, off-peak hours.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gptsh.core.models import Facts
+
+_ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
+_XAI_TICK = 1e-10  # USD
+_FIREWORKS_CACHED = 0.5  # of the input price, where the table has no price for cached tokens
+
+
+class _Tokens(NamedTuple):
+    prompt: int
+    read: int  # of the prompt, from the cache
+    written: int  # of the prompt, into the cache
+    completion: int
+    reasoning: int  # of the completion
+
+
+class _Rates(NamedTuple):
+    """USD per token; None is not known."""
+
+    prompt: float | None
+    completion: float | None
+    read: float | None
+    written: float | None
+    reasoning: float | None
+
+
+def cost(known: Facts, raw: Mapping[str, Any]) -> float | None:
+    """USD for one answer; ``raw`` is the usage as the provider sent it. None where the price is not known."""
+    stated = _stated(known.provider, raw)
+    if stated is not None:
+        return stated
+    tokens, rates = _counted(known.provider, raw), _rates(known.entry)
+    if known.provider == "fireworks_ai" and rates.read is None and rates.prompt is not None:
+        rates = rates._replace(read=rates.prompt * _FIREWORKS_CACHED)
+    rates = _tiered(known, rates, tokens.prompt)
+    if rates.prompt is None and rates.completion is None:
+        return None
+    return _sum(known.provider, tokens, rates)
+
+
+def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
+    """What the provider itself says that it charged."""
+    said: Any = raw.get("cost")
+    if provider == "perplexity" and isinstance(said, Mapping):
+        said = said.get("total_cost")
+    if provider == "xai":
+        ticks = raw.get("cost_in_usd_ticks")
+        said = ticks * _XAI_TICK if isinstance(ticks, int) else said
+    return float(said) if provider in ("perplexity", "xai", "openrouter") and isinstance(said, (int, float)) else None
+
+
+def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
+    prompt_details = raw.get("prompt_tokens_details") or {}
+    completion_details = raw.get("completion_tokens_details") or {}
+    prompt, completion = _first(raw.get("prompt_tokens")), _first(raw.get("completion_tokens"))
+    reasoning = _first(raw.get("reasoning_tokens"), completion_details.get("reasoning_tokens"))
+    if provider == "xai" and reasoning and raw.get("total_tokens") == prompt + completion + reasoning:
+        completion += reasoning  # xai counts reasoning beside the completion
+    read = _first(
+        raw.get("cache_read_input_tokens"), raw.get("prompt_cache_hit_tokens"), prompt_details.get("cached_tokens"),
+        raw.get("cached_tokens"),
+    )  # fmt: skip
+    written = _first(
+        raw.get("cache_creation_input_tokens"), prompt_details.get("cache_write_tokens"),
+        prompt_details.get("cache_creation_tokens"),
+    )  # fmt: skip
+    if provider == "perplexity":  # no price of its own for cached tokens
+        read = written = 0
+    return _Tokens(prompt, read, written, completion, min(reasoning, completion))
+
+
+def _first(*counts: object) -> int:
+    """The first count that is there and not 0; 0 where there is none."""
+    return next((int(count) for count in counts if count and isinstance(count, (int, float))), 0)
+
+
+def _rates(prices: Mapping[str, Any], tier: str = "", base: _Rates | None = None) -> _Rates:
+    """The prices under the keys with this ending, where they are missing those of ``base``."""
+    found = (
+        prices.get(f"input_cost_per_token{tier}"),
+        prices.get(f"output_cost_per_token{tier}"),
+        prices.get(f"cache_read_input_token_cost{tier}"),
+        prices.get(f"cache_creation_input_token_cost{tier}"),
+        None if tier else prices.get("output_cost_per_reasoning_token"),
+    )
+    return _Rates(*(new if new is not None else old for new, old in zip(found, base or (None,) * 5, strict=True)))
+
+
+def _tiered(known: Facts, rates: _Rates, prompt: int) -> _Rates:
+    """The prices for a prompt of this length: the highest tier that it has crossed replaces all of them."""
+    ranges = [t for t in known.entry.get("tiered_pricing") or () if len(t.get("range", ())) == 2]  # noqa: PLR2004 - from, to
+    if ranges and prompt:
+        return _in_range(sorted(ranges, key=lambda t: float(t["range"][0])), rates, prompt)
+    found = (_ABOVE.fullmatch(key) for key in known.entry)
+    for above, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in found if m):
+        if prompt > above or (known.provider == "xai" and prompt == above):
+            rates = _rates(known.entry, ending, rates)
+    return rates
+
+
+def _in_range(ranges: list[Mapping[str, Any]], rates: _Rates, prompt: int) -> _Rates:
+    tier = next((t for t in ranges if t["range"][0] < prompt <= t["range"][1]), ranges[-1])
+    if "input_cost_per_token" not in tier:
+        return rates
+    new = _rates(tier)
+    if new.completion is None:
+        new = new._replace(completion=rates.completion, reasoning=rates.reasoning)
+    return new
+
+
+def _sum(provider: str, tokens: _Tokens, rates: _Rates) -> float:
+    prompt, completion = rates.prompt or 0.0, rates.completion or 0.0
+    read = prompt if rates.read is None else rates.read  # 0.0 is a price
+    written = prompt if rates.written is None else rates.written
+    reasoning = completion if rates.reasoning is None or provider == "xai" else rates.reasoning
+    return (
+        max(tokens.prompt - tokens.read - tokens.written, 0) * prompt
+        + tokens.read * read
+        + tokens.written * written
+        + (tokens.completion - tokens.reasoning) * completion
+        + tokens.reasoning * reasoning
+    )

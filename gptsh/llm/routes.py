@@ -1,0 +1,86 @@
+"""How a model is reached: its provider, the transport, the headers with the key, and what must never be shown."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from gptsh import __version__
+from gptsh.core.models import chat_refuses_tools, facts, is_openai_reasoning
+from gptsh.core.providers import Wire
+from gptsh.core.settings import Provider, Secret
+from gptsh.errors import ConfigError
+
+_SHORTEST_SECRET = 4  # characters
+
+
+class Route(NamedTuple):
+    """One model as it is asked. ``secrets``: the key, the values of configured headers, the proxy's login."""
+
+    provider: Provider
+    model: str  # as the provider knows it
+    wire: Wire
+    key: Secret | None = None
+    headers: Mapping[str, str] = {}
+    secrets: frozenset[str] = frozenset()
+
+    @property
+    def url(self) -> str:
+        """Where chat completions are asked for."""
+        return f"{self.provider.base_url}/chat/completions"
+
+
+def wire_for(provider: Provider, name: str, params: Mapping[str, Any]) -> Wire:
+    """The provider's transport, but for OpenAI's models that chat completions do not serve, or not with these tools."""
+    if provider.wire != "chat" or provider.name != "openai" or not is_openai_reasoning(name):
+        return provider.wire
+    known = facts(provider.name, name)
+    refused = not known.speaks_chat or (bool(params.get("tools")) and chat_refuses_tools(known, params))
+    return "litellm" if refused else "chat"
+
+
+def route(provider: Provider, name: str, wire: Wire, key: Secret | None, more_secrets: Collection[str]) -> Route:
+    """The route with its headers: the key as the provider wants it, and what the config file adds."""
+    headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire == "chat" else {}
+    headers |= {header.lower(): value for header, value in provider.headers.items()}
+    if key and wire == "chat":
+        headers |= {name: value.format(api_key=key) for name, value in provider.endpoint.headers.items()}
+    secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
+    secrets |= {str(key)} if key else set()
+    return Route(provider, name, wire, key, headers, worth_hiding({*secrets, *more_secrets}))
+
+
+def worth_hiding(secrets: Collection[str]) -> frozenset[str]:
+    """Without the short ones: to mask them would garble the message and hide nothing."""
+    return frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+
+
+# ---- keys
+
+
+def key_for(provider: Provider) -> Secret | None:
+    """The key that opens the provider; None where it needs none. Raises ConfigError when it is missing."""
+    key = _from_command(provider.key_command, provider.name) if provider.key_command else provider.key
+    if key is None and provider.needs_key:
+        way = f"set {provider.key_vars[0]}, or api_key_command under [providers.{provider.name}]"
+        raise ConfigError(f"no key for {provider.name}", way)
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the key for {provider.name} has characters that no HTTP header may have")
+    return key
+
+
+def source_of_key(provider: Provider) -> str:
+    """Where the user would look for the key."""
+    if provider.key_command:
+        return f"api_key_command under [providers.{provider.name}]"
+    return provider.key_vars[0] if provider.key_vars else f"[providers.{provider.name}]"
+
+
+def _from_command(command: str, provider: str) -> Secret:
+    """The first line that the command prints. It gets no standard input: that is the prompt's."""
+    import subprocess  # noqa: PLC0415 - 5 ms that only this way of keeping keys costs
+
+    done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    key = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
+    if done.returncode or not key:
+        why = f"exited with {done.returncode}" if done.returncode else "printed no key"
+        raise ConfigError(f"api_key_command of {provider} {why}", "run it by hand")
+    return Secret(key)

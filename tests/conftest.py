@@ -1,5 +1,6 @@
 """The command as a user runs it: a real process, a home of its own, a model on loopback."""
 
+import copy
 import json
 import os
 import pty
@@ -85,6 +86,14 @@ class Home:
         """The session files, newest first."""
         return sorted(self.sessions.glob("*.json"), reverse=True) if self.sessions.is_dir() else []
 
+    def elsewhere(self) -> "Home":
+        """The same user with another state folder."""
+        other = copy.copy(self)
+        other.state = self.folder / "elsewhere" / "gptsh"
+        other.sessions = other.state / "sessions"
+        other.env = {**self.env, "XDG_STATE_HOME": str(self.folder / "elsewhere")}
+        return other
+
     def docs(self) -> list[dict[str, Any]]:
         """The sessions, newest first; each must be valid JSON."""
         docs = [json.loads(path.read_bytes()) for path in self.files()]
@@ -120,6 +129,16 @@ def lab(home: Home, model: ModelServer) -> Home:
 def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
     """A config for the model server."""
     return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
+
+
+def kind_of_session(doc: dict[str, Any]) -> object:
+    """What two sessions have in common, whoever answered: every key, and what is known of each message."""
+    optional = {"replay", "thinking", "tool_calls"}
+    messages = [
+        (m["role"], type(m["content"]).__name__, sorted(set(m) - optional), sorted(m.get("usage") or ()))
+        for m in doc["messages"]
+    ]
+    return {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)}, sorted(doc), messages
 
 
 def texts(doc: dict[str, Any]) -> list[str]:

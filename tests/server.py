@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -87,10 +87,14 @@ def complaint(body: dict[str, Any]) -> str | None:
 
 
 class ModelServer:
-    """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question."""
+    """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question.
+
+    ``refuses`` looks at every body, also where a response is queued; else only an echoed question is looked at.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
         self._lock = threading.Lock()
         self.delay = 0.0
@@ -169,7 +173,8 @@ class ModelServer:
         with self._lock:
             self.asked.append(Asked(handler.command, handler.path, headers, body))
             queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
-            script = queue.popleft() if queue else self._default(body)
+            wrong = self.refuses(body or {}) if self.refuses else None
+            script = _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
         time.sleep(self.delay)
         if not script.status:
             handler.close_connection = True
@@ -207,10 +212,8 @@ class ModelServer:
     def _default(self, body: Any) -> Script:
         if body is None:
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
-        wrong = complaint(body)
-        if wrong:
-            error = json.dumps({"error": {"message": wrong}}).encode()
-            return Script(400, {"Content-Type": "application/json"}, (error,), "length")
+        if not self.refuses and (wrong := complaint(body)):
+            return _refusal(wrong)
         said = f"You said: {body['messages'][-1]['content']}"
         if not body.get("stream"):
             message = {"role": "assistant", "content": said}
@@ -218,6 +221,11 @@ class ModelServer:
             whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": USAGE}).encode()
             return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
         return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said))), "chunked")
+
+
+def _refusal(why: str) -> Script:
+    error = json.dumps({"error": {"message": why}}).encode()
+    return Script(400, {"Content-Type": "application/json"}, (error,), "length")
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -17,8 +17,7 @@ import trustme
 from gptsh.core.providers import PROVIDERS
 from gptsh.core.settings import load, provider_of
 from gptsh.errors import ModelError
-from gptsh.llm.failures import retry_after
-from gptsh.llm.failures import said, without_secrets
+from gptsh.llm.failures import retry_after, said, without_secrets
 from gptsh.llm.http import proxy_for
 from tests.conftest import Home, Terminal, lab_config, texts
 from tests.server import Cut, ModelServer, answer, chunk, event

@@ -23,6 +23,10 @@ _TITLE_TOKENS = 24
 _TITLE_TOKENS_REASONING = 2000  # room to think first: a small cap gives reasoning models a blank title
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 _SPOKEN = ("chat", "responses")
+_ROUTED_AS = {
+    "ai21": "ai21_chat",
+    "bedrock_converse": "bedrock",
+}  # the table's name for a provider: what it is asked as
 
 
 # ---- names
@@ -44,8 +48,8 @@ def split_model(model: str) -> tuple[str | None, str]:
 def _owner(name: str) -> str | None:
     found = table.entry(name)
     if found and found.get("mode") in _SPOKEN:
-        listed = str(found.get("litellm_provider")).removesuffix("_converse")
-        return "vertex_ai" if listed.startswith("vertex_ai") else listed
+        listed = str(found.get("litellm_provider"))
+        return "vertex_ai" if listed.startswith("vertex_ai") else _ROUTED_AS.get(listed, listed)
     rules = table.routing_rules()
     return next((provider for pattern, provider in rules if re.search(pattern, name, re.IGNORECASE)), None)
 

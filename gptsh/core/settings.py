@@ -80,13 +80,15 @@ class Providers:
     def get(self, name: str) -> Provider | None:
         """The provider of this name; None where nobody knows one."""
         table = self._tables.get(name, {})
-        known = OWN if "base_url" in table and name not in PROVIDERS else self._endpoint(name)
+        known = self._endpoint(name, table)
         return _provider(name, table, known, self._environ) if known else None
 
-    def _endpoint(self, name: str) -> Endpoint | None:
+    def _endpoint(self, name: str, table: Mapping[str, Any]) -> Endpoint | None:
         if name == "azure" and self._environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
             return AZURE_V1
-        return endpoint(name)
+        if "base_url" in table and name not in PROVIDERS:
+            return OWN
+        return endpoint(name) or (OWN if table else None)
 
 
 class Network(NamedTuple):

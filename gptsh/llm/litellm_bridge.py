@@ -39,10 +39,9 @@ _SWITCHES = {
 _GRACE = 30.0  # seconds that litellm's own timeout comes after ours
 _LAST_WAIT = 5.0  # seconds for usage behind a complete answer
 # Whose reason for ending litellm passes on. Where it has seen none it says "stop" all the same, and a stream that was
-# cut off would look whole; of other providers it may never see one.
-_SAY_WHY_THEY_END = ("anthropic", "azure", "bedrock", "cohere_chat", "gemini", "openai", "vertex_ai")
+# cut off would look whole; of other providers (Gemini) it cannot be told.
+_SAY_WHY_THEY_END = ("anthropic",)
 _NOISE = re.compile(r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$")
-_MISSING = re.compile(r"No module named '(\w+)|(?:pip install|install) '?([\w.-]+)")
 
 
 class _Failed(NamedTuple):
@@ -104,7 +103,8 @@ class Bridge:
         threading.Thread(target=_work, args=(call, route, handover), daemon=True).start()
         incoming = _Incoming(handover, route, self._network)
         head = incoming.take()
-        assert isinstance(head, _Head), "it comes first"
+        if not isinstance(head, _Head):
+            raise ModelError(f"{route.provider.name} answered nothing")
         return _events(incoming, head, whole=not request.stream)
 
 
@@ -124,7 +124,7 @@ class _Incoming:
             todo = "raise first_byte_timeout or idle_timeout under [network]"
             raise TimedOut(f"{self._route.provider.name} went silent", todo) from err
         if isinstance(item, _Failed):
-            raise _in_our_words(item.error, self._route) from item.error
+            raise _in_our_words(item.error, self._route) from None  # its causes may show the key
         return item
 
     def chunks(self) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -188,11 +188,10 @@ def _work(call: dict[str, Any], route: Route, handover: _Handover) -> None:
         import litellm  # noqa: PLC0415 - the reason for this file
 
         response = litellm.completion(**call)
-        handover.put(_Head(_request_id(response)))
-        if not call["stream"]:
-            handover.put(_plain(response, route))
-            return
-        for chunk in response:
+        chunks = response if call["stream"] else [response]
+        for number, chunk in enumerate(chunks):  # some requests are sent only now
+            if not number:
+                handover.put(_Head(_request_id(response)))
             handover.put(_without_invented_end(_plain(chunk, route), response, route))
 
 
@@ -244,8 +243,7 @@ def _plain(chunk: Any, route: Route) -> dict[str, Any]:
 
 
 def _without_invented_end(chunk: dict[str, Any], stream: Any, route: Route) -> dict[str, Any]:
-    seen = getattr(stream, "received_finish_reason", "?") or getattr(stream, "intermittent_finish_reason", "?")
-    if not seen and route.provider.name in _SAY_WHY_THEY_END:
+    if route.provider.name in _SAY_WHY_THEY_END and getattr(stream, "received_finish_reason", "?") is None:
         for choice in chunk.get("choices") or ():
             choice.pop("finish_reason", None)
     return chunk
@@ -255,39 +253,33 @@ def _without_invented_end(chunk: dict[str, Any], stream: Any, route: Route) -> d
 
 
 def _in_our_words(error: BaseException, route: Route) -> ModelError:
-    """litellm's error as ours. Its statuses are those of HTTP, also where there was no response."""
-    provider, text = route.provider.name, _without_noise(str(getattr(error, "message", "") or error))
-    missing = _MISSING.search(text)
+    """litellm's error as ours: by the response that it came from, else by what litellm makes of it."""
+    if refusing := _cause(error, "HTTPStatusError"):
+        response: Any = refusing.response  # type: ignore[attr-defined]
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        url = str(response.url).partition("?")[0]
+        return failures.refusal(url, response.status_code, headers, response.text.encode("utf-8", "replace"), route)
+    provider, text = route.provider.name, failures.said(_without_noise(str(error)).encode("utf-8", "replace"))
+    if _cause(error, "ConnectError"):
+        where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
+        return failures.judged(ModelError(f"nothing answers at {where}: {text}", detail=repr(error)), 0, {})
+    if _cause(error, "ImportError") or _cause(error, "ModuleNotFoundError") or "No module named" in text:
+        return ModelError(f"{provider} needs a Python package: {text}", detail=repr(error))
     status = getattr(error, "status_code", None)
-    if isinstance(error, ImportError) or "No module named" in text:
-        package = next(filter(None, missing.groups()), "") if missing else ""
-        return ModelError(f"{provider} needs a Python package: {text}", f"pip install {package}" if package else "")
-    if _has(error, "ConnectError"):
-        return ModelError(f"nothing answers for {provider}: {text}", "is the base URL right?", detail=repr(error))
     if not isinstance(status, int):
-        return ModelError(f"litellm failed: {type(error).__name__}: {failures.said(text.encode())}", detail=repr(error))
-    headers = {str(key).lower(): str(value) for key, value in _headers(error).items()}
-    return failures.refusal(provider, status, headers, text.encode("utf-8", "replace"), route)
+        return ModelError(f"litellm failed: {type(error).__name__}: {text}", detail=repr(error))
+    return failures.refusal(provider, status, {}, text.encode(), route)
 
 
 def _without_noise(text: str) -> str:
-    """Without ``litellm.XError: YException - `` before and the advice behind what the provider said."""
+    """Without ``litellm.XError: YException - `` before what the provider said, and litellm's advice behind it."""
     while (shorter := _NOISE.sub("", text.strip())) != text:
         text = shorter
     return text
 
 
-def _headers(error: BaseException) -> Any:
-    found = getattr(error, "litellm_response_headers", None) or getattr(
-        getattr(error, "response", None), "headers", None
-    )
-    return found or {}
-
-
-def _has(error: BaseException | None, kind: str) -> bool:
-    """Whether an exception of this name is among what led to the error."""
-    while error is not None:
-        if type(error).__name__ == kind:
-            return True
+def _cause(error: BaseException | None, kind: str) -> BaseException | None:
+    """The exception of this class among those that led to the error. By name: their packages need not be imported."""
+    while error is not None and type(error).__name__ != kind:
         error = error.__cause__ or error.__context__
-    return False
+    return error

@@ -1,0 +1,399 @@
+"""Through the real litellm to loopback servers of other shapes: Anthropic's, Gemini's, OpenAI's Responses."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wait_for
+from tests.server import Cut, ModelServer
+
+KEYS = {
+    "ANTHROPIC_API_KEY": "sk-ant-very-secret",
+    "GEMINI_API_KEY": "g-very-secret",
+    "OPENAI_API_KEY": "sk-very-secret",
+}
+CLAUDE, GEMINI = "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"
+
+
+def named(payload: dict[str, Any]) -> bytes:
+    """One SSE event with its name, as Anthropic and the Responses API send it."""
+    return b"event: %s\ndata: %s\n\n" % (payload["type"].encode(), json.dumps(payload).encode())
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
+    """One content block of Anthropic's stream."""
+    inside = [named({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
+    begin = named({"type": "content_block_start", "index": index, "content_block": start})
+    return [begin, *inside, named({"type": "content_block_stop", "index": index})]
+
+
+def thinking(index: int, *pieces: str, signature: str = "c2ln") -> list[bytes]:
+    """A thinking block with its signature."""
+    deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
+    return block(
+        index,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        *deltas,
+        {"type": "signature_delta", "signature": signature},
+    )
+
+
+def text(index: int, *pieces: str) -> list[bytes]:
+    """A text block."""
+    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
+
+
+def claude(*blocks: list[bytes], stop: str = "end_turn") -> list[bytes]:
+    """A stream of Anthropic's: 10 fresh tokens in, 5 from the cache, 3 into it, 15 out."""
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 1}
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "c", "usage": usage}
+    return [
+        named({"type": "message_start", "message": head}),
+        named({"type": "ping"}),
+        *(event for events in blocks for event in events),
+        named({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 15}}),
+        named({"type": "message_stop"}),
+    ]
+
+
+def gemini(*parts: dict[str, Any], finish: str | None = "STOP") -> list[bytes]:
+    """A stream of Gemini's."""
+    chunks: list[dict[str, Any]] = [
+        {"candidates": [{"content": {"parts": [part], "role": "model"}}], "responseId": "r1"} for part in parts
+    ]
+    if finish:
+        chunks[-1]["candidates"][0]["finishReason"] = finish
+        chunks[-1]["usageMetadata"] = {"promptTokenCount": 7, "candidatesTokenCount": 2, "totalTokenCount": 9}
+    return [b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks]
+
+
+@pytest.fixture
+def far(home: Home, model: ModelServer) -> Home:
+    """A home whose Anthropic, Gemini and OpenAI are the loopback server."""
+    bare = model.base_url.removesuffix("/v1")
+    home.configure(
+        f'[providers.anthropic]\nbase_url = "{bare}"\n[providers.gemini]\nbase_url = "{bare}/v1beta"\n'
+        f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
+    )
+    home.env |= KEYS
+    return home
+
+
+def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, model: ModelServer) -> None:
+    model.script(*claude(text(0, "Hello ", "there.")), headers={"request-id": "req_1"})
+    run = far.run("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
+    assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
+    asked = model.asked[0]
+    assert (asked.path, asked.headers["x-api-key"]) == ("/v1/messages", KEYS["ANTHROPIC_API_KEY"])
+    assert (asked.body["max_tokens"], asked.body["stream"]) == (99, True)
+    assert "Brief." in json.dumps(asked.body["system"])
+    reply = far.doc()["messages"][1]
+    assert reply["usage"] | {"raw": None} == {
+        "prompt": 18, "completion": 15, "total": 33, "reasoning_tokens": None, "cached_tokens": 5,
+        "cache_write_tokens": 3, "raw": None,
+    }  # fmt: skip
+    assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
+    assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == ("stop", "req_1", None)
+    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("anthropic", CLAUDE, "anthropic")
+    other = far.elsewhere()
+    other.run("-m", "echo", "hi")
+    assert kind_of_session(far.doc()) == kind_of_session(other.doc())
+
+
+def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: Home, model: ModelServer) -> None:
+    redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
+    model.script(*claude(thinking(0, "hm ", "so"), redacted, thinking(2, "then", signature="b"), text(3, "Yes.")))
+    run = far.run("-m", CLAUDE, "hi")
+    assert run == ("Yes.\n", "hm sothen\n", 0)
+    reply = far.doc()["messages"][1]
+    assert reply["thinking"] == [
+        {"type": "thinking", "thinking": "hm so", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "thinking", "thinking": "then", "signature": "b"},
+    ]
+    assert "replay" not in reply
+    model.script(*claude(text(0, "More.")))
+    assert far.run("-s", "0", "more").code == 0
+    sent = model.sent[1]["messages"][1]["content"]
+    assert [part["type"] for part in sent] == ["thinking", "redacted_thinking", "thinking", "text"]
+    assert (sent[0]["thinking"], sent[0]["signature"]) == ("hm so", "c2ln")
+
+
+def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"a":', "1}")]
+    calls = block(0, {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {}}, *deltas)
+    model.script(*claude(calls, stop="tool_use"))
+    run = far.run("-m", CLAUDE, "-p", f"tools=[{json.dumps(TOOL)}]", "hi")
+    assert run.code == 1  # a tool was called that nobody runs yet
+    (call,) = far.doc()["messages"][1]["tool_calls"]
+    assert (call["id"], call["function"]) == ("toolu_1", {"name": "ls", "arguments": '{"a":1}'})
+    assert model.sent[0]["tools"][0]["name"] == "ls"
+
+
+def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
+    model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hel"}, {"text": "lo."}))
+    assert far.run("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)
+    assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
+    assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+    reply = far.doc()["messages"][1]
+    assert (reply["replay"], reply["usage"]["prompt"]) == ({"reasoning_content": "hm"}, 7)
+    assert (reply["finish_reason"], reply["response_id"]) == ("stop", "r1")
+    assert reply["cost"] == pytest.approx(7 * 3e-7 + 2 * 2.5e-6)
+
+
+def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
+    whole = {
+        "candidates": [{"content": {"parts": [{"text": "Hello."}], "role": "model"}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 2, "totalTokenCount": 9},
+    }
+    kind = {"Content-Type": "application/json"}
+    model.script(json.dumps(whole).encode(), framing="length", headers=kind)
+    assert far.run("--no-stream", "-m", GEMINI, "hi") == ("Hello.\n", "", 0)
+    assert far.doc()["messages"][1]["usage"]["total"] == 9
+
+
+def responses(*pieces: str) -> list[bytes]:
+    """A stream of OpenAI's Responses API."""
+    message = {"id": "m1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    whole = {**message, "status": "completed",
+             "content": [{"type": "output_text", "text": "".join(pieces), "annotations": []}]}  # fmt: skip
+    base = {"id": "resp_1", "object": "response", "created_at": 0, "model": "gpt-5.5", "status": "in_progress",
+            "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
+    done = {**base, "status": "completed", "output": [whole],
+            "usage": {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}}  # fmt: skip
+    at = {"item_id": "m1", "output_index": 0, "content_index": 0}
+    return [
+        named({"type": "response.created", "response": base}),
+        named({"type": "response.output_item.added", "output_index": 0, "item": message}),
+        *(named({"type": "response.output_text.delta", **at, "delta": piece}) for piece in pieces),
+        named({"type": "response.output_item.done", "output_index": 0, "item": whole}),
+        named({"type": "response.completed", "response": done}),
+    ]
+
+
+TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("gpt-5.5", ["-p", f"tools=[{json.dumps(TOOL)}]"]), ("gpt-5.3-codex", [])]
+)
+def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_responses(
+    far: Home, model: ModelServer, name: str, params: list[str]
+) -> None:
+    model.script(*responses("Hello ", "there."))
+    assert far.run("-m", f"openai/{name}", *params, "hi") == ("Hello there.\n", "", 0)
+    assert model.asked[0].path == "/v1/responses"
+    assert model.asked[0].headers["authorization"] == f"Bearer {KEYS['OPENAI_API_KEY']}"
+    assert (model.sent[0]["model"], "tools" in model.sent[0]) == (name, bool(params))
+    assert far.doc()["messages"][1]["usage"]["total"] == 9
+    assert far.doc()["messages"][1]["cost"]
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("status", "payload", "line"),
+    [
+        (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}},
+         "anthropic refused the key (401): invalid x-api-key: check ANTHROPIC_API_KEY"),
+        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}},
+         "anthropic refused (400): prompt is too long"),
+        (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}},
+         "does not know 'claude-sonnet-4-5' (404): model: x"),
+        (413, b"too large", "anthropic refused (413): too large"),
+    ],
+)  # fmt: skip
+def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int, payload: Any, line: str) -> None:
+    model.refuse(status, payload)
+    run = far.run("-m", CLAUDE, "hi")
+    assert (run.stdout, run.code) == ("", 1)
+    assert line in run.stderr.splitlines()[0]
+    assert len(run.stderr.splitlines()) == 2
+    assert "itellm" not in run.stderr
+    assert len(model.asked) == 1
+    assert texts(far.doc()) == ["user: hi"]
+
+
+def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:
+    model.refuse(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    model.script(*claude(text(0, "Now.")))
+    assert far.run("-m", CLAUDE, "hi") == ("Now.\n", "", 0)
+    for _ in range(2):
+        model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": "0"})
+    run = far.run("-m", CLAUDE, "hi")
+    assert run.code == 1
+    assert "(429): slow down" in run.stderr
+    assert len(model.asked) == 4
+    model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": "40"})
+    assert far.run("-m", CLAUDE, "hi").code == 1
+    assert len(model.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("which", "steps"),
+    [
+        (CLAUDE, claude(text(0, "half an "))[:4]),
+        (CLAUDE, [*claude(text(0, "half an "))[:4], Cut]),
+        (GEMINI, [*gemini({"text": "half an "}, finish=None), Cut]),
+    ],
+    ids=["Anthropic ended", "Anthropic cut", "Gemini cut"],
+)
+def test_a_stream_that_ends_too_early_is_an_error_whatever_litellm_makes_of_it(
+    far: Home, model: ModelServer, which: str, steps: list[Any]
+) -> None:
+    model.script(*steps)
+    run = far.run("-m", which, "hi")
+    assert (run.stdout, run.code) == ("half an \n", 1)
+    assert len(run.stderr.splitlines()) == 2
+    assert far.doc()["messages"][1]["finish_reason"] == "error"
+
+
+def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
+    error = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    model.script(*claude(text(0, "half an "))[:4], error)
+    run = far.run("-m", CLAUDE, "hi")
+    assert (run.stdout, run.code) == ("half an \n", 1)
+    assert "Overloaded" in run.stderr.splitlines()[0]
+    assert texts(far.doc())[1] == "assistant: half an "
+
+
+def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> None:
+    model.script(*claude(text(0, "half an"), stop="max_tokens"))
+    run = far.run("-m", CLAUDE, "hi")
+    assert (run.stdout, run.code) == ("half an\n", 5)
+    assert "cut by the token limit" in run.stderr
+
+
+def test_nothing_listening_is_said(home: Home) -> None:
+    home.configure('[providers.anthropic]\nbase_url = "http://127.0.0.1:9"\n')
+    run = home.run("-m", CLAUDE, "hi", env=KEYS)
+    assert run.code == 1
+    assert run.stderr.startswith("gptsh: nothing answers at anthropic (http://127.0.0.1:9): ")
+
+
+def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
+    far.config.write_text(far.config.read_text() + "first_byte_timeout = 0.4\nidle_timeout = 0.4\n")
+    release = threading.Event()
+    model.script(release, *claude(text(0, "late")))
+    model.script(*claude(text(0, "half an "))[:4], release)
+    started = time.monotonic()
+    first, second = (far.run("-n", "-m", CLAUDE, "hi") for _ in range(2))
+    release.set()
+    assert (first.stdout, first.code) == ("", 124)
+    assert (second.stdout, second.code) == ("half an \n", 124)
+    assert "anthropic went silent" in first.stderr
+    assert time.monotonic() - started < 40
+
+
+@pytest.mark.parametrize("when", ["import", "answer"])
+def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServer, when: str) -> None:
+    release = threading.Event()
+    model.script(*claude(text(0, "half an "))[:4], release)
+    process = far.start("-m", CLAUDE, "hi")
+    if when == "answer":
+        read_until(process.stdout, b"half an ")
+    else:
+        while not far.files():
+            time.sleep(0.01)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert wait_for(process) == 130
+    took = time.monotonic() - started
+    release.set()
+    assert took < 1.5
+    expected = ["user: hi", "assistant: half an "] if when == "answer" else ["user: hi"]
+    assert texts(far.doc()) == expected
+
+
+def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
+    secret = KEYS["ANTHROPIC_API_KEY"]
+    for status in (401, 400, 500, 500):
+        model.refuse(status, {"error": {"message": f"bad key {secret}"}})
+    for _ in range(3):
+        run = far.run("--debug", "-n", "-m", CLAUDE, "hi")
+        assert secret not in run.stdout + run.stderr
+    assert not any(secret.encode() in path.read_bytes() for path in far.state.rglob("*") if path.is_file())
+
+
+def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelServer) -> None:
+    far.config.write_text(
+        far.config.read_text().replace(
+            "[providers.anthropic]\n",
+            '[providers.anthropic]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n',
+        )
+    )
+    model.script(*claude(text(0, "x")))
+    assert far.run("-m", CLAUDE, "hi").code == 0
+    assert model.asked[0].headers["x-api-key"] == "from-a-command"
+    assert model.asked[0].headers["x-team"] == "infra"
+
+
+# ---- the import
+
+
+def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
+    (far.cwd / ".env").write_text("ANTHROPIC_API_KEY=from-dotenv\nGPTSH_X=1\n")
+    audit = (
+        "import sys, os\n"
+        "seen = []\n"
+        "sys.addaudithook(lambda name, args: seen.append(str(args)) if name in "
+        "('socket.connect', 'socket.getaddrinfo') or (name == 'open' and str(args[0]).endswith('.env')) else None)\n"
+        "sys.argv = ['gptsh', *sys.argv[1:]]\n"
+        "from gptsh.cli.entrypoint import main\n"
+        "code = main(sys.argv[1:])\n"
+        "import gc, litellm\n"
+        "print(code, gc.isenabled(), gc.get_freeze_count() > 100_000, *seen, sep='\\n', file=sys.stderr)\n"
+    )
+    model.script(*claude(text(0, "x")))
+    done = subprocess.run(
+        [COMMAND[0], "-c", audit, "-m", CLAUDE, "hi"], env=far.env, cwd=far.cwd, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "x\n"
+    code, collects, frozen, *seen = done.stderr.splitlines()
+    assert (code, collects, frozen) == ("0", "True", "True")
+    assert seen
+    assert all("127.0.0.1" in line for line in seen), seen
+    assert model.asked[0].headers["x-api-key"] == KEYS["ANTHROPIC_API_KEY"]
+
+
+def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model: ModelServer) -> None:
+    model.script(*claude(text(0, "x")))
+    code = (
+        "import sys, threading, time\n"
+        "from gptsh.cli.entrypoint import main\n"
+        "def watch():\n"
+        "    while 'litellm.main' not in sys.modules: time.sleep(0.01)\n"
+        "    print('loaded', file=sys.stderr, flush=True)\n"
+        "threading.Thread(target=watch, daemon=True).start()\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [COMMAND[0], "-c", code, "-m", CLAUDE], env=far.env, cwd=far.cwd,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    read_until(process.stderr, b"loaded")  # before anything was piped in
+    out, _ = process.communicate(b"the prompt", timeout=30)
+    assert (out, process.returncode) == (b"x\n", 0)
+    assert texts(far.doc())[0] == "user: the prompt"
+
+
+def test_a_title_through_litellm_beside_a_direct_answer(far: Home, model: ModelServer) -> None:
+    far.config.write_text(
+        far.config.read_text().replace('titles = "off"', 'titles = "model"')
+        + f'[agents.default]\nmodel = "openai/gpt-4.1"\nmodel_small = "{CLAUDE}"\n'
+    )
+    whole = {"id": "msg_1", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
+             "content": [{"type": "text", "text": "A Title"}],
+             "usage": {"input_tokens": 10, "output_tokens": 2}}  # fmt: skip
+    kind = {"Content-Type": "application/json"}
+    model.script(json.dumps(whole).encode(), framing="length", headers=kind, model="claude-sonnet-4-5")
+    assert far.run("hi") == ("You said: hi\n", "", 0)
+    assert far.doc()["title"] == "A Title"
+    assert far.doc()["usage"]["title_cost"] == pytest.approx(10 * 3e-6 + 2 * 1.5e-5)

@@ -295,17 +295,17 @@ def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
 def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServer, when: str) -> None:
     release = threading.Event()
     model.script(*claude(text(0, "half an "))[:4], release)
-    process = far.start("-m", CLAUDE, "hi")
-    if when == "answer":
-        read_until(process.stdout, b"half an ")
-    else:
-        while not far.files():
-            time.sleep(0.01)
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert wait_for(process) == 130
-    took = time.monotonic() - started
-    release.set()
+    with far.start("-m", CLAUDE, "hi") as process:
+        if when == "answer":
+            read_until(process.stdout, b"half an ")
+        else:
+            while not far.files():
+                time.sleep(0.01)
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert wait_for(process) == 130
+        took = time.monotonic() - started
+        release.set()
     assert took < 1.5
     expected = ["user: hi", "assistant: half an "] if when == "answer" else ["user: hi"]
     assert texts(far.doc()) == expected
@@ -374,12 +374,12 @@ def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model:
         "threading.Thread(target=watch, daemon=True).start()\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [COMMAND[0], "-c", code, "-m", CLAUDE], env=far.env, cwd=far.cwd,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    read_until(process.stderr, b"loaded")  # before anything was piped in
-    out, _ = process.communicate(b"the prompt", timeout=30)
+    ) as process:  # fmt: skip
+        read_until(process.stderr, b"loaded")  # before anything was piped in
+        out, _ = process.communicate(b"the prompt", timeout=30)
     assert (out, process.returncode) == (b"x\n", 0)
     assert texts(far.doc())[0] == "user: the prompt"
 

@@ -22,7 +22,10 @@ lint: .venv/bin/ruff ## Lint and format
 types: .venv/bin/ruff ## Strict types
 	.venv/bin/mypy
 
-bench: .venv/bin/ruff ## Measure the budgets; fails when a row misses
+.venv/bin/llm: | .venv/bin/ruff
+	.venv/bin/pip install -q -e '.[test,bench]'
+
+bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
 .PHONY: help check try test lint types bench

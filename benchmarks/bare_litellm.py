@@ -1,0 +1,27 @@
+"""What a first answer through litellm costs at the least: ``bare_litellm.py BASE_URL``, a script of its own process.
+
+Garbage collection is off, and nothing is fetched at import or at the first use: both would ask the network.
+"""
+
+import gc
+import os
+import sys
+
+gc.disable()
+os.environ |= {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOG": "ERROR",
+}
+
+import litellm  # noqa: E402 - reads the variables above
+
+for chunk in litellm.completion(
+    model="anthropic/claude-sonnet-4-5",
+    messages=[{"role": "user", "content": "hello"}],
+    stream=True,
+    api_base=sys.argv[1],
+    api_key="x",
+):
+    os.write(1, (chunk.choices[0].delta.content or "").encode())

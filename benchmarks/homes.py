@@ -1,0 +1,178 @@
+"""What the rows work on: homes with sessions in them, and the model servers, each made when a row first asks for it."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.clocks import Failed
+from benchmarks.servers import AnthropicServer
+from tests.server import ModelServer
+
+BIN = Path(sys.executable).parent
+GPTSH = (str(BIN / "gptsh"),)
+_LINE = "It is a line of an answer, neither short nor long; it says nothing.\n"
+_NO_TITLES = '[sessions]\ntitles = "off"\n'
+
+
+class Home(NamedTuple):
+    """A user's home for one kind of row."""
+
+    folder: Path
+    env: dict[str, str]
+
+    @property
+    def sessions(self) -> Path:
+        return self.folder / "state" / "gptsh" / "sessions"
+
+    def doc(self) -> dict[str, Any]:
+        """The only session. Raises Failed where there are more."""
+        paths = list(self.sessions.iterdir())
+        if len(paths) != 1:
+            raise Failed(f"{len(paths)} sessions where there should be one")
+        doc: dict[str, Any] = json.loads(paths[0].read_bytes())
+        return doc
+
+
+class Lab:
+    """Homes and servers that are gone at the end of ``lab()``. What rows write to is not what other rows list."""
+
+    def __init__(self, top: Path, closing: ExitStack) -> None:
+        self._top = top
+        self._closing = closing
+
+    def home(self, config: str = _NO_TITLES, **env: str) -> Home:
+        """A new home with this configuration and these variables."""
+        folder = Path(tempfile.mkdtemp(dir=self._top))
+        (folder / "config" / "gptsh").mkdir(parents=True)
+        (folder / "config" / "gptsh" / "config.toml").write_text(config)
+        own = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+        }
+        return Home(folder, own | env)
+
+    @cached_property
+    def server(self) -> ModelServer:
+        """The model server that gptsh and llm ask directly."""
+        server = ModelServer()
+        self._closing.callback(server.close)
+        return server
+
+    @cached_property
+    def anthropic(self) -> AnthropicServer:
+        """The model server that is asked through litellm."""
+        server = AnthropicServer()
+        self._closing.callback(server.close)
+        return server
+
+    @cached_property
+    def usual(self) -> Home:
+        """A home with a few sessions, for what only reads."""
+        return _filled(self.home(), 20)
+
+    @cached_property
+    def many(self) -> Home:
+        """A home with 10,000 sessions."""
+        return _filled(self.home(), 10_000)
+
+    @cached_property
+    def most(self) -> Home:
+        """A home with 100,000 sessions."""
+        return _filled(self.home(), 100_000)
+
+    def asking(self) -> Home:
+        """A new home whose default model is on the model server."""
+        url = self.server.base_url
+        return self.home(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n{_NO_TITLES}')
+
+    @cached_property
+    def direct(self) -> Home:
+        """A home with a few sessions that gets one more with every question."""
+        return _filled(self.asking(), 20)
+
+    @cached_property
+    def through_litellm(self) -> Home:
+        """The same, for a provider that gptsh asks through litellm."""
+        config = f'[providers.anthropic]\nbase_url = "{self.anthropic.base_url}"\n{_NO_TITLES}'
+        return _filled(self.home(config, ANTHROPIC_API_KEY="x"), 20)
+
+    @cached_property
+    def llm(self) -> Home:
+        """A home for the llm package, which knows the same server as the model ``lab``."""
+        home = self.home()
+        models = f"- model_id: lab\n  model_name: m\n  api_base: {self.server.base_url}\n"
+        (home.folder / "extra-openai-models.yaml").write_text(models)
+        return Home(home.folder, home.env | {"LLM_USER_PATH": str(home.folder)})
+
+    @cached_property
+    def megabyte(self) -> Home:
+        """A home with one session of 1,000 messages in 1 MB."""
+        return _long(self.home(), 1_000_000)
+
+    @cached_property
+    def ten_megabytes(self) -> Home:
+        """The same in 10 MB."""
+        return _long(self.home(), 10_000_000)
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    """A lab in a temporary folder."""
+    with tempfile.TemporaryDirectory() as top, ExitStack() as closing:
+        yield Lab(Path(top), closing)
+
+
+def _first(home: Home) -> tuple[Path, dict[str, Any]]:
+    """A session as gptsh itself writes it, and its file."""
+    command = [*GPTSH, "-m", "echo", "--title", "A Session Like Any Other", "what is it " * 40]
+    subprocess.run(command, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    (path,) = home.sessions.iterdir()
+    return path, home.doc()
+
+
+def _bytes(doc: dict[str, Any]) -> bytes:
+    return json.dumps(doc, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _filled(home: Home, count: int) -> Home:
+    """The home with that many sessions of a usual size, one a second."""
+    _, doc = _first(home)
+    template = _bytes(doc | {"id": "<id>", "created_at": "<time>"})
+    before, _, rest = template.partition(b"<id>")
+    middle, _, after = rest.partition(b"<time>")
+    for number in range(count - 1):
+        stamp = time.gmtime(1_500_000_000 + number)
+        ident = f"{chr(ord('a') + number // 4096)}{number % 4096:03x}"
+        created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", stamp)
+        path = f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json"
+        with open(path, "xb", buffering=0) as file:
+            file.write(b"".join((before, ident.encode(), middle, created.encode(), after)))
+    return home
+
+
+def _long(home: Home, size: int) -> Home:
+    """The home with a single session of 1,000 messages that together have about that many bytes."""
+    path, doc = _first(home)
+    question, answer = doc["messages"]
+    question = question | {"parent": answer["id"]}
+    bare = len(_bytes(question)) + len(_bytes(answer)) - len(question["content"]) - len(answer["content"])
+    share = len(_LINE) / len(_bytes({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
+    content = (_LINE * 1000)[: round((size / 500 - bare) / 2 * share)]
+    for number in range(2, 1000):
+        message = (question, answer)[number % 2]
+        parent = doc["messages"][-1]["id"]
+        doc["messages"].append(
+            message | {"id": f"00000000-0000-4000-8000-{number:012}", "parent": parent, "content": content}
+        )
+    path.write_bytes(_bytes(doc))
+    return home

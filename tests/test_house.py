@@ -96,12 +96,16 @@ def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:
     assert all(row.help.endswith(".") for row in ROWS)
 
 
-def test_the_readme_names_every_known_provider_with_its_key_and_default_model() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)`.* \| (?:`(.*)`)? ?\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    known = [
-        (name, endpoint.key_vars[0], f"{name}/{endpoint.default_model}" if endpoint.default_model else "")
-        for name, endpoint in PROVIDERS.items()
-    ]
+def test_the_readme_names_every_known_provider_with_its_key_wire_and_default_model() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \| (chat|litellm) \| (.*?) ?\|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    known = []
+    for name, endpoint in PROVIDERS.items():
+        key = f"`{endpoint.key_vars[0]}`" if endpoint.key_vars else "its own way to log in"
+        key += "" if endpoint.needs_key or not endpoint.key_vars else " (not needed)"
+        model = f"`{name}/{endpoint.default_model}`" if endpoint.default_model else ""
+        known.append((name, key, endpoint.wire, model))
     assert rows == known
 
 

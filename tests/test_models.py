@@ -13,7 +13,7 @@ from gptsh.core import table
 from gptsh.core.models import Facts, chat_refuses_tools, facts, models_of, near_names, split_model, title_params
 from gptsh.core.pricing import cost
 from gptsh.core.providers import PROVIDERS, endpoint
-from gptsh.core.settings import facts_of, load, provider_of
+from gptsh.core.settings import facts_of, load, provider_of, stored_agent
 from gptsh.errors import ConfigError
 from gptsh.llm.routes import wire_for
 from tests.conftest import Home, lab_config
@@ -150,6 +150,23 @@ def test_a_bare_name_that_ollama_has_here_is_ollamas(home: Home, model: ModelSer
     model.script(listed, framing="length", headers={"Content-Type": "application/json"})
     run = home.run("-m", "qwen3", "hi", env={"OLLAMA_API_BASE": model.base_url})
     assert (run.code, run.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "provider", "model"),
+    [
+        ("gemini-2.5-pro", "gemini", "gemini/gemini-2.5-pro"),  # whose bare name is Vertex AI's
+        ("gpt-4.1", "openai", "gpt-4.1"),
+        ("gpt-4.1", "lab", "lab/gpt-4.1"),
+        ("qwen3:8b", "ollama", "ollama/qwen3:8b"),
+        ("groq/m", "lab", "groq/m"),
+        ("mystery", None, "mystery"),
+    ],
+)
+def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
+    stored: str, provider: str | None, model: str
+) -> None:
+    assert stored_agent({"agent": {"model": stored}, "provider": {"name": provider}}).model == model
 
 
 def test_a_name_that_is_nobodys_suggests_those_like_it() -> None:

@@ -312,7 +312,7 @@ def stored_agent(doc: Mapping[str, Any]) -> Agent:
     """The agent that a session was last asked with; its model is None where the session names none."""
     info, provider = doc["agent"], doc["provider"].get("name")
     model = info.get("model") or None
-    if model and provider and split_model(model)[0] is None:  # the first gptsh stored bare names
+    if model and provider and "/" not in model and split_model(model)[0] != provider:  # the first gptsh's bare names
         model = f"{provider}/{model}"
     return Agent(
         info.get("name") or "default",

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from gptsh.render.visible import visible
 
 _DEEPEST = 20  # levels; markdown-it leaves out what lies deeper, so such a block is shown as it came
-_BIG = 1 << 14  # characters of an open block, from which on it is not parsed for every line
+_BIG = 1 << 12  # characters of an open block, from which on it is not parsed for every line
 _FRACTION = 8  # a big block is parsed again when it has grown by this part of itself
 _AT_ONCE = ("heading_open", "hr")  # closed by their last line
 _BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block", "fence")  # closed where lines are left

@@ -5,7 +5,7 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from markdown_it.token import Token
 from rich import box
@@ -52,8 +52,8 @@ _THEME = ANSISyntaxTheme(
         ("Name", "Tag"): Style(color="blue", bold=True),
         ("Name", "Variable"): Style(color="cyan"),
         ("Name", "Exception"): Style(color="red"),
-        ("String",): Style(color="green"),
-        ("Number",): Style(color="cyan"),
+        ("Literal", "String"): Style(color="green"),
+        ("Literal", "Number"): Style(color="cyan"),
         ("Generic", "Deleted"): Style(color="red"),
         ("Generic", "Inserted"): Style(color="green"),
         ("Generic", "Heading"): Style(bold=True),
@@ -140,7 +140,8 @@ class Page:
             case "bullet_list_open" | "ordered_list_open":
                 return list(self._list(tokens, block, width))
             case "table_open":
-                return self._table(tokens, width)
+                start, end = token.map or (0, 0)
+                return self._table(tokens, block.lines[start:end], width)
         return self._leaf(tokens, width)
 
     def _leaf(self, tokens: Sequence[Token], width: int) -> list[Line]:
@@ -173,13 +174,15 @@ class Page:
         name = token.info.split(maxsplit=1)[0] if token.info.strip() else "text"
         text = Syntax(code, name, theme=_THEME, tab_size=0).highlight(code)
         text.remove_suffix("\n")
-        if text.plain != code or not text.spans:  # a lexer that changes the code, or none
+        if text.plain != code or not any(span.style for span in text.spans):  # a lexer that changes it, or none
             text = Text(code, _CODE)
         if token.level:
             return self._wrapped(text, width)
         return [self._segments(line) for line in text.split("\n", allow_blank=True)]
 
-    def _table(self, tokens: Sequence[Token], width: int) -> list[Line]:
+    def _table(self, tokens: Sequence[Token], source: Sequence[str], width: int) -> list[Line]:
+        if _letters(source[:1] + source[2:]) != _letters(token.content for token in tokens):
+            return _raw(source)  # a row has more cells than there are columns: they would not be shown
         rows = [
             [(cell[0], self._inline(cell[1], _PLAIN)) for cell in _siblings(row[1:-1])]
             for part in _siblings(tokens[1:-1])
@@ -274,6 +277,10 @@ def _stripped(line: Line) -> Line:
     while line and not line[-1].text.strip():
         line = line[:-1]
     return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
+
+
+def _letters(texts: Iterable[str]) -> int:
+    return sum(char.isalnum() for text in texts for char in text)
 
 
 def _raw(lines: Sequence[str]) -> list[Line]:

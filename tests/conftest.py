@@ -1,12 +1,15 @@
 """The command as a user runs it: a real process, a home of its own, a model on loopback."""
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -165,6 +168,10 @@ class Terminal:
         if not self.pid:
             os.chdir(home.cwd)
             os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
+
+    def resize(self, columns: int) -> None:
+        """Make it so many columns wide."""
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, pattern: bytes, seconds: float = 20) -> bytes:
         """Read until the pattern was seen; everything seen so far."""

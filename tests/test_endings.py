@@ -1,14 +1,11 @@
 """How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import signal
-import struct
 import subprocess
-import termios
 import threading
 import time
 
@@ -399,7 +396,7 @@ def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
 def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
     model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "hello")
-    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    terminal.resize(40)
     seen, code = terminal.close()
     assert code == 0
     frames = seen.split(b"\r\x1b[K")

@@ -46,8 +46,8 @@ class Aside:
             return
         self._last = text[-1]
         try:
-            if self._dimmed:
-                self._err.draw(f"\x1b[2m{visible(text)}\x1b[0m")
+            if self._dimmed and (words := text.rstrip("\n")):
+                self._err.draw(f"\x1b[2m{visible(words)}\x1b[0m{text[len(words) :]}")
             else:
                 self._err.write(text)
         except OSError:

@@ -163,8 +163,9 @@ class Page:
             if index and item[0].map and not block.lines[item[0].map[0] - 1].strip(" \t>"):
                 yield []
             marker = " • " if tokens[0].type == "bullet_list_open" else f"{number + index:2}. "
-            inside = self._blocks(item[1:-1], block, width - len(marker)) or [[]]
-            yield [Segment(marker, _BULLET), *inside[0]]
+            inside = self._blocks(item[1:-1], block, width - len(marker))
+            first = inside[0] if inside else []
+            yield [Segment(marker if first else marker.rstrip(), _BULLET), *first]
             for line in inside[1:]:
                 yield [Segment(" " * len(marker)), *line] if line else line
 
@@ -181,7 +182,7 @@ class Page:
         return [self._segments(line) for line in text.split("\n", allow_blank=True)]
 
     def _table(self, tokens: Sequence[Token], source: Sequence[str], width: int) -> list[Line]:
-        if _letters(source[:1] + source[2:]) != _letters(token.content for token in tokens):
+        if _letters([source[0], *source[2:]]) != _letters(token.content for token in tokens):
             return _raw(source)  # a row has more cells than there are columns: they would not be shown
         rows = [
             [(cell[0], self._inline(cell[1], _PLAIN)) for cell in _siblings(row[1:-1])]
@@ -209,7 +210,7 @@ class Page:
         return [self._segments(line) for line in lines]
 
     def _segments(self, text: Text) -> Line:
-        return list(text.render(self._console))
+        return [segment for segment in Segment.simplify(text.render(self._console)) if segment.text]
 
     def _inline(self, token: Token, base: Style) -> Text:
         """The text of a paragraph, a heading or a cell. A line's end in the source is one on the terminal, too."""

@@ -116,6 +116,7 @@ def test_styles_are_the_sixteen_colours_and_no_links() -> None:
     assert codes <= {*map(str, range(10)), *map(str, range(30, 38))}
     assert {"35", "36", "32"} <= codes
     assert "\x1b]" not in colored
+    assert rendered("```\nx\n```\n\n    y\n", how=COLORED) == "\x1b[36mx\x1b[0m\n\n\x1b[36my\x1b[0m\n"
     bold = rendered(source, how=BOLD)
     assert {code for sequence in SGR.findall(bold) for code in sequence[2:-1].split(";")} <= {*map(str, range(10))}
     assert "\x1b[1mb\x1b[0m `c`" in bold  # without colours code keeps its marks

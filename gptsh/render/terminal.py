@@ -176,7 +176,7 @@ class Page:
         text = Syntax(code, name, theme=_THEME, tab_size=0).highlight(code)
         text.remove_suffix("\n")
         if text.plain != code or not any(span.style for span in text.spans):  # a lexer that changes it, or none
-            text = Text(code, _CODE)
+            text = Text.assemble((code, _CODE))
         if token.level:
             return self._wrapped(text, width)
         return [self._segments(line) for line in text.split("\n", allow_blank=True)]

@@ -162,12 +162,15 @@ def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict
 class Terminal:
     """gptsh under a pseudo-terminal: what a person sees."""
 
-    def __init__(self, home: Home, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Home, *args: str, env: dict[str, str] | None = None, command: list[str] | None = None
+    ) -> None:
         self.seen = b""
+        argv = [*(command or COMMAND), *args]
         self.pid, self.fd = pty.fork()
         if not self.pid:
             os.chdir(home.cwd)
-            os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
+            os.execvpe(argv[0], argv, {**home.env, "TERM": "xterm", **(env or {})})
 
     def resize(self, columns: int) -> None:
         """Make it so many columns wide."""

@@ -14,7 +14,7 @@ from gptsh.core.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.render.look import Look, look
 from gptsh.render.plain import Aside, PlainWriter
 from gptsh.render.terminal import TerminalWriter
-from tests.conftest import Home, Terminal, lab_config, read_until, texts, wait_for
+from tests.conftest import COMMAND, Home, Terminal, lab_config, read_until, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
 PLAIN, BOLD, COLORED = Look(styles=False, colors=False), Look(styles=True, colors=False), Look(styles=True, colors=True)
@@ -440,6 +440,23 @@ def test_the_spinner_goes_on_between_blocks_and_only_on_a_line_of_its_own(lab: H
     frame = rb"\r\x1b\[K[-|/\\] [^\r]*"
     assert re.search(rb"deep\x1b\[0m\x1b\[2m thought\x1b\[0m\r\n(%s)+\r\x1b\[K" % frame, seen)
     assert re.search(rb"one\r\n(%s)+\r\x1b\[K\r\ntwo\r\n$" % frame, re.sub(rb"two\r\n.*", b"two\r\n", seen))
+
+
+def test_the_spinner_ends_with_the_first_block_that_goes_into_a_pager(lab: Home, model: ModelServer) -> None:
+    model.script(0.8, event(chunk({"content": "one\n\n"})), 0.8, *answer("two"))
+    command = f"{' '.join(COMMAND)} -o markdown go </dev/null | cat"
+    seen, _ = Terminal(lab, command=["bash", "-c", command]).close()
+    assert seen.endswith(b"\r\x1b[Kone\r\n\r\ntwo\r\n")
+    assert b"waiting for lab/m" in seen
+
+
+def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(*answer("one\n\ntwo", usage=None)[:-1], hold)
+    terminal = Terminal(lab, "go")
+    terminal.until(rb"two", seconds=8)
+    hold.set()
+    assert terminal.close()[1] == 0
 
 
 def test_reasoning_is_dimmed_on_a_terminal_and_ends_before_the_answer(lab: Home, model: ModelServer) -> None:

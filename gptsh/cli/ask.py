@@ -16,6 +16,7 @@ from gptsh.cli.title import TitleThread
 from gptsh.core import context, document, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import (
+    Finished,
     Message,
     Reasoning,
     Refusal,
@@ -254,6 +255,8 @@ def _write(turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | No
             spinner.say("the answer comes")
             if title:
                 title.start()
+            writer.write(event)
+        elif isinstance(event, Finished):  # usage may be long in coming, or never come
             writer.write(event)
     writer.close()
 

@@ -23,10 +23,10 @@ def spinner(text: str) -> Spinner:
 
 def writer(out: Sink, turning: Spinner, *, markdown: bool, reasoning: bool) -> Writer:
     """The writer of an answer to ``out``, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
-    person = stdio.is_terminal(sys.stderr)
-    err = _Beside(stdio.Sink(sys.stderr), turning, again=markdown) if reasoning else None
-    aside = Aside(err, dimmed=person and look(os.environ, terminal=True).styles)
-    beside = _Beside(out, turning, again=markdown)
+    again = markdown and stdio.is_terminal(sys.stdout)  # in a pipe the terminal may be that of a pager
+    err = _Beside(stdio.Sink(sys.stderr), turning, again=again) if reasoning else None
+    aside = Aside(err, dimmed=stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles)
+    beside = _Beside(out, turning, again=again)
     if not markdown:
         return PlainWriter(beside, aside)
 

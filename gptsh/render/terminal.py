@@ -82,12 +82,17 @@ class TerminalWriter:
                 self._show()
             case messages.Reasoning(text) if text:
                 self._aside.write(text)
+            case messages.Finished():
+                self._finish()
 
     def close(self) -> None:
         """Show what is left. A block that a signal broke off is not shown again."""
         self._aside.end()
         if self._broken and self._look.styles:
             self._out.draw("\x1b[0m")
+        self._finish()
+
+    def _finish(self) -> None:
         self._blocks.finish()
         self._show()
 

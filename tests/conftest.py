@@ -1,13 +1,16 @@
 """The command as a user runs it: a real process, a home of its own, a model on loopback."""
 
 import copy
+import fcntl
 import json
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,12 +181,19 @@ def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict
 class Terminal:
     """gptsh under a pseudo-terminal: what a person sees."""
 
-    def __init__(self, home: Home, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Home, *args: str, env: dict[str, str] | None = None, command: list[str] | None = None
+    ) -> None:
         self.seen = b""
+        argv = [*(command or COMMAND), *args]
         self.pid, self.fd = pty.fork()
         if not self.pid:
             os.chdir(home.cwd)
-            os.execvpe(COMMAND[0], [*COMMAND, *args], {**home.env, "TERM": "xterm", **(env or {})})
+            os.execvpe(argv[0], argv, {**home.env, "TERM": "xterm", **(env or {})})
+
+    def resize(self, columns: int) -> None:
+        """Make it so many columns wide."""
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, pattern: bytes, seconds: float = 20) -> bytes:
         """Read until the pattern was seen; everything seen so far."""

@@ -1,14 +1,11 @@
 """How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import signal
-import struct
 import subprocess
-import termios
 import threading
 import time
 
@@ -374,7 +371,7 @@ def test_a_terminal_is_not_read_as_stdin(lab: Home, model: ModelServer) -> None:
 def test_ctrl_c_on_a_terminal_keeps_the_partial_answer(lab: Home, model: ModelServer) -> None:
     hold = threading.Event()
     model.script(event(chunk({"content": "first "})), hold)
-    terminal = Terminal(lab, "go")
+    terminal = Terminal(lab, "-o", "text", "go")
     terminal.until(rb"first ")
     os.write(terminal.fd, b"\x03")
     seen, code = terminal.close()
@@ -387,7 +384,7 @@ def test_ctrl_c_on_a_terminal_keeps_the_partial_answer(lab: Home, model: ModelSe
 def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
     hold = threading.Event()
     model.script(event(chunk({"content": "first "})), hold)
-    terminal = Terminal(lab, "go")
+    terminal = Terminal(lab, "-o", "text", "go")
     terminal.until(rb"first ")
     os.close(terminal.fd)  # the window is closed: SIGHUP
     code = os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
@@ -399,7 +396,7 @@ def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
 def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
     model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "hello")
-    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    terminal.resize(40)
     seen, code = terminal.close()
     assert code == 0
     frames = seen.split(b"\r\x1b[K")
@@ -417,7 +414,7 @@ def test_debug_shows_a_providers_control_characters(lab: Home, model: ModelServe
 def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Home, model: ModelServer) -> None:
     evil = "\x1b]52;c;ZXZpbA==\x07\x9b31mred\x7f\ttab"
     model.say(evil)
-    seen, _ = Terminal(lab, "go", "--title", "t\x1b[31m").close()
+    seen, _ = Terminal(lab, "-o", "text", "go", "--title", "t\x1b[31m").close()
     assert not set(seen) & (set(range(0x20)) - set(b"\r\n\t") | {0x7F})
     assert "␛]52;c;ZXZpbA==␇\\x9b31mred␡\ttab".encode() in seen
     assert lab.doc()["messages"][1]["content"] == evil

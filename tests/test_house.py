@@ -25,6 +25,8 @@ ROOMS = {
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "rich": {"render/terminal.py"},
+    "pygments": {"render/terminal.py"},
+    "markdown_it": {"render/terminal.py", "render/blocks.py"},
     "prompt_toolkit": {"cli/repl.py"},
     "mcp": {"tools"},
     "platformdirs": {"core"},
@@ -61,6 +63,9 @@ def test_files_and_functions_fit(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 45, f"{path}:{node.lineno} {node.name}"
 
 
+MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks"}
+
+
 def modules_after(home: Home, *args: str) -> set[str]:
     code = (
         "import sys, atexit, os\n"
@@ -80,15 +85,20 @@ def modules_after(home: Home, *args: str) -> set[str]:
 def test_what_sends_nothing_imports_no_network_and_no_terminal_library(home: Home, args: list[str]) -> None:
     home.run("-m", "echo", "hello")
     loaded = modules_after(home, *args)
-    assert not loaded & {"litellm", "urllib3", "ssl", "rich", "asyncio", "prompt_toolkit", "tomllib", "gptsh.llm"}
+    assert not loaded & MARKDOWN
+    assert not loaded & {"litellm", "urllib3", "ssl", "asyncio", "prompt_toolkit", "tomllib", "gptsh.llm"}
 
 
 def test_echo_imports_no_network(home: Home) -> None:
-    assert not modules_after(home, "-m", "echo", "hi") & {"litellm", "urllib3", "ssl", "rich", "asyncio"}
+    assert not modules_after(home, "-m", "echo", "hi") & {"litellm", "urllib3", "ssl", "asyncio", *MARKDOWN}
 
 
 def test_a_direct_provider_imports_no_litellm(lab: Home) -> None:
-    assert not modules_after(lab, "hi") & {"litellm", "rich", "asyncio", "httpx", "prompt_toolkit"}
+    assert not modules_after(lab, "hi") & {"litellm", "asyncio", "httpx", "prompt_toolkit", *MARKDOWN}
+
+
+def test_only_markdown_imports_what_renders_it(home: Home) -> None:
+    assert modules_after(home, "-m", "echo", "-o", "markdown", "hi") >= MARKDOWN
 
 
 def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gptsh.cli import manage, stdio
+from gptsh.cli import manage, show, stdio
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.signals import Ended, Endings
@@ -16,6 +16,7 @@ from gptsh.cli.title import TitleThread
 from gptsh.core import context, document, pricing, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import (
+    Finished,
     Message,
     Reasoning,
     Refusal,
@@ -33,7 +34,7 @@ from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.turn import Request, Turn, shortcoming
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut, UsageError
 from gptsh.llm.client import Client
-from gptsh.render.plain import PlainWriter
+from gptsh.render.plain import Writer
 from gptsh.render.spinner import Spinner
 
 
@@ -47,6 +48,7 @@ class Job(NamedTuple):
     request: Request
     question: str  # the id of the message that is answered
     at: str | None  # the file that the session was read from, or the @NAME that the first save creates
+    markdown: bool
     reasoning: bool
 
 
@@ -177,7 +179,10 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
     agent = _agent(flags, loaded, stored)
     if agent.model is None:
         raise _no_model(client)
-    _refuse_output(flags.output or loaded.output or agent.output)
+    output = flags.output or loaded.output or agent.output
+    _refuse_output(output)
+    # Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it.
+    markdown = flags.output == "markdown" or (stdio.is_terminal(stdio.answers_to()) and output != "text")
     model = client.named(agent.model)
     agent = agent._replace(model=model)
     if left_out := client.prepare(model, agent.params):
@@ -187,7 +192,7 @@ def _prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str 
         sessions.append_messages(doc, [question], None)
     request = Request(model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, agent, doc, request, asked, at, reasoning=not flags.no_reasoning)
+    return Job(loaded, client, agent, doc, request, asked, at, markdown, reasoning=not flags.no_reasoning)
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
@@ -231,13 +236,14 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
     """
     title = _title_thread(job, keeper)
     turn = Turn(job.client.ask, job.request)
-    out = stdio.Sink(sys.__stdout__)  # sys.stdout is stderr where litellm works
-    writer = PlainWriter(out, stdio.Sink(sys.stderr) if job.reasoning else None)
+    out = stdio.Sink(stdio.answers_to())
+    spinner = show.spinner(f"waiting for {job.request.model}")
     with endings.held():
         keeper.save(durable=False)
+        writer = show.writer(out, spinner, markdown=job.markdown, reasoning=job.reasoning)
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
         try:
-            failure = _show(turn, job, writer, title, endings)
+            failure = _show(turn, writer, spinner, title, endings)
         finally:
             message = _keep(turn.message(_why(failure, turn)), job, keeper)
         _finish_line(writer, out, failure)
@@ -248,12 +254,11 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
 
 
 def _show(
-    turn: Turn, job: Job, writer: PlainWriter, title: TitleThread | None, endings: Endings
+    turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | None, endings: Endings
 ) -> BaseException | None:
     """Write the answer as it comes; what ended it before its time, or None."""
-    frames = sys.stderr if stdio.shows_frames(sys.stderr) else None
     try:
-        with endings.released(), Spinner(frames, f"waiting for {job.request.model}") as spinner:
+        with endings.released(), spinner:
             _write(turn, writer, spinner, title)
     except (GptshError, Ended, OSError) as err:
         whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
@@ -263,21 +268,24 @@ def _show(
     return None
 
 
-def _write(turn: Turn, writer: PlainWriter, spinner: Spinner, title: TitleThread | None) -> None:
+def _write(turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | None) -> None:
     for event in turn:
         if isinstance(event, Retrying):
             spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
         elif isinstance(event, (Text, Reasoning, Refusal)):
-            spinner.stop()
+            spinner.say("the answer comes")
             if title:
                 title.start()
+            writer.write(event)
+        elif isinstance(event, Finished):  # usage may be long in coming, or never come
             writer.write(event)
     writer.close()
 
 
-def _finish_line(writer: PlainWriter, out: stdio.Sink, failure: BaseException | None) -> None:
+def _finish_line(writer: Writer, out: stdio.Sink, failure: BaseException | None) -> None:
     """End the line of a partial answer, so that the error stands on its own; a reader that stalls is not waited for."""
-    if not isinstance(failure, OSError) and out.takes_more():
+    out.patience = stdio.PATIENCE
+    if not isinstance(failure, OSError):
         with contextlib.suppress(OSError):
             writer.close()
 

@@ -6,6 +6,7 @@ Nothing is buffered here: what was written is out, so that no flush can block or
 import contextlib
 import errno
 import os
+import re
 import select
 import sys
 from collections.abc import Iterable
@@ -16,7 +17,13 @@ from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.visible import visible
 
 _PIECE = 1 << 16  # bytes of a read
-_PATIENCE = 1.0  # seconds that a note waits for its reader
+_USUAL_WIDTH = 80  # columns
+PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
+
+
+def answers_to() -> TextIO | None:
+    """Standard output itself: ``sys.stdout`` is stderr where litellm works."""
+    return sys.__stdout__
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -29,21 +36,41 @@ def shows_frames(stream: TextIO | None) -> bool:
     return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
+def width(stream: TextIO | None) -> int:
+    """Columns of a terminal at this moment; for a pipe those of COLUMNS; else the usual 80."""
+    if stream is not None and is_terminal(stream):
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
+        return _USUAL_WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if re.fullmatch("[1-9][0-9]{0,3}", columns) else _USUAL_WIDTH
+
+
 class Sink:
-    """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all."""
+    """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
+
+    With ``patience``, seconds, a reader that stalls for longer is a TimeoutError, which is an OSError.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
+        self.patience: float | None = None
         self._terminal = is_terminal(stream)
         self._descriptor = stream.fileno() if stream is not None else None
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
+        self.draw(visible(text) if self._terminal else text)
+
+    def draw(self, text: str) -> None:
+        """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
         if self._descriptor is None:
             return
-        view = memoryview((visible(text) if self._terminal else text).encode("utf-8", "replace"))
+        view = memoryview(text.encode("utf-8", "replace"))
         while view:
+            if self.patience is not None and not self.takes_more(self.patience):
+                raise TimeoutError
             try:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(self._descriptor, view if self.patience is None else view[: select.PIPE_BUF]) :]
             except BlockingIOError:  # a parent handed down a stream that does not wait
                 select.select([], [self._descriptor], [])
 
@@ -117,7 +144,7 @@ def _say(text: str) -> None:
     """Write to stderr, unless its reader stalls: no word is worth an answer that waits to be saved."""
     sink = Sink(sys.stderr)
     with contextlib.suppress(OSError):
-        if sink.takes_more(_PATIENCE):
+        if sink.takes_more(PATIENCE):
             sink.write(text)
 
 
@@ -137,7 +164,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(sys.__stdout__)
+    sink = Sink(answers_to())
     for line in lines:
         try:
             sink.write(f"{line}\n")

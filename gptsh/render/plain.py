@@ -7,54 +7,84 @@ from typing import Protocol
 from gptsh.core.document import Document, tags_of
 from gptsh.core.messages import Event, Message, Part, Reasoning, Refusal, Text, parts_of
 from gptsh.core.sessions import SessionSummary
+from gptsh.render.visible import visible
 
 
 class Sink(Protocol):
     """Where text goes. Raises OSError as its stream does."""
 
     def write(self, text: str) -> None:
-        """Write it whole, at once."""
+        """Write it whole, at once, safe for a terminal where it is one."""
+
+    def draw(self, text: str) -> None:
+        """Write what is safe already, its escape sequences included."""
+
+
+class Writer(Protocol):
+    """What shows an answer. Raises OSError as its sink does."""
+
+    def write(self, event: Event) -> None:
+        """Show one event; those without text show nothing."""
+
+    def close(self) -> None:
+        """Show what is left, and end the line. A second time nothing is left."""
+
+
+class Aside:
+    """The model's reasoning, as it comes, on lines of its own beside the answer: to ``err`` (None: nowhere).
+
+    A sink that fails is given up, since the answer does not depend on it.
+    """
+
+    def __init__(self, err: Sink | None, *, dimmed: bool = False) -> None:
+        self._err, self._dimmed = err, dimmed
+        self._last = "\n"
+
+    def write(self, text: str) -> None:
+        """Show a piece."""
+        if self._err is None:
+            return
+        self._last = text[-1]
+        try:
+            if self._dimmed and (words := text.rstrip("\n")):
+                self._err.draw(f"\x1b[2m{visible(words)}\x1b[0m{text[len(words) :]}")
+            else:
+                self._err.write(text)
+        except OSError:
+            self._err, self._last = None, "\n"
+
+    def end(self) -> None:
+        """End its line, before anything else is written."""
+        if self._last != "\n":
+            self.write("\n")
 
 
 class PlainWriter:
-    """Writes an answer as it comes: text to ``out``, reasoning to ``err`` (None: nowhere), each piece at once.
+    """Writes an answer as it comes: text to ``out``, reasoning beside it, each piece at once.
 
-    Raises OSError as ``out`` does; an ``err`` that fails is given up, since the answer does not depend on it.
+    Raises OSError as ``out`` does.
     """
 
-    def __init__(self, out: Sink, err: Sink | None) -> None:
-        self._out, self._err = out, err
-        self._last_out = self._last_err = "\n"
+    def __init__(self, out: Sink, aside: Aside) -> None:
+        self._out, self._aside = out, aside
+        self._last = "\n"
 
     def write(self, event: Event) -> None:
         """Show one event; those without text show nothing."""
         match event:
             case Text(text) | Refusal(text) if text:
-                self._end_reasoning()
-                self._last_out = text[-1]
+                self._aside.end()
+                self._last = text[-1]
                 self._out.write(text)
             case Reasoning(text) if text:
-                self._reason(text)
+                self._aside.write(text)
 
     def close(self) -> None:
         """A final newline, where the answer has none of its own."""
-        self._end_reasoning()
-        if self._last_out != "\n":
-            self._last_out = "\n"
+        self._aside.end()
+        if self._last != "\n":
+            self._last = "\n"
             self._out.write("\n")
-
-    def _end_reasoning(self) -> None:
-        if self._last_err != "\n":
-            self._reason("\n")
-
-    def _reason(self, text: str) -> None:
-        if self._err is None:
-            return
-        self._last_err = text[-1]
-        try:
-            self._err.write(text)
-        except OSError:
-            self._err, self._last_err = None, "\n"
 
 
 def local_time(moment: str) -> str:

@@ -1,8 +1,10 @@
 """A sign of life on stderr while nothing has come yet; on a terminal only."""
 
 import contextlib
+import math
 import os
 import threading
+import time
 from types import TracebackType
 from typing import TextIO
 
@@ -17,15 +19,22 @@ _ERASE = "\r\x1b[K"
 
 
 class Spinner:
-    """Turns until ``stop``; the line it used is then blank. ``stream`` None: a spinner that nobody sees."""
+    """Turns until ``stop``; the line it used is then blank. ``stream`` None: a spinner that nobody sees.
+
+    ``hide`` before anything is written to the terminal, ``show`` when that has ended with a newline.
+    """
 
     def __init__(self, stream: TextIO | None, text: str) -> None:
         self._stream, self._text = stream, text
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
+        self._lock = threading.Lock()  # whoever draws holds it, and so does who changes what follows
+        self._since = 0.0  # when the first frame may be drawn
+        self._drawn = False
 
     def __enter__(self) -> "Spinner":
         if self._stream:
+            self.show()
             self._thread.start()
         return self
 
@@ -36,6 +45,18 @@ class Spinner:
         """Show another text from the next frame on."""
         self._text = text
 
+    def hide(self) -> None:
+        """Leave the terminal to others: nothing is drawn until ``show``."""
+        if self._thread.is_alive():
+            with self._lock:
+                self._since = math.inf
+                self._erase()
+
+    def show(self) -> None:
+        """Turn again, if nothing hides it before the delay is over."""
+        with self._lock:
+            self._since = time.monotonic() + _DELAY
+
     def stop(self) -> None:
         """End it before anything else is written to the terminal."""
         if self._thread.is_alive():
@@ -44,12 +65,19 @@ class Spinner:
 
     def _turn(self) -> None:
         frame = 0
-        pause = _DELAY
-        while not self._stopped.wait(pause):
-            line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(self._text)}"
-            self._draw(f"{_ERASE}{line[: self._width() - 1]}")
-            frame, pause = frame + 1, _PERIOD
-        if frame:
+        while not self._stopped.wait(_PERIOD):
+            with self._lock:
+                if time.monotonic() >= self._since:
+                    line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(self._text)}"
+                    self._draw(f"{_ERASE}{line[: self._width() - 1]}")
+                    self._drawn = True
+                    frame += 1
+        with self._lock:
+            self._erase()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._drawn = False
             self._draw(_ERASE)
 
     def _draw(self, text: str) -> None:

@@ -1,0 +1,82 @@
+"""How an answer reaches its reader: which writer, how decorated, and the spinner beside it."""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from gptsh.cli import stdio
+from gptsh.core.messages import Event
+from gptsh.render.look import look
+from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
+from gptsh.render.spinner import Spinner
+
+_HEAD_START = 0.05  # seconds in which the request gets out, before an import takes half of the processor
+
+
+def spinner(text: str) -> Spinner:
+    """A spinner on stderr, which nobody sees unless that is a terminal."""
+    return Spinner(sys.stderr if stdio.shows_frames(sys.stderr) else None, text)
+
+
+def writer(out: Sink, turning: Spinner, *, markdown: bool, reasoning: bool) -> Writer:
+    """The writer of an answer to ``out``, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
+    again = markdown and stdio.is_terminal(stdio.answers_to())  # in a pipe the terminal may be that of a pager
+    err = _Beside(stdio.Sink(sys.stderr), turning, again=again) if reasoning else None
+    aside = Aside(err, dimmed=stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles)
+    beside = _Beside(out, turning, again=again)
+    if not markdown:
+        return PlainWriter(beside, aside)
+
+    def make() -> Writer:
+        from gptsh.render.terminal import TerminalWriter  # noqa: PLC0415 - 0.15 s that only rendering costs
+
+        how = look(os.environ, terminal=stdio.is_terminal(stdio.answers_to()))
+        return TerminalWriter(beside, aside, how, lambda: stdio.width(stdio.answers_to()))
+
+    return _Late(make)
+
+
+class _Beside:
+    """A sink that hides the spinner while it writes; ``again``: until the line that it writes has ended."""
+
+    def __init__(self, sink: Sink, turning: Spinner, *, again: bool) -> None:
+        self._sink, self._spinner, self._again = sink, turning, again
+
+    def write(self, text: str) -> None:
+        self._around(self._sink.write, text)
+
+    def draw(self, text: str) -> None:
+        self._around(self._sink.draw, text)
+
+    def _around(self, put: Callable[[str], None], text: str) -> None:
+        self._spinner.hide()
+        put(text)
+        if self._again and text.endswith("\n"):
+            self._spinner.show()
+
+
+class _Late:
+    """A writer that is made when the first event comes; what it needs is imported beside the waiting."""
+
+    def __init__(self, make: Callable[[], Writer]) -> None:
+        self._make = make
+        self._writer: Writer | None = None
+        threading.Thread(target=_import, daemon=True).start()
+
+    def write(self, event: Event) -> None:
+        if self._writer is None:
+            self._writer = self._make()
+        self._writer.write(event)
+
+    def close(self) -> None:
+        if self._writer:
+            self._writer.close()
+
+
+def _import() -> None:
+    time.sleep(_HEAD_START)
+    with contextlib.suppress(ImportError):  # who needs it will tell
+        import gptsh.render.terminal  # noqa: F401, PLC0415 - for ``make`` above, beside the waiting

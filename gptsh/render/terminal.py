@@ -1,0 +1,293 @@
+"""An answer as Markdown on a terminal: each block once, when it is complete. The only file that imports rich.
+
+rich wraps, lays out tables and highlights code; the escape sequences are written here, so that there are no others.
+This module costs 0.15 s: it is imported when an answer has to be shown in this way, beside the waiting for it.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from markdown_it.token import Token
+from rich import box
+from rich.color import ColorSystem
+from rich.console import Console, JustifyMethod
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.table import Table
+from rich.text import Text
+
+from gptsh.core import messages
+from gptsh.render.blocks import Block, Blocks
+from gptsh.render.look import Look
+from gptsh.render.plain import Aside, Sink
+from gptsh.render.visible import visible
+
+Line = list[Segment]
+
+_NARROWEST = 16  # columns; what is nested deeper runs over the edge, where the terminal wraps it
+_COLUMN = 8  # columns that a table's column needs at least, with the space around it
+_UNBOUNDED = 1 << 20  # columns
+_RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
+
+_PLAIN = Style()
+_DIM = Style(dim=True)
+_CODE = Style(color="cyan")
+_LINK = Style(underline=True)
+_HEADINGS = {"h1": Style(bold=True, underline=True, color="magenta"), "h2": Style(bold=True, color="magenta")}
+_HEADING = Style(bold=True)
+_INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True), "a": _LINK}
+_BULLET = Style(color="magenta")
+# The terminal's own colours, without white, black and yellow: legible on light and on dark.
+_THEME = ANSISyntaxTheme(
+    {
+        ("Comment",): _DIM,
+        ("Keyword",): Style(color="magenta"),
+        ("Operator", "Word"): Style(color="magenta"),
+        ("Name", "Builtin"): Style(color="cyan"),
+        ("Name", "Function"): Style(color="blue", bold=True),
+        ("Name", "Class"): Style(color="blue", bold=True),
+        ("Name", "Decorator"): Style(color="cyan"),
+        ("Name", "Attribute"): Style(color="cyan"),
+        ("Name", "Tag"): Style(color="blue", bold=True),
+        ("Name", "Variable"): Style(color="cyan"),
+        ("Name", "Exception"): Style(color="red"),
+        ("Literal", "String"): Style(color="green"),
+        ("Literal", "Number"): Style(color="cyan"),
+        ("Generic", "Deleted"): Style(color="red"),
+        ("Generic", "Inserted"): Style(color="green"),
+        ("Generic", "Heading"): Style(bold=True),
+        ("Generic", "Subheading"): Style(color="magenta"),
+    }
+)
+
+
+class TerminalWriter:
+    """Writes an answer block by block, none before it is complete and none twice, at the width of that moment.
+
+    Raises OSError as ``out`` does.
+    """
+
+    def __init__(self, out: Sink, aside: Aside, look: Look, width: Callable[[], int]) -> None:
+        self._out, self._aside, self._look, self._width = out, aside, look, width
+        self._blocks = Blocks()
+        self._begun = self._broken = False
+
+    def write(self, event: messages.Event) -> None:
+        """Show what an event completes; reasoning is shown as it comes."""
+        match event:
+            case messages.Text(text) | messages.Refusal(text) if text:
+                self._aside.end()
+                self._blocks.add(text)
+                self._show()
+            case messages.Reasoning(text) if text:
+                self._aside.write(text)
+            case messages.Finished():
+                self._finish()
+
+    def close(self) -> None:
+        """Show what is left. A block that a signal broke off is not shown again."""
+        self._aside.end()
+        if self._broken and self._look.styles:
+            self._out.draw("\x1b[0m")
+        self._finish()
+
+    def _finish(self) -> None:
+        self._blocks.finish()
+        self._show()
+
+    def _show(self) -> None:
+        ready = self._blocks.ready
+        while ready:
+            drawn = Page(self._look, self._width()).draw(ready[0])
+            spaced = ready.popleft().spaced and self._begun
+            self._begun = self._broken = True
+            self._out.draw(f"\n{drawn}" if spaced else drawn)
+            self._broken = False
+
+
+class Page:
+    """Draws blocks for a terminal of some width."""
+
+    def __init__(self, look: Look, width: int) -> None:
+        self._look, self._width = look, width
+        self._console = Console(
+            file=io.StringIO(), width=width, height=25, color_system=None, legacy_windows=False, _environ={}
+        )
+
+    def draw(self, block: Block) -> str:
+        """The block as lines, each with its newline."""
+        lines = self._blocks(block.tokens, block, self._width) if block.tokens else _raw(block.lines)
+        return "".join(f"{''.join(map(self._paint, line))}\n" for line in lines)
+
+    def _paint(self, segment: Segment) -> str:
+        text, style = visible(segment.text), segment.style
+        if style is None or not self._look.styles:
+            return text
+        return (style if self._look.colors else style.without_color).render(text, color_system=ColorSystem.STANDARD)
+
+    def _blocks(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
+        """Blocks below each other, with a blank line where the source has one."""
+        lines: list[Line] = []
+        for inside in _siblings(tokens):
+            at = inside[0].map[0] if inside[0].map else 0
+            if lines and not block.lines[at - 1].strip(" \t>"):
+                lines.append([])
+            lines += self._element(inside, block, max(width, _NARROWEST))
+        return lines
+
+    def _element(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
+        token = tokens[0]
+        match token.type:
+            case "blockquote_open":
+                inside = self._blocks(tokens[1:-1], block, width - 2)
+                return [[Segment("│ " if line else "│", _DIM), *line] for line in inside]
+            case "bullet_list_open" | "ordered_list_open":
+                return list(self._list(tokens, block, width))
+            case "table_open":
+                start, end = token.map or (0, 0)
+                return self._table(tokens, block.lines[start:end], width)
+        return self._leaf(tokens, width)
+
+    def _leaf(self, tokens: Sequence[Token], width: int) -> list[Line]:
+        token = tokens[0]
+        match token.type:
+            case "heading_open":
+                return self._wrapped(self._inline(tokens[1], _HEADINGS.get(token.tag, _HEADING)), width)
+            case "fence" | "code_block":
+                return self._code(token, width)
+            case "hr":
+                return [[Segment("─" * min(width, _RULE), _DIM)]]
+            case "html_block":
+                return self._wrapped(Text(token.content.rstrip("\n")), width)
+        return self._wrapped(self._inline(tokens[1], _PLAIN), width)
+
+    def _list(self, tokens: Sequence[Token], block: Block, width: int) -> Iterator[Line]:
+        number = block.number if tokens[0].level == 0 else int(tokens[0].attrs.get("start", 1))
+        for index, item in enumerate(_siblings(tokens[1:-1])):
+            if index and item[0].map and not block.lines[item[0].map[0] - 1].strip(" \t>"):
+                yield []
+            marker = " • " if tokens[0].type == "bullet_list_open" else f"{number + index:2}. "
+            inside = self._blocks(item[1:-1], block, width - len(marker))
+            first = inside[0] if inside else []
+            yield [Segment(marker if first else marker.rstrip(), _BULLET), *first]
+            for line in inside[1:]:
+                yield [Segment(" " * len(marker)), *line] if line else line
+
+    def _code(self, token: Token, width: int) -> list[Line]:
+        """Code for copying: nothing around it. At the top level the terminal wraps it, and knows it as one line."""
+        code = visible(token.content).removesuffix("\n")
+        name = token.info.split(maxsplit=1)[0] if token.info.strip() else "text"
+        text = Syntax(code, name, theme=_THEME, tab_size=0).highlight(code)
+        text.remove_suffix("\n")
+        if text.plain != code or not any(span.style for span in text.spans):  # a lexer that changes it, or none
+            text = Text.assemble((code, _CODE))
+        if token.level:
+            return self._wrapped(text, width)
+        return [self._segments(line) for line in text.split("\n", allow_blank=True)]
+
+    def _table(self, tokens: Sequence[Token], source: Sequence[str], width: int) -> list[Line]:
+        if _letters([source[0], *source[2:]]) != _letters(token.content for token in tokens):
+            return _raw(source)  # a row has more cells than there are columns: they would not be shown
+        rows = [
+            [(cell[0], self._inline(cell[1], _PLAIN)) for cell in _siblings(row[1:-1])]
+            for part in _siblings(tokens[1:-1])
+            for row in _siblings(part[1:-1])
+        ]
+        head, body = rows[0], rows[1:]
+        if len(head) * _COLUMN > width:
+            joined = (Text(" | ").join(text for _, text in row) for row in rows)
+            return [line for text in joined for line in self._wrapped(text, width)]
+        table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, border_style=_DIM, header_style=Style(bold=True))
+        for cell, text in head:
+            table.add_column(text, justify=_justify(cell), overflow="fold", min_width=min(4, text.cell_len))
+        for row in body:
+            table.add_row(*(text for _, text in row))
+        options = self._console.options
+        natural = self._console.measure(table, options=options.update(width=_UNBOUNDED)).maximum
+        table.show_lines = natural > width  # rows of more than one line stand apart
+        return [_stripped(line) for line in self._console.render_lines(table, options.update(width=width), pad=False)]
+
+    def _wrapped(self, text: Text, width: int) -> list[Line]:
+        lines = text.wrap(self._console, width, overflow="fold")
+        for line in lines:
+            line.rstrip()
+        return [self._segments(line) for line in lines]
+
+    def _segments(self, text: Text) -> Line:
+        return [segment for segment in Segment.simplify(text.render(self._console)) if segment.text]
+
+    def _inline(self, token: Token, base: Style) -> Text:
+        """The text of a paragraph, a heading or a cell. A line's end in the source is one on the terminal, too."""
+        text = Text(end="")
+        styles = [base]
+        links: list[tuple[int, Token]] = []  # where its text begins
+        for part in token.children or ():
+            if part.nesting == 1:
+                styles.append(styles[-1] + _INLINE.get(part.tag, _PLAIN))
+                if part.type == "link_open":
+                    links.append((len(text), part))
+            elif part.nesting == -1:
+                styles.pop()
+                if part.type == "link_close":
+                    start, link = links.pop()
+                    _append(text, _target(link, "href", text.plain[start:]), styles[-1] + _DIM)
+            else:
+                self._append_leaf(text, part, styles[-1])
+        return text
+
+    def _append_leaf(self, text: Text, part: Token, style: Style) -> None:
+        match part.type:
+            case "softbreak" | "hardbreak":
+                _append(text, "\n", style)
+            case "code_inline" if self._look.colors:
+                _append(text, part.content, style + _CODE)
+            case "code_inline":
+                _append(text, f"`{part.content}`", style)
+            case "image":
+                _append(text, part.content or "image", style)
+                _append(text, _target(part, "src", part.content), style + _DIM)
+            case _:  # text, HTML
+                _append(text, part.content, style)
+
+
+def _append(text: Text, more: str, style: Style) -> None:
+    text.append(visible(more), style)
+
+
+def _target(token: Token, key: str, shown: str) -> str:
+    """Where a link or an image leads, in parentheses; nothing where its text says so."""
+    url, title = str(token.attrs.get(key, "")), token.attrs.get("title")
+    if url in (shown, f"mailto:{shown}"):
+        return ""
+    return f' ({url} "{title}")' if title else f" ({url})"
+
+
+def _siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Each element of a flat run of tokens, from its opening to its closing one."""
+    start = depth = 0
+    for at, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 0:
+            yield tokens[start : at + 1]
+            start = at + 1
+
+
+def _justify(cell: Token) -> JustifyMethod:
+    style = str(cell.attrs.get("style", ""))
+    return "right" if "right" in style else "center" if "center" in style else "left"
+
+
+def _stripped(line: Line) -> Line:
+    """The line without the spaces at its end."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
+
+
+def _letters(texts: Iterable[str]) -> int:
+    return sum(char.isalnum() for text in texts for char in text)
+
+
+def _raw(lines: Sequence[str]) -> list[Line]:
+    return [[Segment(line)] for line in lines]

@@ -254,6 +254,37 @@ def test_a_stream_that_ends_too_early_is_an_error_whatever_litellm_makes_of_it(
     assert far.doc()["messages"][1]["finish_reason"] == "error"
 
 
+HALF = claude(text(0, "half an "))[:4]
+HTML = {"Content-Type": "text/html"}
+FAILED = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "failed", "output": [],
+          "error": {"code": "server_error", "message": "it broke"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("which", "steps", "out", "line"),
+    [
+        (CLAUDE, [*HALF, Cut], "half an \n", "the connection to anthropic broke off"),
+        (GEMINI, [*gemini({"text": "half"}, finish=None), Cut], "half\n", "the connection to gemini broke off"),
+        (CLAUDE, [*HALF, named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})],
+         "half an \n", "anthropic failed: Overloaded"),
+        (CLAUDE, [b"<html>no</html>"], "", "the stream broke off before the answer was complete"),
+        (CLAUDE, [b""], "", "the stream broke off before the answer was complete"),
+        (CLAUDE, [b"data: {garbage\n\n"], "", "the stream broke off before the answer was complete"),
+        (GEMINI, [b"<html>no</html>"], "", "the model answered nothing: ask again, or try another model with -m"),
+        ("openai/gpt-5.3-codex", [*responses("a", "b")[:3], named({"type": "response.failed", "response": FAILED})],
+         "a\n", "openai failed: it broke"),
+    ],
+)  # fmt: skip
+def test_a_wrong_stream_through_litellm_is_one_line_in_our_words(
+    far: Home, model: ModelServer, which: str, steps: list[Any], out: str, line: str
+) -> None:
+    model.script(*steps)
+    run = far.run("-m", which, "hi")
+    assert (run.stdout, run.code) == (out, 1)
+    assert run.stderr.splitlines()[0] == f"gptsh: {line}"
+    assert len(run.stderr.splitlines()) == 2
+
+
 def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
     error = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     model.script(*claude(text(0, "half an "))[:4], error)

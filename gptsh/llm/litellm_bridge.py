@@ -41,7 +41,11 @@ _LAST_WAIT = 5.0  # seconds for usage behind a complete answer
 # Whose reason for ending litellm passes on. Where it has seen none it says "stop" all the same, and a stream that was
 # cut off would look whole; of other providers (Gemini) it cannot be told.
 _SAY_WHY_THEY_END = ("anthropic",)
-_NOISE = re.compile(r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$")
+_NOISE = re.compile(
+    r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
+    r"| Original exception: .*| File an issue if litellm error - \S+",
+    re.DOTALL,
+)
 
 
 class _Failed(NamedTuple):
@@ -260,19 +264,22 @@ def _in_our_words(error: BaseException, route: Route) -> ModelError:
         url = str(response.url).partition("?")[0]
         return failures.refusal(url, response.status_code, headers, response.text.encode("utf-8", "replace"), route)
     provider, text = route.provider.name, failures.said(_without_noise(str(error)).encode("utf-8", "replace"))
+    status = getattr(error, "status_code", None)
+    if status in (401, 403):
+        return failures.refusal(provider, status, {}, text.encode(), route)
+    what = f"{provider} failed: {text}"
     if _cause(error, "ConnectError"):
         where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
-        return failures.judged(ModelError(f"nothing answers at {where}: {text}", detail=repr(error)), 0, {})
-    if _cause(error, "ImportError") or _cause(error, "ModuleNotFoundError") or "No module named" in text:
-        return ModelError(f"{provider} needs a Python package: {text}", detail=repr(error))
-    status = getattr(error, "status_code", None)
-    if not isinstance(status, int):
-        return ModelError(f"litellm failed: {type(error).__name__}: {text}", detail=repr(error))
-    return failures.refusal(provider, status, {}, text.encode(), route)
+        what, status = f"nothing answers at {where}: {text}", None
+    elif _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
+        what = f"the connection to {provider} broke off"
+    elif "No module named" in text:
+        what, status = f"{provider} needs a Python package: {text}", None
+    return failures.judged(ModelError(what, detail=repr(error)), status if isinstance(status, int) else 0, {})
 
 
 def _without_noise(text: str) -> str:
-    """Without ``litellm.XError: YException - `` before what the provider said, and litellm's advice behind it."""
+    """Without ``litellm.XError: YException - `` before what the provider said, and litellm's words behind it."""
     while (shorter := _NOISE.sub("", text.strip())) != text:
         text = shorter
     return text

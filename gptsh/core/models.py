@@ -134,9 +134,12 @@ def _tokens(value: object) -> int | None:
 # ---- parameters
 
 
-def refused(known: Facts, params: Mapping[str, Any]) -> list[str]:
+def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
     """The sampling parameters among ``params`` that the model would refuse the whole request for."""
     given = [key for key in _SAMPLING if key in params]
+    if not given:  # the table need not be read
+        return []
+    known = facts(provider, name)
     if known.can("sampling_params") is False:
         return given
     if known.provider == "openai" and is_openai_reasoning(known.name):

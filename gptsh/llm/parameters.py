@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.models import facts, is_openai_reasoning, refused
+from gptsh.core.models import is_openai_reasoning, refused
 from gptsh.core.providers import Effort, Endpoint
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -18,20 +18,17 @@ class Fitted(NamedTuple):
 
 def fit(params: Mapping[str, Any], provider: str, name: str, endpoint: Endpoint) -> Fitted:
     """The user's parameters for one model. litellm knows the names that its models use, but not what they refuse."""
-    if not params:  # the table need not be read
-        return Fitted({}, [])
-    known = facts(provider, name)
-    left_out = refused(known, params)
+    left_out = refused(provider, name, params)
     sent = {key: value for key, value in params.items() if key not in left_out}
     if endpoint.wire == "litellm":
         return Fitted(sent, left_out)
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
-        counted = known.provider in ("openai", "azure") and is_openai_reasoning(known.name)
+        counted = provider in ("openai", "azure") and is_openai_reasoning(name)
         sent[_LIMITS[counted]] = limit
     effort = sent.get("reasoning_effort")
     if isinstance(effort, str):
         del sent["reasoning_effort"]
-        said = _EFFORTS[endpoint.effort](known.name, effort)
+        said = _EFFORTS[endpoint.effort](name, effort)
         sent |= said
         left_out += [] if said else ["reasoning_effort"]
     return Fitted(sent, left_out)

@@ -1,6 +1,7 @@
 """The process: from the first instruction to the exit code."""
 
 import gc
+import os
 import signal
 import sys
 
@@ -15,7 +16,11 @@ def run() -> None:
     gc.set_threshold(100_000)
     from gptsh.cli.entrypoint import main  # noqa: PLC0415 - after the line above, on purpose
 
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if "litellm" in sys.modules:
+        # All is written and saved. Its threads and destructors take a second to end, and can lock each other for good.
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

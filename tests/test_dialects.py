@@ -174,6 +174,9 @@ def test_effort_as_each_provider_says_it(endpoint: Endpoint, model: str, effort:
         ("openai", "gpt-4.1", {"temperature": 0.5}, []),
         ("openai", "o3", {"temperature": 0.5, "top_p": 1, "seed": 1}, ["temperature", "top_p"]),
         ("openai", "gpt-5", {"temperature": 0.5}, ["temperature"]),
+        ("openai", "gpt-5", {"temperature": 1}, []),
+        ("openai", "gpt-6-astra", {"top_p": 0.5, "reasoning_effort": "none"}, ["top_p"]),  # it knows no such effort
+        ("azure", "gpt-5", {"temperature": 0.5}, ["temperature"]),
         ("openai", "gpt-5.1", {"temperature": 0.5}, []),  # its effort is "none" unless asked for
         ("openai", "gpt-5.1", {"temperature": 0.5, "reasoning_effort": "low"}, ["temperature"]),
         ("openai", "gpt-5.5", {"temperature": 0.5}, ["temperature"]),
@@ -236,6 +239,27 @@ def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
     assert home.run("-s", "0", "and?", env=env).code == 0
     answer = model.sent[1]["messages"][1]
     assert {key: value for key, value in answer.items() if key not in ("role", "content", "tool_calls")} == sent
+
+
+def test_what_one_provider_added_to_a_call_goes_to_no_other(home: Home, model: ModelServer) -> None:
+    home.configure(
+        f'[providers.groq]\nbase_url = "{model.base_url}"\n[providers.deepseek]\nbase_url = "{model.base_url}"\n'
+        '[sessions]\ntitles = "off"\n'
+    )
+    env = {"GROQ_API_KEY": "a-key", "DEEPSEEK_API_KEY": "a-key"}
+    call = {"id": "c1", "function": {"name": "ls", "arguments": "{}"}, "extra_content": {"signature": "s"}}
+    model.script(event(chunk({"reasoning": "hm"})), event(chunk({"tool_calls": [{"index": 0, **call}]}, "tool_calls")),
+                 DONE)  # fmt: skip
+    home.run("-m", "groq/m", "hi", env=env)
+    model.refuses = lambda _body: None  # the test reads it
+    for which in ("groq/m", "deepseek/m"):
+        assert home.run("-s", f"{home.docs()[-1]['id']}@1", "-m", which, "and?", env=env).code == 0
+    own, foreign = (body["messages"][1] for body in model.sent[1:])
+    assert own["tool_calls"][0]["extra_content"] == {"signature": "s"}
+    assert "content" not in own  # groq takes no null
+    assert set(foreign["tool_calls"][0]) == {"id", "type", "function"}
+    assert (foreign["reasoning_content"], foreign["content"]) == (" ", None)
+    assert "reasoning" not in foreign
 
 
 def test_headers_from_the_environment(home: Home, model: ModelServer) -> None:

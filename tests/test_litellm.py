@@ -2,15 +2,18 @@
 
 import json
 import signal
+import ssl
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wait_for
-from tests.server import Cut, ModelServer
+from tests.server import Cut, ModelServer, chunk, event
 
 KEYS = {
     "ANTHROPIC_API_KEY": "sk-ant-very-secret",
@@ -309,12 +312,14 @@ def test_nothing_listening_is_said(home: Home) -> None:
 
 
 def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
-    far.config.write_text(far.config.read_text() + "first_byte_timeout = 0.4\nidle_timeout = 0.4\n")
-    release = threading.Event()
+    release, usual = threading.Event(), far.config.read_text()
     model.script(release, *claude(text(0, "late")))
     model.script(*claude(text(0, "half an "))[:4], release)
     started = time.monotonic()
-    first, second = (far.run("-n", "-m", CLAUDE, "hi") for _ in range(2))
+    far.config.write_text(usual + "first_byte_timeout = 0.4\n")
+    first = far.run("-n", "-m", CLAUDE, "hi")
+    far.config.write_text(usual + "idle_timeout = 0.4\n")
+    second = far.run("-n", "-m", CLAUDE, "hi")
     release.set()
     assert (first.stdout, first.code) == ("", 124)
     assert (second.stdout, second.code) == ("half an \n", 124)
@@ -428,3 +433,151 @@ def test_a_title_through_litellm_beside_a_direct_answer(far: Home, model: ModelS
     assert far.run("hi") == ("You said: hi\n", "", 0)
     assert far.doc()["title"] == "A Title"
     assert far.doc()["usage"]["title_cost"] == pytest.approx(10 * 3e-6 + 2 * 1.5e-5)
+
+
+# ---- what a stranger's reading found
+
+
+@pytest.mark.parametrize("which", [CLAUDE, GEMINI, "openai/gpt-5.3-codex", "deepinfra/m"])
+def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelServer, which: str) -> None:
+    elsewhere = ModelServer()
+    far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
+    model.refuse(307, b"", {"Location": f"http://127.0.0.1:{elsewhere.port}/evil"})
+    run = far.run("-m", which, "hi", env={"DEEPINFRA_API_KEY": "d-very-secret"})
+    elsewhere.close()
+    assert (run.stdout, run.code) == ("", 1)
+    assert "redirects to http://127.0.0.1:" in run.stderr
+    assert (len(model.asked), elsewhere.asked) == (1, [])
+
+
+def test_loopback_is_not_proxied_through_litellm(far: Home, model: ModelServer) -> None:
+    proxy = ModelServer()
+    model.script(*claude(text(0, "x")))
+    run = far.run("-m", CLAUDE, "hi", env={"HTTP_PROXY": f"http://u:pw@127.0.0.1:{proxy.port}", "NO_PROXY": "a.test"})
+    proxy.close()
+    assert (run.stdout, proxy.asked) == ("x\n", [])
+
+
+@pytest.mark.parametrize("env", [{"HTTPS_PROXY": "gopher://x"}, {"SSL_CERT_FILE": "/missing.pem"}])
+def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env: dict[str, str]) -> None:
+    far.configure('[sessions]\ntitles = "off"\n')
+    run = far.run("-m", CLAUDE, "hi", env=env)
+    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
+    assert not far.state.exists()
+
+
+def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, model: ModelServer, tmp_path: Path) -> None:
+    ca = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("localhost").configure_cert(context)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    model.secure(context)
+    far.configure(
+        f'[providers.anthropic]\nbase_url = "{model.base_url.removesuffix("/v1")}"\n[sessions]\ntitles = "off"\n'
+    )
+    model.script(*claude(text(0, "safe")))
+    run = far.run("-m", CLAUDE, "hi", env={"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
+    assert run == ("safe\n", "", 0)
+    run = far.run("-m", CLAUDE, "hi")
+    assert run.code == 1
+    assert run.stderr.startswith("gptsh: no secure connection to anthropic")
+
+
+def test_a_key_that_only_litellm_knows_of_is_masked_too(far: Home, model: ModelServer) -> None:
+    for _ in range(2):
+        model.refuse(400, {"error": {"message": f"bad {KEYS['GEMINI_API_KEY']} other-very-secret"}})
+    run = far.run("--debug", "-m", GEMINI, "hi", env={"GOOGLE_API_KEY": "other-very-secret"})
+    assert "very-secret" not in run.stderr
+    assert model.asked[0].headers["x-goog-api-key"] == KEYS["GEMINI_API_KEY"]  # the one that gptsh names
+
+
+def test_a_stream_without_usage_has_none_and_asks_nobody_to_count(far: Home, model: ModelServer) -> None:
+    far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
+    model.say("x", usage=None)
+    model.script(*gemini({"text": "x"}, {"text": "y"}, finish=None))
+    audit = (
+        "import sys\n"
+        "seen = []\n"
+        "sys.addaudithook(lambda name, args: seen.append(str(args)) if name in "
+        "('socket.connect', 'socket.getaddrinfo') else None)\n"
+        "from gptsh.cli.entrypoint import main\n"
+        "main(sys.argv[1:])\n"
+        "print(*[line for line in seen if '127.0.0.1' not in line], file=sys.stderr)\n"
+    )
+    for which in ("deepinfra/meta-llama/Meta-Llama-3-8B-Instruct", GEMINI):
+        done = subprocess.run(
+            [COMMAND[0], "-c", audit, "-n", "-m", which, "hi"], env={**far.env, "DEEPINFRA_API_KEY": "d-secret"},
+            cwd=far.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert done.stderr.strip() == ""
+        reply = far.docs()[0]["messages"][1]
+        assert (reply["usage"], reply["cost"]) == (None, None)
+
+
+def test_what_litellm_adds_to_usage_is_not_kept(far: Home, model: ModelServer) -> None:
+    model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hello."}))
+    far.run("-m", GEMINI, "hi")
+    usage = far.doc()["messages"][1]["usage"]
+    assert "cost" not in usage["raw"]
+    assert usage["reasoning_tokens"] in (None, 0)  # Gemini has reported none
+
+
+def test_another_providers_stream_that_ends_too_early_is_an_error(far: Home, model: ModelServer) -> None:
+    far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
+    model.script(event(chunk({"content": "half an "})))
+    run = far.run("-m", "deepinfra/m", "hi", env={"DEEPINFRA_API_KEY": "d-secret"})
+    assert (run.stdout, run.code) == ("half an \n", 1)
+
+
+def test_an_answer_that_cannot_be_read_is_not_asked_for_again(far: Home, model: ModelServer) -> None:
+    model.script(b'{"garbage', framing="length", headers={"Content-Type": "application/json"})
+    run = far.run("--no-stream", "-m", CLAUDE, "hi")
+    assert (run.stdout, run.code, len(model.asked)) == ("", 1, 1)
+
+
+def test_pings_keep_a_slow_answer_alive_through_litellm(far: Home, model: ModelServer) -> None:
+    far.config.write_text(far.config.read_text() + "idle_timeout = 0.8\n")
+    pings = [step for _ in range(5) for step in (named({"type": "ping"}), 0.4)]
+    first, *rest = claude(text(0, "there"))
+    model.script(first, *pings, *rest)
+    assert far.run("-m", CLAUDE, "hi") == ("there\n", "", 0)
+
+
+@pytest.mark.parametrize("args", [[], ["--no-stream"]])
+def test_garbage_is_collected_again_after_a_call(far: Home, model: ModelServer, args: list[str]) -> None:
+    whole = {"id": "m", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
+             "content": [{"type": "text", "text": "x"}], "usage": {"input_tokens": 1, "output_tokens": 1}}  # fmt: skip
+    kind = {"Content-Type": "application/json"}
+    if args:
+        model.script(json.dumps(whole).encode(), framing="length", headers=kind)
+    else:
+        model.script(*claude(text(0, "x")))
+    code = (
+        "import sys\nfrom gptsh.cli.entrypoint import main\nmain(sys.argv[1:])\nimport gc\nsys.exit(not gc.isenabled())"
+    )
+    command = [COMMAND[0], "-c", code, *args, "-m", CLAUDE, "hi"]
+    done = subprocess.run(command, env=far.env, cwd=far.cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.stdout, done.returncode) == (b"x\n", 0)
+
+
+def test_no_traceback_and_no_advice_of_litellms_stands_in_a_line(far: Home, model: ModelServer) -> None:
+    unsupported = far.run("-m", CLAUDE, "-p", "seed=1", "hi")
+    needs_package = far.run("-m", "vertex_ai/gemini-2.5-pro", "hi")
+    for run in (unsupported, needs_package):
+        assert (run.stdout, run.code) == ("", 1)
+        assert not {"Traceback", "drop_params", "litellm."} & set(run.stderr.replace(":", " ").split())
+        assert "File " not in run.stderr
+
+
+def test_a_run_ends_though_litellm_still_waits(far: Home, model: ModelServer) -> None:
+    """The end of the interpreter once waited forever for a lock that litellm's thread held."""
+    far.config.write_text(far.config.read_text() + "first_byte_timeout = 0.2\n")
+    for _ in range(3):
+        model.script(2.0, *claude(text(0, "late")))
+    started = time.monotonic()
+    processes = [far.start("-n", "-m", CLAUDE, "hi", stdout=subprocess.DEVNULL) for _ in range(3)]
+    codes = [process.wait(timeout=40) for process in processes]
+    for process in processes:
+        process.stderr and process.stderr.close()
+    assert codes == [124] * 3
+    assert time.monotonic() - started < 40

@@ -5,15 +5,19 @@ import os
 import random
 import subprocess
 import sys
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gptsh.core import table
 from gptsh.core.models import Facts, chat_refuses_tools, facts, models_of, near_names, split_model, title_params
 from gptsh.core.pricing import cost
 from gptsh.core.providers import PROVIDERS, endpoint
-from gptsh.core.settings import facts_of, load, provider_of, stored_agent
+from gptsh.core.settings import Providers, default_model, facts_of, load, provider_of, stored_agent
 from gptsh.errors import ConfigError
 from gptsh.llm.routes import wire_for
 from tests.conftest import Home, lab_config
@@ -170,7 +174,8 @@ def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
 
 
 def test_a_name_that_is_nobodys_suggests_those_like_it() -> None:
-    assert "gemini-2.5-pro" in near_names("gemini-2.5-prro")
+    assert near_names("gemini-2.5-prro")[0] == "gemini/gemini-2.5-pro"
+    assert near_names("mistral-large-latst")[0] == "mistral/mistral-large-latest"
     assert near_names("xyzzy") == []
     with pytest.raises(ConfigError, match=r"did you mean .*gemini-2.5-pro"):
         provider_of(load({}), "gemini-2.5-prro")
@@ -251,11 +256,12 @@ def test_parameters_of_a_title(model: str, params: dict[str, Any]) -> None:
 
 # ---- prices
 
-PRICED = [  # none of deepseek's, whose price depends on the hour
+PRICED = [
     "openai/gpt-4.1", "openai/gpt-4o", "openai/gpt-5", "openai/gpt-5.4", "openai/gpt-5.6", "openai/o3",
     "openai/o4-mini", "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-6", "anthropic/claude-haiku-4-5",
     "anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5", "gemini/gemini-2.5-pro", "gemini/gemini-2.5-flash",
-    "gemini/gemini-3.5-flash", "xai/grok-4.3", "mistral/mistral-medium-latest",
+    "gemini/gemini-3.5-flash", "deepseek/deepseek-v4-flash", "xai/grok-4.3",
+    "mistral/mistral-medium-latest",
     "mistral/magistral-medium-latest", "groq/openai/gpt-oss-120b", "moonshot/kimi-k3", "moonshot/kimi-k2.5",
     "dashscope/qwen-plus-latest", "dashscope/qwen3-max", "zai/glm-5.3", "cerebras/gpt-oss-120b",
     "fireworks_ai/accounts/fireworks/models/deepseek-v3p2", "perplexity/sonar", "together_ai/openai/gpt-oss-120b",
@@ -266,7 +272,9 @@ PRICED = [  # none of deepseek's, whose price depends on the hour
 def usages(seed: int) -> dict[str, Any]:
     """A usage as providers send it: tokens from the cache and for reasoning within their sums, prompts up to 600k."""
     dice = random.Random(seed)
-    prompt, completion = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000)]), dice.randint(0, 20_000)
+    edges = [100_000, 128_000, 200_000, 200_001, 272_000, 272_001]
+    prompt = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000), *edges])
+    completion = dice.randint(0, 20_000)
     read = dice.choice([0, dice.randint(0, prompt)])
     reasoning = dice.choice([0, dice.randint(0, completion)])
     return {
@@ -274,6 +282,7 @@ def usages(seed: int) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": read},
+        "cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)]),
         "completion_tokens_details": {"reasoning_tokens": reasoning},
     }
 
@@ -371,3 +380,162 @@ def test_list_models_reads_openrouters_own_list(home: Home, model: ModelServer) 
 def test_list_models_without_any_key_is_echo_alone(home: Home) -> None:
     run = home.run("--list-models")
     assert (run.code, run.stdout.count("\n"), run.stderr) == (0, 1, "")
+
+
+# ---- what a stranger's reading found
+
+
+@pytest.mark.parametrize("name", ["open", "vertex", "a", "deep"])
+def test_a_server_of_ones_own_has_no_vendors_price_whatever_its_name_begins_with(name: str) -> None:
+    assert facts(name, "gpt-4.1").entry == facts(name, "deepseek-v4-flash").entry == {}
+    assert facts("ai21_chat", "jamba-1.5-large").window
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "cost",
+                         "completion_tokens_details", "cost_in_usd_ticks", "cached_tokens", "reasoning_tokens"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=3),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["cached_tokens", "total_cost",
+                                                                                         "reasoning_tokens"]), inner),
+            max_leaves=4,
+        ),
+    ),
+    st.sampled_from(["openai/gpt-4.1", "xai/grok-4.3", "perplexity/sonar", "openrouter/a", "dashscope/qwen3-max"]),
+)  # fmt: skip
+def test_no_usage_that_a_server_may_send_breaks_the_sum(raw: dict[str, Any], model: str) -> None:
+    known = cost(facts(*split_model(model)), raw)
+    assert known is None or 0 <= known < 1e30
+
+
+def test_an_answer_is_kept_whatever_its_usage_looks_like(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    usage = {"prompt_tokens": 10, "prompt_tokens_details": "x", "completion_tokens_details": [1], "cost": 10**400}
+    model.say("kept", usage=usage)
+    assert home.run("hi").code == 0
+    assert home.doc()["messages"][1]["content"] == "kept"
+
+
+SHAPES = [
+    b"", b"{", b"[]", b"null", b'{"m": "text"}', b'{"$schema": "x", "m": {"mode": "chat"}}', b'{"m":{"mode":"chat"}}',
+    b'{\n    "m": {\n        "mode": "chat" },\n    "n": {\n        "x": 1\n    }\n}',
+    b'{\n    "a": {\n        "m": {"x": 1}\n    },\n    "m": {\n        "mode": "chat"\n    }\n}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", SHAPES)
+def test_a_table_of_another_shape_is_read_as_far_as_it_can_be(data: bytes) -> None:
+    assert table.find(data, "m") == table.load(data).get("m") == ({"mode": "chat"} if b"chat" in data else None)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"tiered_pricing": {"a": 1}}, {"tiered_pricing": [{"range": None}]}, {"input_cost_per_token": "free"},
+        {"supported_endpoints": "x", "max_input_tokens": "many", "off_peak_pricing": {"windows": "never"}},
+        {"off_peak_pricing": [{"hours_utc": 3}], "output_cost_per_token": True},
+    ],
+)  # fmt: skip
+def test_facts_of_another_shape_are_unknown(entry: dict[str, Any]) -> None:
+    known = Facts("x", "m", entry)
+    assert (known.window, known.prices, known.speaks_chat) == (None, None, True)
+    assert cost(known, {"prompt_tokens": 5}) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "usd"),
+    [
+        ("2026-11-20T02:00:00Z", 0.3), ("2026-11-20T05:59:59Z", 0.15), ("2026-11-20T06:00:00Z", 0.3),
+        ("2026-11-20T23:59:00Z", 0.15), ("2026-11-21T08:00:00Z", 0.15),  # a Saturday
+    ],
+)  # fmt: skip
+def test_a_price_that_depends_on_the_hour(at: str, usd: float) -> None:
+    known = facts("deepseek", "deepseek-v4-flash")
+    assert cost(known, {"prompt_tokens": 1_000_000}, datetime.fromisoformat(at)) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize("name", ["gptj", "gpt2", "gpt4all", "o1rganization", "gpt-neox-20b"])
+def test_a_name_that_only_begins_like_openais_is_not_sent_there(name: str) -> None:
+    assert split_model(name)[0] is None
+
+
+def test_hostile_names_take_no_time() -> None:
+    started = time.monotonic()
+    for name in ("gpt-5/" * 30, "sonar-" * 30, "gpt-" + "9" * 190):
+        title_params(facts("lab", name))
+        chat_refuses_tools(facts("openai", name), {})
+    assert time.monotonic() - started < 5
+
+
+def test_a_bare_gemini_name_is_geminis_where_its_key_is_set(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.gemini]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    part = {"candidates": [{"content": {"parts": [{"text": "Hi."}], "role": "model"}, "finishReason": "STOP"}]}
+    model.script(b"data: " + json.dumps(part).encode() + b"\r\n\r\n")
+    assert home.run("-m", "gemini-2.5-flash", "hi", env={"GEMINI_API_KEY": "a-key"}).stdout == "Hi.\n"
+    assert home.doc()["agent"]["model"] == "gemini/gemini-2.5-flash"
+
+
+def test_a_key_command_chooses_the_default_model_too() -> None:
+    loaded = load({})._replace(providers=Providers({"groq": {"api_key_command": "echo k"}}, {}))
+    assert default_model(loaded) == f"groq/{PROVIDERS['groq'].default_model}"
+
+
+def test_echo_stays_offline_and_a_compatible_provider_keeps_its_key(home: Home, model: ModelServer) -> None:
+    tables = {"echo": {"base_url": model.base_url}, "chutes": {"base_url": model.base_url}}
+    providers = Providers(tables, {"CHUTES_API_KEY": "a-key"})
+    echo, chutes = providers.get("echo"), providers.get("chutes")
+    assert echo
+    assert echo.wire == "echo"
+    assert chutes
+    assert (chutes.key, chutes.wire, chutes.base_url) == ("a-key", "chat", model.base_url)
+
+
+def test_every_direct_provider_has_litellms_base_and_key() -> None:
+    """But for those whose base litellm has otherwise, or not at all (DESIGN, section 5)."""
+    ours = {
+        name: [known.base_url, known.key_vars[0]]
+        for name, known in PROVIDERS.items()
+        if known.wire == "chat" and known.needs_key
+    }
+    code = """
+import os
+told = {}
+for name, (base, variable) in asked.items():
+    os.environ.clear()
+    os.environ[variable] = "key-of-" + name
+    _, _, key, told_base = litellm.get_llm_provider(name + "/m")
+    told[name] = [told_base, key]
+"""
+    told = litellm_says(code, ours)
+    for name, (base, key) in told.items():
+        if base and name != "deepseek":  # litellm takes the beta's path
+            assert base.rstrip("/") == ours[name][0], name
+        assert key in (None, f"key-of-{name}"), name
+    assert sum(base is not None for base, _ in told.values()) >= 10
+
+
+def test_a_server_that_does_not_list_is_said(home: Home, model: ModelServer) -> None:
+    home.configure(
+        f'[providers.lab]\nbase_url = "{model.base_url}"\n[providers.gone]\nbase_url = "http://127.0.0.1:9"\n'
+    )
+    model.script(b"<html>", framing="length")
+    run = home.run("--list-models")
+    assert (run.code, run.stdout.count("\n")) == (0, 1)
+    assert "lab: lab does not list its models" in run.stderr
+    assert "gone: nothing answers at 127.0.0.1:9" in run.stderr
+
+
+def test_a_long_list_is_read_whole_and_filtered(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    served = {"data": [{"id": f"model-{number}", "more": "x" * 300} for number in range(3000)]}
+    for _ in range(2):
+        model.script(json.dumps(served).encode(), framing="length", headers={"Content-Type": "application/json"})
+    assert home.run("--list-models").stdout.count("\n") == 3001
+    assert home.run("--list-models", "-m", "model-2999").stdout.count("\n") == 1
+
+
+def test_a_base_url_of_the_environment_is_asked_for_its_models(home: Home, model: ModelServer) -> None:
+    model.script(b'{"data": [{"id": "mine"}]}', framing="length", headers={"Content-Type": "application/json"})
+    run = home.run("--list-models", env={"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "a-key"})
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["echo", "openai/mine"]

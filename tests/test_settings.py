@@ -188,7 +188,10 @@ def test_options_are_not_read_from_the_environment(home: Home) -> None:
     ("model", "line"),
     [
         ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
-        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: see --list-models, or set base_url"),
+        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: set base_url under [providers.ghost]"),
+        ("opnai/m", "'opnai' of the model 'opnai/m' is no known provider: did you mean openai? Else set base_url"),
+        ("openai/", "'' is no name of a model"),
+        (f"openai/{'x' * 201}", "is no name of a model"),
         ("/m", "'' of the model '/m' is no known provider"),
     ],
 )

@@ -279,11 +279,12 @@ def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: Model
 
 
 def test_the_table_of_providers_is_sound() -> None:
-    settings = load({name: "key" for endpoint in PROVIDERS.values() for name in endpoint.key_vars[:1]})
+    keys = {name: "key" for endpoint in PROVIDERS.values() for name in endpoint.key_vars[:1]}
+    settings = load({**keys, "AZURE_API_BASE": "https://me.azure.test"})
     for name, endpoint in PROVIDERS.items():
         provider, model = provider_of(settings, f"{name}/some/model")
         assert model == "some/model"
-        assert provider.base_url == endpoint.base_url
+        assert provider.base_url == (endpoint.base_url or ("https://me.azure.test" if name == "azure" else ""))
         assert provider.key == ("key" if endpoint.key_vars else None)
         assert "key" not in repr(provider.key)
         if endpoint.wire == "chat":

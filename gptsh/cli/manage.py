@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
@@ -9,6 +10,9 @@ from gptsh.core import references, sessions
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import listing_line, model_line, transcript
+
+if TYPE_CHECKING:
+    from gptsh.llm.catalog import Listed, Silent
 
 
 def list_sessions(flags: Flags) -> int:
@@ -84,9 +88,19 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
-    listed = catalog(loaded, Client(loaded, os.environ))
-    stdio.write_lines(model_line(*item) for item in listed)
+    stdio.write_lines(_model_lines(catalog(loaded, Client(loaded, os.environ)), flags.model or ""))
     return 0
+
+
+def _model_lines(items: Iterator["Listed | Silent"], wanted: str) -> Iterator[str]:
+    """A line for each model whose name has ``wanted`` in it; one on stderr for each server that does not tell."""
+    from gptsh.llm.catalog import Silent  # noqa: PLC0415 - as above
+
+    for item in items:
+        if isinstance(item, Silent):
+            stdio.note(f"{item.provider}: {item.why}")
+        elif wanted in item.model:
+            yield model_line(*item)
 
 
 JOBS: dict[str, Callable[[Flags], int]] = {

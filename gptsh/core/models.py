@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from typing import Any, NamedTuple
 
 from gptsh.core import table
+from gptsh.core.providers import PROVIDERS
 
-_OPENAI_NAME = re.compile(r"(gpt(?!-oss)|chatgpt|o[0-9])[-.0-9a-z]*", re.IGNORECASE)
-_OPENAI_REASONING = re.compile(
-    r"(?:.*/)?(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE
-)
-_GPT_VERSION = re.compile(r"gpt-([0-9]+)(?:\.([0-9]+))?(?!.*chat)", re.IGNORECASE)
+_OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
+_OPENAI_REASONING = re.compile(r"(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE)
+_GPT_VERSION = re.compile(r"gpt-([0-9]{1,3})(?:\.([0-9]{1,3}))?(?!.*chat)", re.IGNORECASE)
 _FIRST_WITHOUT_TOOLS_ON_CHAT = (5, 4)
 _KIMI_THAT_REASONS = re.compile(r"kimi-k(?:2\.[5-9]|[3-9])", re.IGNORECASE)
 # Families that think before they speak, and spend a small token limit on that alone; for names not in the table.
@@ -23,6 +23,8 @@ _TITLE_TOKENS = 24
 _TITLE_TOKENS_REASONING = 2000  # room to think first: a small cap gives reasoning models a blank title
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 _SPOKEN = ("chat", "responses")
+_ASTRONOMIC = 1e15  # what no price and no count of tokens is
+OPENAIS = ("openai", "azure")  # who serves OpenAI's models, with what these refuse
 _ROUTED_AS = {
     "ai21": "ai21_chat",
     "bedrock_converse": "bedrock",
@@ -48,24 +50,46 @@ def split_model(model: str) -> tuple[str | None, str]:
 def _owner(name: str) -> str | None:
     found = table.entry(name)
     if found and found.get("mode") in _SPOKEN:
-        listed = str(found.get("litellm_provider"))
-        return "vertex_ai" if listed.startswith("vertex_ai") else _ROUTED_AS.get(listed, listed)
-    rules = table.routing_rules()
-    return next((provider for pattern, provider in rules if re.search(pattern, name, re.IGNORECASE)), None)
+        return _asked_as(found)
+    return next((provider for pattern, provider in table.routing_rules() if _matches(pattern, name)), None)
+
+
+def _asked_as(entry: Mapping[str, Any]) -> str:
+    """The provider of an entry, under the name by which it is asked."""
+    listed = str(entry.get("litellm_provider"))
+    return "vertex_ai" if listed.startswith("vertex_ai") else _ROUTED_AS.get(listed, listed)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return bool(re.search(pattern, name, re.IGNORECASE))
+    except re.error:  # a rule of another version
+        return False
 
 
 def near_names(name: str) -> list[str]:
-    """Known models whose names are like this one, as ``-m`` takes them, at most three."""
+    """Known models whose names are like this one, as ``-m`` takes them, at most three; the vendor's own first."""
     from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
 
-    keys = [key for key, entry in table.entries().items() if entry.get("mode") == "chat"]
-    known = {key.rpartition("/")[2]: key for key in sorted(keys, key=len, reverse=True)}  # the vendor's own comes last
-    return [known[match] for match in get_close_matches(name, known, 3, 0.75)]
+    ranks = {provider: rank for rank, provider in enumerate(PROVIDERS)}
+    known: dict[str, tuple[int, str]] = {}
+    for key, entry in table.entries().items():
+        owner = _asked_as(entry)
+        if entry.get("mode") in _SPOKEN and owner in ranks and not is_gone(entry):
+            ranked = (ranks[owner], key if "/" in key else f"{owner}/{key}")
+            short = key.rpartition("/")[2]
+            known[short] = min(known.get(short, ranked), ranked)
+    return [known[match][1] for match in get_close_matches(name, known, 3, 0.75)]
+
+
+def is_gone(entry: Mapping[str, Any]) -> bool:
+    """Whether a model's day of retirement has come."""
+    return str(entry.get("deprecation_date") or "9") < date.today().isoformat()
 
 
 def is_openai_reasoning(name: str) -> bool:
     """Whether a model is of OpenAI's reasoning series: no sampling parameters, ``max_completion_tokens``."""
-    return bool(_OPENAI_REASONING.fullmatch(name))
+    return bool(_OPENAI_REASONING.fullmatch(name.rpartition("/")[2]))
 
 
 # ---- facts
@@ -91,7 +115,10 @@ class Facts(NamedTuple):
     @property
     def prices(self) -> tuple[float, float] | None:
         """USD per token in and out, before tiers and caches; None where they are not known."""
-        known = [self.entry.get(f"{way}_cost_per_token") for way in ("input", "output")]
+        tiers = self.entry.get("tiered_pricing")
+        first = tiers[0] if tiers and isinstance(tiers, list) and isinstance(tiers[0], dict) else {}
+        names = [f"{way}_cost_per_token" for way in ("input", "output")]
+        known = [price(self.entry.get(name, first.get(name))) for name in names]
         return None if known == [None, None] else (known[0] or 0.0, known[1] or 0.0)
 
     def can(self, ability: str) -> bool | None:
@@ -102,7 +129,8 @@ class Facts(NamedTuple):
     @property
     def speaks_chat(self) -> bool:
         """Whether it is reached by chat completions, and not by another API of its provider alone."""
-        reached_by = self.entry.get("supported_endpoints") or ["/v1/chat/completions"]
+        listed = self.entry.get("supported_endpoints")
+        reached_by = listed if listed and isinstance(listed, list) else ["/v1/chat/completions"]
         return self.entry.get("mode") != "responses" and "/v1/chat/completions" in reached_by
 
 
@@ -110,25 +138,29 @@ def facts(provider: str | None, name: str) -> Facts:
     """The facts of a model, under the name by which its provider knows it."""
     if provider is None:
         return Facts("", name)
-    entry = table.entry(f"{provider}/{name}") or _bare(provider, name)
-    return Facts(provider, name, entry or {})
-
-
-def _bare(provider: str, name: str) -> table.Entry | None:
-    found = table.entry(name)
-    return found if found and str(found.get("litellm_provider")).startswith(provider) else None
+    for key in (name, f"{provider}/{name}"):  # the bare one first: most are OpenAI's
+        found = table.entry(key)
+        if found and provider in (_asked_as(found), found.get("litellm_provider")):
+            return Facts(provider, name, found)
+    return Facts(provider, name)
 
 
 def models_of(provider: str) -> Iterator[Facts]:
     """The models of a provider that can be talked to, in the table's order."""
     for key, entry in table.entries().items():
         owner, _, name = key.rpartition("/") if "/" not in key else key.partition("/")
-        if entry.get("mode") in _SPOKEN and entry.get("litellm_provider") == provider and owner in ("", provider):
+        if entry.get("mode") in _SPOKEN and _asked_as(entry) == provider and owner in ("", provider):
             yield Facts(provider, name, entry)
 
 
+def price(value: object) -> float | None:
+    """A price or a count of tokens; None for what is none."""
+    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ASTRONOMIC
+    return float(value) if sound else None  # type: ignore[arg-type]
+
+
 def _tokens(value: object) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else None
+    return int(price(value) or 0) or None
 
 
 # ---- parameters
@@ -136,22 +168,23 @@ def _tokens(value: object) -> int | None:
 
 def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
     """The sampling parameters among ``params`` that the model would refuse the whole request for."""
-    given = [key for key in _SAMPLING if key in params]
+    given = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
     if not given:  # the table need not be read
         return []
     known = facts(provider, name)
     if known.can("sampling_params") is False:
         return given
-    if known.provider == "openai" and is_openai_reasoning(known.name):
-        return [] if _effort(known, params) == "none" else given
+    if provider in OPENAIS and is_openai_reasoning(name):
+        return [] if _does_not_reason(known, params) else given
     if known.provider == "moonshot" and _KIMI_THAT_REASONS.match(known.name):
         return [key for key in given if params[key] != 1]
     return []
 
 
-def _effort(known: Facts, params: Mapping[str, Any]) -> Any:
-    """The reasoning effort in force: what is asked for, else the model's own."""
-    return params.get("reasoning_effort") or known.entry.get("default_reasoning_effort")
+def _does_not_reason(known: Facts, params: Mapping[str, Any]) -> bool:
+    """Whether the effort in force, what is asked for or else the model's own, is none."""
+    effort = params.get("reasoning_effort") or known.entry.get("default_reasoning_effort")
+    return effort == "none" and known.can("none_reasoning_effort") is not False
 
 
 def chat_refuses_tools(known: Facts, params: Mapping[str, Any]) -> bool:
@@ -160,11 +193,11 @@ def chat_refuses_tools(known: Facts, params: Mapping[str, Any]) -> bool:
     Source: https://github.com/BerriAI/litellm/issues/34569.
     """
     version = _GPT_VERSION.match(known.name)
-    if known.provider != "openai" or not version:
+    if known.provider not in OPENAIS or not version:
         return False
     if (int(version[1]), int(version[2] or 0)) < _FIRST_WITHOUT_TOOLS_ON_CHAT:
         return False
-    return _effort(known, params) != "none" or known.can("none_reasoning_effort") is False
+    return not _does_not_reason(known, params)
 
 
 def title_params(known: Facts) -> dict[str, Any]:

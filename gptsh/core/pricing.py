@@ -1,15 +1,17 @@
 """What an answer costs: a provider's usage and a model's prices to USD, as LiteLLM 1.106.2 computes it.
 
-Not covered: service tiers, images and audio, fees of web searches, cache writes for an hour, off-peak hours.
+Not covered: service tiers, images and audio, fees of web searches, cache writes for an hour.
 """
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gptsh.core.models import Facts
+from gptsh.core.models import Facts, price
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
+_HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")
 _XAI_TICK = 1e-10  # USD
 _FIREWORKS_CACHED = 0.5  # of the input price, where the table has no price for cached tokens
 
@@ -32,8 +34,11 @@ class _Rates(NamedTuple):
     reasoning: float | None
 
 
-def cost(known: Facts, raw: Mapping[str, Any]) -> float | None:
-    """USD for one answer; ``raw`` is the usage as the provider sent it. None where the price is not known."""
+def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> float | None:
+    """USD for one answer; ``raw`` is the usage as the provider sent it, ``at`` when it was (now).
+
+    None where the price is not known.
+    """
     stated = _stated(known.provider, raw)
     if stated is not None:
         return stated
@@ -41,9 +46,16 @@ def cost(known: Facts, raw: Mapping[str, Any]) -> float | None:
     if known.provider == "fireworks_ai" and rates.read is None and rates.prompt is not None:
         rates = rates._replace(read=rates.prompt * _FIREWORKS_CACHED)
     rates = _tiered(known, rates, tokens.prompt)
+    off_peak = _dict(known.entry.get("off_peak_pricing"))
+    if _is_off_peak(off_peak, at or datetime.now(UTC)):
+        rates = _rates(off_peak, "", rates)
     if rates.prompt is None and rates.completion is None:
         return None
     return _sum(known.provider, tokens, rates)
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
@@ -51,15 +63,13 @@ def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
     said: Any = raw.get("cost")
     if provider == "perplexity" and isinstance(said, Mapping):
         said = said.get("total_cost")
-    if provider == "xai":
-        ticks = raw.get("cost_in_usd_ticks")
-        said = ticks * _XAI_TICK if isinstance(ticks, int) else said
-    return float(said) if provider in ("perplexity", "xai", "openrouter") and isinstance(said, (int, float)) else None
+    if provider == "xai" and (ticks := price(raw.get("cost_in_usd_ticks"))) is not None:
+        said = ticks * _XAI_TICK
+    return price(said) if provider in ("perplexity", "xai", "openrouter") else None
 
 
 def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
-    prompt_details = raw.get("prompt_tokens_details") or {}
-    completion_details = raw.get("completion_tokens_details") or {}
+    prompt_details, completion_details = (_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
     prompt, completion = _first(raw.get("prompt_tokens")), _first(raw.get("completion_tokens"))
     reasoning = _first(raw.get("reasoning_tokens"), completion_details.get("reasoning_tokens"))
     if provider == "xai" and reasoning and raw.get("total_tokens") == prompt + completion + reasoning:
@@ -79,26 +89,28 @@ def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
 
 def _first(*counts: object) -> int:
     """The first count that is there and not 0; 0 where there is none."""
-    return next((int(count) for count in counts if count and isinstance(count, (int, float))), 0)
+    return next((int(known) for count in counts if (known := price(count))), 0)
 
 
 def _rates(prices: Mapping[str, Any], tier: str = "", base: _Rates | None = None) -> _Rates:
     """The prices under the keys with this ending, where they are missing those of ``base``."""
-    found = (
+    named = (
         prices.get(f"input_cost_per_token{tier}"),
         prices.get(f"output_cost_per_token{tier}"),
         prices.get(f"cache_read_input_token_cost{tier}"),
         prices.get(f"cache_creation_input_token_cost{tier}"),
         None if tier else prices.get("output_cost_per_reasoning_token"),
     )
+    found = [price(value) for value in named]
     return _Rates(*(new if new is not None else old for new, old in zip(found, base or (None,) * 5, strict=True)))
 
 
 def _tiered(known: Facts, rates: _Rates, prompt: int) -> _Rates:
     """The prices for a prompt of this length: the highest tier that it has crossed replaces all of them."""
-    ranges = [t for t in known.entry.get("tiered_pricing") or () if len(t.get("range", ())) == 2]  # noqa: PLR2004 - from, to
+    listed = known.entry.get("tiered_pricing")
+    ranges = [tier for tier in map(_dict, listed if isinstance(listed, list) else ()) if _range(tier)]
     if ranges and prompt:
-        return _in_range(sorted(ranges, key=lambda t: float(t["range"][0])), rates, prompt)
+        return _in_range(sorted(ranges, key=_range), rates, prompt)
     found = (_ABOVE.fullmatch(key) for key in known.entry)
     for above, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in found if m):
         if prompt > above or (known.provider == "xai" and prompt == above):
@@ -106,14 +118,40 @@ def _tiered(known: Facts, rates: _Rates, prompt: int) -> _Rates:
     return rates
 
 
+def _range(tier: Mapping[str, Any]) -> tuple[float, ...]:
+    """From, to; empty where the tier does not say."""
+    said = tier.get("range")
+    bounds = [price(bound) for bound in said] if isinstance(said, list) else []
+    known = tuple(bound for bound in bounds if bound is not None)
+    return known if len(known) == len(bounds) == 2 else ()  # noqa: PLR2004 - from, to
+
+
 def _in_range(ranges: list[Mapping[str, Any]], rates: _Rates, prompt: int) -> _Rates:
-    tier = next((t for t in ranges if t["range"][0] < prompt <= t["range"][1]), ranges[-1])
+    tier = next((tier for tier in ranges if _range(tier)[0] < prompt <= _range(tier)[1]), ranges[-1])
     if "input_cost_per_token" not in tier:
         return rates
     new = _rates(tier)
     if new.completion is None:
         new = new._replace(completion=rates.completion, reasoning=rates.reasoning)
     return new
+
+
+def _is_off_peak(pricing: Mapping[str, Any], at: datetime) -> bool:
+    """Whether the moment lies in one of the windows, each of hours (UTC) on some days of the week (1 is Monday)."""
+    windows = pricing.get("windows")
+    rules = [_dict(rule) for rule in windows] if isinstance(windows, list) else []
+    now = at.astimezone(UTC)
+    return any(_within(rule, now) for rule in [{"hours_utc": pricing.get("hours_utc")}, *rules])
+
+
+def _within(rule: Mapping[str, Any], now: datetime) -> bool:
+    hours, days = rule.get("hours_utc"), rule.get("weekdays")
+    windows = [hours] if isinstance(hours, str) else hours if isinstance(hours, list) else []
+    if isinstance(days, list) and now.isoweekday() not in days:
+        return False
+    found = (_HOURS.fullmatch(window) for window in windows if isinstance(window, str))
+    clock = f"{now:%H:%M}"
+    return any(m[1] <= clock < m[2] if m[1] < m[2] else clock >= m[1] or clock < m[2] for m in found if m)
 
 
 def _sum(provider: str, tokens: _Tokens, rates: _Rates) -> float:

@@ -23,6 +23,7 @@ class Endpoint(NamedTuple):
     value lacks at its end. ``headers``: how the key goes out. ``header_vars``: headers from the environment.
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
+    ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
     """
 
     base_url: str = ""
@@ -37,6 +38,8 @@ class Endpoint(NamedTuple):
     stream_options: bool = True
     effort: Effort = "as is"
     wants_reasoning: bool = False
+    takes_null: bool = True
+    needs_base: bool = False
 
 
 def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
@@ -67,7 +70,8 @@ PROVIDERS: dict[str, Endpoint] = {
     ),
     "xai": Endpoint("https://api.x.ai/v1", ("XAI_API_KEY",), ("XAI_API_BASE",), "grok-4.3"),
     "groq": Endpoint(
-        "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), ("GROQ_API_BASE",), "openai/gpt-oss-120b"
+        "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), ("GROQ_API_BASE",), "openai/gpt-oss-120b",
+        takes_null=False,
     ),
     "moonshot": Endpoint(
         "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), ("MOONSHOT_API_BASE",), "kimi-k3",
@@ -106,17 +110,19 @@ PROVIDERS: dict[str, Endpoint] = {
         "https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY", "NVIDIA_API_KEY"), ("NVIDIA_NIM_API_BASE",),
         effort="template",
     ),
-    "azure": _by_litellm("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"),
+    "azure": Endpoint(
+        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True
+    ),
     "cohere": _by_litellm("COHERE_API_KEY"),
     "cohere_chat": _by_litellm("COHERE_API_KEY"),
     "ai21_chat": _by_litellm("AI21_API_KEY"),
     "baseten": _by_litellm("BASETEN_API_KEY"),
     "deepinfra": _by_litellm("DEEPINFRA_API_KEY"),
-    "huggingface": _by_litellm("HUGGINGFACE_API_KEY", "HF_TOKEN"),
+    "huggingface": _by_litellm("HF_TOKEN", "HUGGINGFACE_API_KEY"),
     "nebius": _by_litellm("NEBIUS_API_KEY"),
     "novita": _by_litellm("NOVITA_API_KEY"),
-    "replicate": _by_litellm("REPLICATE_API_KEY", "REPLICATE_API_TOKEN"),
     "vercel_ai_gateway": _by_litellm("VERCEL_AI_GATEWAY_API_KEY"),
+    "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
     "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
     "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
     "ollama": _local("http://localhost:11434/v1", "OLLAMA", base_path="/v1"),
@@ -129,7 +135,7 @@ LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 
 # Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
 AZURE_V1 = Endpoint(
-    "", ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
+    "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
     headers={"api-key": "{api_key}"},
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
@@ -145,17 +151,28 @@ def endpoint(name: str) -> Endpoint | None:
     """The provider of this name; None where neither gptsh nor litellm knows one."""
     if name in PROVIDERS or name == "echo":
         return PROVIDERS.get(name, ECHO)
-    if found := table.compatible_endpoints().get(name):
-        return _compatible(found)
+    if found := compatible(name):
+        return found
     if name in _ALSO or name in table.provider_names():
         return _by_litellm(needs_key=False)  # which key it wants is litellm's knowledge
     return None
 
 
-def _compatible(found: Mapping[str, Any]) -> Endpoint:
+def compatible(name: str) -> Endpoint | None:
+    """A provider of litellm's list of those that speak OpenAI's dialect; None for a name that is not there."""
+    found = table.compatible_endpoints().get(name)
+    if found is None:
+        return None
     return Endpoint(
         found["base_url"].rstrip("/"),
         (found["api_key_env"],),
         (found["api_base_env"],) if found.get("api_base_env") else (),
         headers={"authorization": "Bearer {api_key}", **found.get("headers", {})},
     )
+
+
+def near_providers(name: str) -> str | None:
+    """The known provider whose name is most like this one."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+
+    return next(iter(get_close_matches(name.lower(), [*PROVIDERS, *table.compatible_endpoints()], 1, 0.75)), None)

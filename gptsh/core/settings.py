@@ -12,10 +12,22 @@ from typing import Any, NamedTuple
 from gptsh.core.folders import config_folder
 from gptsh.core.messages import safe_params
 from gptsh.core.models import Facts, facts, near_names, split_model
-from gptsh.core.providers import AZURE_V1, AZURE_V1_VERSIONS, ECHO, OWN, PROVIDERS, Endpoint, Wire, endpoint
+from gptsh.core.providers import (
+    AZURE_V1,
+    AZURE_V1_VERSIONS,
+    ECHO,
+    OWN,
+    PROVIDERS,
+    Endpoint,
+    Wire,
+    compatible,
+    endpoint,
+    near_providers,
+)
 from gptsh.core.schema import LONGEST, OUTPUTS, SCHEMA, URL, check
 from gptsh.errors import ConfigError
 
+_LONGEST_NAME = 200  # characters of a model's name
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -44,7 +56,7 @@ class Secret(str):
 class Provider(NamedTuple):
     """Where a model is asked, and how one is let in. ``key`` is None where only ``key_command`` can tell it.
 
-    ``own_key`` and ``own_base`` say that the config file named them, so that litellm has to be told.
+    ``key_var`` is the variable that held the key. ``own_base``: it is not where the provider's own servers are.
     ``context_window`` is in tokens.
     """
 
@@ -58,7 +70,7 @@ class Provider(NamedTuple):
     headers: Mapping[str, str] = {}
     model_small: str | None = None
     context_window: int | None = None
-    own_key: bool = False
+    key_var: str | None = None
     own_base: bool = False
 
     @property
@@ -84,10 +96,12 @@ class Providers:
         return _provider(name, table, known, self._environ) if known else None
 
     def _endpoint(self, name: str, table: Mapping[str, Any]) -> Endpoint | None:
+        if name == "echo":
+            return ECHO
         if name == "azure" and self._environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
             return AZURE_V1
-        if "base_url" in table and name not in PROVIDERS:
-            return OWN
+        if "base_url" in table:
+            return PROVIDERS.get(name) or compatible(name) or OWN
         return endpoint(name) or (OWN if table else None)
 
 
@@ -194,20 +208,20 @@ def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Map
     own_base = table.get("base_url") or _first(environ, known.base_vars)
     base_url = (own_base or known.base_url).rstrip("/")
     key_vars = (table["api_key_env"],) if "api_key_env" in table else known.key_vars
-    key = _first(environ, key_vars)
+    key_var = next((name for name in key_vars if environ.get(name, "").strip()), None)
     return Provider(
         name,
         known,
         base_url=base_url if not base_url or base_url.endswith(known.base_path) else base_url + known.base_path,
-        key=Secret(key.strip()) if key else None,
+        key=Secret(environ[key_var].strip()) if key_var else None,
         key_vars=key_vars,
         key_command=table.get("api_key_command"),
         needs_key="api_key_env" in table or (known.needs_key and not own_base),
         headers={**_from_variables(known.header_vars, environ), **table.get("headers", {})},
         model_small=table.get("model_small"),
         context_window=table.get("context_window") or None,
-        own_key="api_key_env" in table or "api_key_command" in table,
-        own_base="base_url" in table,
+        key_var=key_var,
+        own_base=base_url != known.base_url,
     )
 
 
@@ -340,7 +354,8 @@ def facts_of(settings: Settings, model: str) -> Facts:
 def default_model(settings: Settings) -> str | None:
     """The model of the first known provider whose key is in the environment."""
     for name, known in PROVIDERS.items():
-        if known.default_model and (provider := settings.providers.get(name)) and provider.key:
+        provider = settings.providers.get(name) if known.default_model else None
+        if provider and (provider.key or provider.key_command):
             return f"{name}/{known.default_model}"
     return None
 
@@ -357,9 +372,13 @@ def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
         raise ConfigError(f"no provider is known for the model {model!r}", todo)
     provider = settings.providers.get(name)
     if provider is None:
-        todo = f"see --list-models, or set base_url under [providers.{name}]"
+        like = near_providers(name)
+        todo = f"did you mean {like}? Else set" if like else "set"
+        todo += f" base_url under [providers.{name}]"
         raise ConfigError(f"{name!r} of the model {model!r} is no known provider", todo)
-    if provider.wire == "chat" and not provider.base_url:
+    if not 0 < len(bare) <= _LONGEST_NAME:
+        raise ConfigError(f"{bare[:40]!r} is no name of a model", "name it PROVIDER/MODEL, as in ollama/qwen3")
+    if (provider.wire == "chat" or provider.endpoint.needs_base) and not provider.base_url:
         way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
         raise ConfigError(f"no base URL for {name}", f"set {way}")
     if provider.base_url and not URL.holds(provider.base_url):

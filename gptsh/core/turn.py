@@ -25,6 +25,7 @@ from gptsh.core.messages import (
 )
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
+LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
 _WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos")
 _CAUSES = {
     "length": "cut by the token limit",
@@ -38,7 +39,7 @@ _CAUSES = {
 
 
 class Request(NamedTuple):
-    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's and go out as they are."""
+    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's."""
 
     model: str
     messages: list[Message]

@@ -1,12 +1,13 @@
 """Which models can be asked from here: those of providers whose key is set, and those that servers offer."""
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 from typing import Any, NamedTuple
 
-from gptsh.core.models import Facts, models_of
+from gptsh.core.models import is_gone, models_of
 from gptsh.core.providers import LOCAL, Wire
 from gptsh.core.settings import Provider, Settings
+from gptsh.core.table import compatible_endpoints
+from gptsh.errors import GptshError
 from gptsh.llm.client import PROBE_TIMEOUT, Client
 from gptsh.llm.routes import wire_for
 
@@ -23,10 +24,17 @@ class Listed(NamedTuple):
     prices: tuple[float, float] | None
 
 
-def catalog(settings: Settings, client: Client) -> Iterator[Listed]:
+class Silent(NamedTuple):
+    """A server that does not tell its models."""
+
+    provider: str
+    why: str
+
+
+def catalog(settings: Settings, client: Client) -> Iterator[Listed | Silent]:
     """Every model that can be asked, provider by provider; the built-in one first."""
     yield Listed("echo", "echo", None, (0.0, 0.0))
-    for name in settings.providers:
+    for name in dict.fromkeys([*settings.providers, *compatible_endpoints()]):
         provider = settings.providers.get(name)
         if provider and name not in _OWN_NAMES and _is_open(provider):
             yield from _models(provider, client)
@@ -36,19 +44,22 @@ def _is_open(provider: Provider) -> bool:
     return bool(provider.key or provider.key_command or (provider.wire == "chat" and not provider.needs_key))
 
 
-def _models(provider: Provider, client: Client) -> Iterator[Listed]:
-    known = [] if provider.name in LOCAL or provider.own_base else list(models_of(provider.name))
+def _models(provider: Provider, client: Client) -> Iterator[Listed | Silent]:
+    asks = provider.wire == "chat" and (provider.own_base or provider.name in LOCAL)
+    known = [] if asks else [facts for facts in models_of(provider.name) if not is_gone(facts.entry)]
     for facts in known:
-        if not _is_gone(facts):
-            window = provider.context_window or facts.window
-            yield Listed(f"{provider.name}/{facts.name}", wire_for(provider, facts.name, {}), window, facts.prices)
-    if not known and provider.wire == "chat":
-        served = client.served_models(provider, PROBE_TIMEOUT if provider.name in LOCAL else _PATIENCE)
-        yield from (_served(provider, model) for model in served)
-
-
-def _is_gone(facts: Facts) -> bool:
-    return str(facts.entry.get("deprecation_date") or "9") < date.today().isoformat()
+        window = provider.context_window or facts.window
+        yield Listed(f"{provider.name}/{facts.name}", wire_for(provider, facts.name, {}), window, facts.prices)
+    if known or provider.wire != "chat":
+        return
+    local = provider.name in LOCAL and not provider.own_base
+    try:
+        served = client.served_models(provider, PROBE_TIMEOUT if local else _PATIENCE)
+    except GptshError as err:
+        if not local:  # that none runs here is no news
+            yield Silent(provider.name, str(err))
+        return
+    yield from (_served(provider, model) for model in served)
 
 
 def _served(provider: Provider, model: Mapping[str, Any]) -> Listed:

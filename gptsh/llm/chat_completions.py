@@ -50,7 +50,7 @@ DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
-    messages = [message_for(message, wants_reasoning=endpoint.wants_reasoning) for message in request.messages]
+    messages = [message_for(message, provider, endpoint) for message in request.messages]
     sent: dict[str, Any] = {"model": model, "messages": messages, **params}
     if request.stream:
         sent["stream"] = True
@@ -65,20 +65,36 @@ def encode(payload: Any) -> bytes:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def message_for(message: Message, *, wants_reasoning: bool = False) -> dict[str, Any]:
-    """A message without what only gptsh knows. Text goes as one string, which every server takes.
-
-    ``wants_reasoning``: an answer that called tools needs its reasoning, even an empty one, under the name it had.
-    """
+def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
+    """A message without what only gptsh, or only another provider, knows. Text goes as one string, as all take it."""
     known: Mapping[str, Any] = message
     sent = {key: known[key] for key in _MESSAGE_KEYS if key in known}
-    if wants_reasoning and known.get("tool_calls"):
-        said = {field: text for field, text in known.get("replay", {}).items() if field in _REASONING_FIELDS}
-        sent |= said or {_REASONING_FIELDS[0]: " "}
+    if calls := message.get("tool_calls"):
+        sent |= _calls_for(message, calls, provider, endpoint)
     parts = parts_of(message)
+    if not endpoint.takes_null and calls and not parts and not message.get("refusal"):
+        return sent
     if text_parts_of(message) == parts:
         return {**sent, "content": text_of(message) or message.get("refusal") or ("" if parts else _nothing(message))}
     return {**sent, "content": [_part(part) for part in parts]}
+
+
+def _calls_for(message: Message, calls: list[Call], provider: str, endpoint: Endpoint) -> dict[str, Any]:
+    """The tool calls, what a provider added to them for itself alone (thought signatures).
+
+    With them goes their reasoning to who wants it: his own under the name it had, for another's a blank.
+    """
+    own = message.get("provider") == provider
+    sent: dict[str, Any] = {"tool_calls": calls if own else [_call(call) for call in calls]}
+    if endpoint.wants_reasoning:
+        replay = message.get("replay", {}) if own else {}
+        said = {field: text for field, text in replay.items() if field in _REASONING_FIELDS}
+        sent |= said or {_REASONING_FIELDS[0]: " "}
+    return sent
+
+
+def _call(call: Call) -> Call:
+    return {key: call[key] for key in ("id", "type", "function") if key in call}
 
 
 def _nothing(message: Message) -> str | None:

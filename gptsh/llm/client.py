@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gptsh.core.messages import Event, Retrying
-from gptsh.core.models import split_model
+from gptsh.core.models import facts, split_model
 from gptsh.core.providers import LOCAL, Wire
 from gptsh.core.settings import Provider, Secret, Settings, provider_of
 from gptsh.core.turn import Request
@@ -24,6 +24,10 @@ BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jit
 LONGEST_RETRY_AFTER = 30.0  # seconds; a server that wants a longer pause is not waited for
 PROBE_TIMEOUT = 0.3  # seconds for a local server to say that it is there
 
+_ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider is
+# What says how servers are reached, and must be checked before anything is saved.
+_UNUSUAL = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"}
+
 Open = Callable[[Request, Route], Iterator[Event]]
 
 
@@ -32,7 +36,7 @@ class Client:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], deadline: float | None = None) -> None:
         self._settings, self._environ, self._deadline = settings, environ, deadline
-        self._routes: dict[tuple[str, bool], Route] = {}
+        self._routes: dict[tuple[str, Wire], Route] = {}
         self._keys: dict[str, Secret | None] = {}
         self._http: Http | None = None
         self._direct: Direct | None = None
@@ -61,22 +65,23 @@ class Client:
         return parameters.fit(params, route.provider.name, route.model, route.provider.endpoint).left_out
 
     def _route(self, model: str, params: Mapping[str, Any]) -> Route:
-        known = (model, bool(params.get("tools")))
-        if known not in self._routes:
-            provider, name = provider_of(self._settings, model)
-            wire = routes.wire_for(provider, name, params)
-            self._routes[known] = self._checked(provider, name, wire) if wire != "echo" else Route(provider, name, wire)
-        return self._routes[known]
+        provider, name = provider_of(self._settings, model)
+        wire = routes.wire_for(provider, name, params)
+        if (model, wire) not in self._routes:
+            checked = self._checked(provider, name, wire) if wire != "echo" else Route(provider, name, wire)
+            self._routes[model, wire] = checked
+        return self._routes[model, wire]
 
     def _checked(self, provider: Provider, name: str, wire: Wire) -> Route:
         key = self._key(provider)
-        if wire == "litellm":
-            return routes.route(provider, name, wire, key, ())
+        others = routes.secrets_in(self._environ) if wire == "litellm" else set()
+        if wire == "litellm" and not _UNUSUAL & {variable.upper() for variable in self._environ}:
+            return routes.route(provider, name, wire, key, others)
         from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - as in ``_wire``
 
-        route = routes.route(provider, name, wire, key, proxy_secrets(self._environ))
+        route = routes.route(provider, name, wire, key, others | proxy_secrets(self._environ))
         try:
-            self._wire().manager(route.url)
+            self._wire().manager(route.url if provider.base_url else _ANYWHERE)
         except GptshError as err:
             raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
         return route
@@ -87,32 +92,49 @@ class Client:
         return self._keys[provider.name]
 
     def named(self, model: str) -> str:
-        """The model with its provider: a bare name that is nobody's may be one that Ollama has here."""
-        provider = self._settings.providers.get("ollama")
-        if provider is None or split_model(model)[0] is not None:
+        """The model with its provider, where that depends on what is here.
+
+        A bare name that is nobody's may be one that Ollama has; one of Google's is meant for the API whose key is set.
+        """
+        owner, provider = split_model(model)[0], self._settings.providers.get("ollama")
+        if owner == "vertex_ai" and "/" not in model and self._has_key_of("gemini"):
+            return f"gemini/{model}" if facts("gemini", model).entry else model
+        if owner is not None or provider is None:
             return model
-        served = {listed["id"] for listed in self.served_models(provider, PROBE_TIMEOUT)}
+        served = {listed["id"] for listed in self._here(provider)}
         return f"ollama/{model}" if served & {model, f"{model}:latest"} else model
+
+    def _has_key_of(self, name: str) -> bool:
+        provider = self._settings.providers.get(name)
+        return bool(provider and (provider.key or provider.key_command))
 
     def local_models(self) -> list[str]:
         """One model of each local server that answers, as ``-m`` takes it."""
         found = []
         for name in LOCAL:
             provider = self._settings.providers.get(name)
-            served = self.served_models(provider, PROBE_TIMEOUT) if provider else []
-            found += [f"{name}/{model['id']}" for model in served[:1]]
+            found += [f"{name}/{model['id']}" for model in self._here(provider)[:1]] if provider else []
         return found
 
-    def served_models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
-        """What a server lists under ``/models``, each with at least its ``id``; nothing where it does not answer."""
+    def _here(self, provider: Provider) -> list[dict[str, Any]]:
+        """What a server on this machine lists; nothing where none answers at once."""
         try:
-            headers = routes.route(provider, "", "chat", self._key(provider), ()).headers
-            payload: Any = json.loads(self._wire().get(f"{provider.base_url}/models", seconds, headers))
-        except (GptshError, ValueError, RecursionError):
+            return self.served_models(provider, PROBE_TIMEOUT)
+        except GptshError:
             return []
+
+    def served_models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
+        """What a server lists under ``/models``, each with its ``id``. Raises GptshError where it does not tell."""
+        route = routes.route(provider, "", "chat", self._key(provider), ())
+        try:
+            payload: Any = json.loads(self._wire().get(f"{provider.base_url}/models", seconds, route.headers))
+        except (ValueError, RecursionError) as err:
+            raise ModelError(f"{provider.name} does not list its models") from err
+        except GptshError as err:
+            raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
         models = payload.get("data") if isinstance(payload, dict) else payload
-        listed = models if isinstance(models, list) else []
-        return [model for model in listed if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        listed = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+        return [model for model in listed if model.get("id") and isinstance(model["id"], str)]
 
     # ---- asking
 
@@ -140,7 +162,13 @@ class Client:
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs need it
 
-        self._bridge = self._bridge or Bridge(self._settings.network)
+        if self._bridge is None:
+            context = None
+            if _UNUSUAL & set(self._environ):
+                from gptsh.llm.http import named_trust  # noqa: PLC0415 - as in ``_wire``
+
+                context = named_trust(self._environ)
+            self._bridge = Bridge(self._settings.network, context)
         return self._bridge
 
     def _wire(self) -> "Http":

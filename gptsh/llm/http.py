@@ -23,12 +23,14 @@ import urllib3
 from urllib3 import exceptions as wire
 
 from gptsh.core.settings import Network
+from gptsh.core.turn import LAST_WAIT
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 
 CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds
 _LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
-_LAST_WAIT = 5.0  # seconds for an error's body, and for usage behind a complete answer
+_LISTING = 1 << 25  # bytes of a server's list of models
+_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 
 
 class _Patient:
@@ -83,18 +85,18 @@ class Response:
     def hurry(self) -> None:
         """What still comes is not worth a long wait."""
         if self._until == math.inf:
-            self._until = time.monotonic() + _LAST_WAIT
-            self._idle_timeout = min(self._idle_timeout, _LAST_WAIT)
+            self._until = time.monotonic() + LAST_WAIT
+            self._idle_timeout = min(self._idle_timeout, LAST_WAIT)
             self._wait_at_most(self._idle_timeout)
 
-    def small_body(self) -> bytes:
+    def small_body(self, limit: int = _SMALL_BODY) -> bytes:
         """The beginning of the body, as far as it comes soon; empty when even that cannot be read."""
         body = b""
         self.hurry()
         with contextlib.suppress(GptshError):
             for chunk in self.chunks():
                 body += chunk
-                if len(body) >= _SMALL_BODY:
+                if len(body) >= limit:
                     break
         return body
 
@@ -151,7 +153,7 @@ class Http:
         """A small document, within ``seconds`` for each step; empty for any status but 200. Raises as ``post``."""
         timeout = urllib3.Timeout(connect=seconds, read=seconds)
         response = _Errand(lambda: self._request("GET", url, None, headers, timeout)).wait()
-        body = response.small_body() if response.status == 200 else b""  # noqa: PLR2004 - OK
+        body = response.small_body(_LISTING) if response.status == 200 else b""  # noqa: PLR2004 - OK
         response.close()
         return body
 
@@ -271,8 +273,8 @@ def trust(environ: Mapping[str, str]) -> ssl.SSLContext:
 
     Raises ConfigError when the environment names a bundle that cannot be read.
     """
-    file = next((environ[v] for v in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(v)), None)
-    folder = environ.get("SSL_CERT_DIR") or None
+    file = next((environ[v] for v in _BUNDLES[:2] if environ.get(v)), None)
+    folder = environ.get(_BUNDLES[2]) or None
     if not file and not folder and not _system_has_bundle():
         import certifi  # noqa: PLC0415 - only where the system has no bundle
 
@@ -283,6 +285,11 @@ def trust(environ: Mapping[str, str]) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=file, capath=folder)
     except (OSError, ssl.SSLError) as err:
         raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
+
+
+def named_trust(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Whom the environment names to be believed; None where it names nobody. Raises ConfigError as ``trust``."""
+    return trust(environ) if any(environ.get(v) for v in _BUNDLES) else None
 
 
 def _system_has_bundle() -> bool:

@@ -5,7 +5,6 @@ go on while standard input is read, and nothing that litellm catches too broadly
 prints goes to stderr, where a person is: stdout is the answer's.
 """
 
-import atexit
 import gc
 import json
 import logging
@@ -13,17 +12,18 @@ import math
 import os
 import queue
 import re
+import ssl
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from gptsh.core.messages import Event, Identified, Message
-from gptsh.core.settings import Network
-from gptsh.core.turn import Request
+from gptsh.core.settings import Network, Provider
+from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import ModelError, TimedOut
 from gptsh.llm import failures
 from gptsh.llm.chat_completions import encode, message_for, read_chunks, read_completion
@@ -36,16 +36,18 @@ _SWITCHES = {
     "LITELLM_MODE": "PRODUCTION",  # else a .env file is read
     "LITELLM_LOG": "ERROR",
 }
+_BEARER = "ANTHROPIC_AUTH_TOKEN"  # no key: litellm sends it in another header
 _GRACE = 30.0  # seconds that litellm's own timeout comes after ours
-_LAST_WAIT = 5.0  # seconds for usage behind a complete answer
-# Whose reason for ending litellm passes on. Where it has seen none it says "stop" all the same, and a stream that was
-# cut off would look whole; of other providers (Gemini) it cannot be told.
-_SAY_WHY_THEY_END = ("anthropic",)
+_LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
+# Where litellm has seen no reason for ending it says "stop" all the same, and a stream that was cut off would look
+# whole. It tells what it has seen, but not of Google's.
+_CUT_OR_WHOLE = ("gemini", "vertex_ai", "vertex_ai_beta")
 _NOISE = re.compile(
     r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
-    r"| Original exception: .*| File an issue if litellm error - \S+",
+    r"|\s+(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
     re.DOTALL,
 )
+_MADE_UP_ID = re.compile("chatcmpl-[0-9a-f]{8}-[0-9a-f]{4}-")
 
 
 class _Failed(NamedTuple):
@@ -60,7 +62,12 @@ class _Head(NamedTuple):
     request_id: str | None
 
 
-Item = dict[str, Any] | _Failed | _Head | None  # a chunk, or a whole answer; None is the end
+class _Alive(NamedTuple):
+    """Bytes have come, if only a ping."""
+
+
+Item = dict[str, Any] | _Failed | _Head | _Alive | None  # a chunk, or a whole answer; None is the end
+_ALIVE = _Alive()
 
 
 class _Handover:
@@ -85,12 +92,15 @@ class _Handover:
         return self._items.get(timeout=max(0.0, seconds))
 
 
-class Bridge:
-    """One process's calls through litellm."""
+_ASKING = threading.local()  # ``handover``: that of the thread's call
 
-    def __init__(self, network: Network) -> None:
+
+class Bridge:
+    """One process's calls through litellm. ``context``: whom to believe where the environment says so, else None."""
+
+    def __init__(self, network: Network, context: ssl.SSLContext | None) -> None:
         self._network = network
-        self._loading = threading.Thread(target=_load, daemon=True)
+        self._loading = threading.Thread(target=_load, args=(context,), daemon=True)
 
     def warm(self) -> None:
         """Begin the import, if it has not begun."""
@@ -120,27 +130,30 @@ class _Incoming:
         self._patience, self._idle_timeout = network.first_byte_timeout, network.idle_timeout
         self._until = math.inf  # of ``time.monotonic``
 
-    def take(self) -> Item:
+    def take(self) -> dict[str, Any] | _Head | None:
         """The next item. Raises ModelError for what litellm reports, TimedOut when nothing comes."""
-        try:
-            item = self._handover.take(min(self._patience, self._until - time.monotonic()))
-        except queue.Empty as err:
-            todo = "raise first_byte_timeout or idle_timeout under [network]"
-            raise TimedOut(f"{self._route.provider.name} went silent", todo) from err
+        while isinstance(item := self._next(), _Alive):
+            self._patience = self._idle_timeout
+        _collect_garbage_again()
         if isinstance(item, _Failed):
             raise _in_our_words(item.error, self._route) from None  # its causes may show the key
         return item
 
+    def _next(self) -> Item:
+        try:
+            return self._handover.take(min(self._patience, self._until - time.monotonic()))
+        except queue.Empty as err:
+            todo = "raise first_byte_timeout or idle_timeout under [network]"
+            raise TimedOut(f"{self._route.provider.name} went silent", todo) from err
+
     def chunks(self) -> Iterator[tuple[dict[str, Any], bool]]:
         """Chunks until the end."""
         while isinstance(chunk := self.take(), dict):
-            _collect_garbage_again()
             yield chunk, False
-            self._patience = self._idle_timeout
 
     def hurry(self) -> None:
         """What still comes is not worth a long wait."""
-        self._until = min(self._until, time.monotonic() + _LAST_WAIT)
+        self._until = min(self._until, time.monotonic() + LAST_WAIT)
 
 
 def _events(incoming: _Incoming, head: _Head, *, whole: bool) -> Iterator[Event]:
@@ -156,7 +169,7 @@ def _events(incoming: _Incoming, head: _Head, *, whole: bool) -> Iterator[Event]
 
 def _real_id(response_id: str | None) -> str | None:
     """The provider's id; None for one that litellm made up."""
-    return None if (response_id or "").startswith("chatcmpl-") else response_id
+    return None if _MADE_UP_ID.match(response_id or "") else response_id
 
 
 # ---- in litellm's thread
@@ -165,19 +178,57 @@ def _real_id(response_id: str | None) -> str | None:
 def _be_quiet() -> None:
     """Nothing of litellm's and its libraries' is for the user but what it asks a person for."""
     os.environ.update(_SWITCHES)
+    os.environ.pop("LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD", None)
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     sys.stdout = sys.stderr
 
 
-def _load() -> None:
+def _load(context: ssl.SSLContext | None) -> None:
     """Import litellm. What that makes stays until the end: to look through it for garbage would cost a second."""
     gc.disable()
-    atexit.register(gc.freeze)
     with _Handover():  # whoever asks meets the same error
+        import httpx  # noqa: PLC0415 - litellm's HTTP
+
+        # Before litellm and the openai package derive their clients from it.
+        httpx.Client = _client(httpx.Client, httpx.SyncByteStream, context)  # type: ignore[misc, assignment]
         import litellm  # noqa: PLC0415 - the reason for this file
 
         litellm.suppress_debug_info = True
+        litellm.disable_hf_tokenizer_download = True  # else a stream without usage is counted with a file from afar
+
+
+def _client(client: type, stream: type, context: ssl.SSLContext | None) -> type:
+    """httpx's client as ours: it follows no redirect, which would take key and prompt along; every byte is a sign of
+    life; ``context`` says whom to believe, None where the environment does not."""
+
+    class Watched(stream):  # type: ignore[misc]
+        def __init__(self, inner: Any, alive: Callable[[], None]) -> None:
+            self._inner, self._alive = inner, alive
+
+        def __iter__(self) -> Iterator[bytes]:
+            for piece in self._inner:
+                self._alive()
+                yield piece
+
+        def close(self) -> None:
+            self._inner.close()
+
+    class Client(client):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            trust = {"verify": context} if context else {}
+            super().__init__(*args, **{**kwargs, **trust, "follow_redirects": False})
+
+        def send(self, request: Any, **kwargs: Any) -> Any:
+            response = super().send(request, **{**kwargs, "follow_redirects": False})
+            handover = getattr(_ASKING, "handover", None)
+            if handover and kwargs.get("stream"):
+                response.stream = Watched(response.stream, lambda: handover.put(_ALIVE))
+            return response
+
+    return Client
 
 
 def _collect_garbage_again() -> None:
@@ -188,6 +239,7 @@ def _collect_garbage_again() -> None:
 
 def _work(call: dict[str, Any], route: Route, handover: _Handover) -> None:
     """One call, its chunks handed over as they come."""
+    _ASKING.handover = handover
     with handover:
         import litellm  # noqa: PLC0415 - the reason for this file
 
@@ -196,14 +248,14 @@ def _work(call: dict[str, Any], route: Route, handover: _Handover) -> None:
         for number, chunk in enumerate(chunks):  # some requests are sent only now
             if not number:
                 handover.put(_Head(_request_id(response)))
-            handover.put(_without_invented_end(_plain(chunk, route), response, route))
+            handover.put(_without_inventions(_plain(chunk, route), response, route))
 
 
 def _arguments(request: Request, route: Route, network: Network) -> dict[str, Any]:
-    """What litellm is called with. Keys that it finds in the environment by itself are left to it."""
+    """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    messages = [_message(message, provider.name) for message in request.messages]
+    messages = [_message(message, provider) for message in request.messages]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
@@ -217,18 +269,18 @@ def _arguments(request: Request, route: Route, network: Network) -> dict[str, An
         call["stream_options"] = {"include_usage": True}
     if route.headers:
         call["extra_headers"] = dict(route.headers)
-    if route.key and (provider.own_key or by_responses):
-        call["api_key"] = str(route.key)
-    if provider.own_base or by_responses:
+    if by_responses or (route.key and provider.key_var != _BEARER):
+        call["api_key"] = str(route.key or "none")
+    if provider.base_url:
         call["api_base"] = provider.base_url
     return call
 
 
-def _message(message: Message, provider: str) -> dict[str, Any]:
+def _message(message: Message, provider: Provider) -> dict[str, Any]:
     """A message as litellm takes it; signed thinking goes back to whom it came from."""
-    sent = message_for(message)
+    sent = message_for(message, provider.name, provider.endpoint)
     blocks = [b for b in message.get("thinking", ()) if b.get("signature") or b.get("type") != "thinking"]
-    return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider else sent
+    return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider.name else sent
 
 
 def _request_id(response: Any) -> str | None:
@@ -238,19 +290,26 @@ def _request_id(response: Any) -> str | None:
 
 
 def _plain(chunk: Any, route: Route) -> dict[str, Any]:
-    """A chunk as the dict that would have come from a server, less what litellm estimated."""
+    """A chunk as the dict that would have come from a server, less what litellm adds to usage."""
     plain: dict[str, Any] = chunk.model_dump(exclude_none=True)
-    details = (plain.get("usage") or {}).get("completion_tokens_details")
-    if details and "claude" in route.model:  # Anthropic does not report them
-        details.pop("reasoning_tokens", None)
+    usage = plain.get("usage") or {}
+    usage.pop("cost", None)
+    if "claude" in route.model:  # Anthropic does not report them: an estimate
+        usage.get("completion_tokens_details", {}).pop("reasoning_tokens", None)
     return plain
 
 
-def _without_invented_end(chunk: dict[str, Any], stream: Any, route: Route) -> dict[str, Any]:
-    if route.provider.name in _SAY_WHY_THEY_END and getattr(stream, "received_finish_reason", "?") is None:
-        for choice in chunk.get("choices") or ():
+def _without_inventions(plain: dict[str, Any], stream: Any, route: Route) -> dict[str, Any]:
+    """A chunk without a reason for ending, and usage, that only litellm has given."""
+    if route.provider.name not in _CUT_OR_WHOLE and getattr(stream, "received_finish_reason", "?") is None:
+        for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
-    return chunk
+    if "usage" in plain and hasattr(stream, "chunks"):
+        reported = [chunk for chunk in stream.chunks if getattr(chunk, "usage", None)]
+        plain["usage"] = _plain(reported[-1], route)["usage"] if reported else None
+    if not (plain.get("usage") or {}).get("total_tokens"):
+        plain.pop("usage", None)
+    return plain
 
 
 # ---- errors
@@ -267,15 +326,18 @@ def _in_our_words(error: BaseException, route: Route) -> ModelError:
     status = getattr(error, "status_code", None)
     if status in (401, 403):
         return failures.refusal(provider, status, {}, text.encode(), route)
-    what = f"{provider} failed: {text}"
-    if _cause(error, "ConnectError"):
-        where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
-        what, status = f"nothing answers at {where}: {text}", None
+    err = ModelError(f"{provider} failed: {text}", detail=repr(error))
+    where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        err = ModelError(f"no secure connection to {where}: {text}", "SSL_CERT_FILE names another CA bundle")
+    elif _cause(error, "ConnectError"):
+        err = ModelError(f"nothing answers at {where}: {text}", detail=repr(error))
     elif _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
-        what = f"the connection to {provider} broke off"
+        err = ModelError(f"the connection to {provider} broke off", detail=repr(error))
+        err.retry = "without sending a response" in text
     elif "No module named" in text:
-        what, status = f"{provider} needs a Python package: {text}", None
-    return failures.judged(ModelError(what, detail=repr(error)), status if isinstance(status, int) else 0, {})
+        err = ModelError(f"{provider} needs a Python package: {text}", detail=repr(error))
+    return err
 
 
 def _without_noise(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.models import is_openai_reasoning, refused
+from gptsh.core.models import OPENAIS, is_openai_reasoning, refused
 from gptsh.core.providers import Effort, Endpoint
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -23,7 +23,7 @@ def fit(params: Mapping[str, Any], provider: str, name: str, endpoint: Endpoint)
     if endpoint.wire == "litellm":
         return Fitted(sent, left_out)
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
-        counted = provider in ("openai", "azure") and is_openai_reasoning(name)
+        counted = provider in OPENAIS and is_openai_reasoning(name)
         sent[_LIMITS[counted]] = limit
     effort = sent.get("reasoning_effort")
     if isinstance(effort, str):

@@ -1,15 +1,18 @@
 """How a model is reached: its provider, the transport, the headers with the key, and what must never be shown."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gptsh import __version__
-from gptsh.core.models import chat_refuses_tools, facts, is_openai_reasoning
+from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
 from gptsh.core.providers import Wire
 from gptsh.core.settings import Provider, Secret
 from gptsh.errors import ConfigError
 
 _SHORTEST_SECRET = 4  # characters
+_PLAIN = re.compile("gpt-[34]|chatgpt-")  # served by chat completions, tools and all: the table need not be read
+_TELLING = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
 
 
 class Route(NamedTuple):
@@ -30,7 +33,7 @@ class Route(NamedTuple):
 
 def wire_for(provider: Provider, name: str, params: Mapping[str, Any]) -> Wire:
     """The provider's transport, but for OpenAI's models that chat completions do not serve, or not with these tools."""
-    if provider.wire != "chat" or provider.name != "openai" or not is_openai_reasoning(name):
+    if provider.wire != "chat" or provider.name not in OPENAIS or _PLAIN.match(name):
         return provider.wire
     known = facts(provider.name, name)
     refused = not known.speaks_chat or (bool(params.get("tools")) and chat_refuses_tools(known, params))
@@ -46,6 +49,11 @@ def route(provider: Provider, name: str, wire: Wire, key: Secret | None, more_se
     secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
     secrets |= {str(key)} if key else set()
     return Route(provider, name, wire, key, headers, worth_hiding({*secrets, *more_secrets}))
+
+
+def secrets_in(environ: Mapping[str, str]) -> set[str]:
+    """Values of variables whose names tell of a secret: litellm may use one that gptsh does not know."""
+    return {value.strip() for name, value in environ.items() if _TELLING.search(name) and "/" not in value[:1]}
 
 
 def worth_hiding(secrets: Collection[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from gptsh.core.settings import Provider, Secret
 from gptsh.errors import ConfigError
 
 _SHORTEST_SECRET = 4  # characters
+_SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret
 _PLAIN = re.compile("gpt-[34]|chatgpt-")  # served by chat completions, tools and all: the table need not be read
 _TELLING = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
 
@@ -53,7 +54,8 @@ def route(provider: Provider, name: str, wire: Wire, key: Secret | None, more_se
 
 def secrets_in(environ: Mapping[str, str]) -> set[str]:
     """Values of variables whose names tell of a secret: litellm may use one that gptsh does not know."""
-    return {value.strip() for name, value in environ.items() if _TELLING.search(name) and "/" not in value[:1]}
+    found = {value.strip() for name, value in environ.items() if _TELLING.search(name)}
+    return {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}  # no paths
 
 
 def worth_hiding(secrets: Collection[str]) -> frozenset[str]:

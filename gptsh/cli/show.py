@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 from gptsh.cli import stdio
@@ -12,8 +11,6 @@ from gptsh.core.messages import Event
 from gptsh.render.look import look
 from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
 from gptsh.render.spinner import Spinner
-
-_HEAD_START = 0.05  # seconds in which the request gets out, before an import takes half of the processor
 
 
 class Screen:
@@ -95,6 +92,5 @@ class _Late(Writer):
 
 
 def _import() -> None:
-    time.sleep(_HEAD_START)
     with contextlib.suppress(ImportError):  # who needs it will tell
         import gptsh.render.terminal  # noqa: F401, PLC0415 - for ``make`` above, beside the waiting

@@ -35,10 +35,11 @@ _RULE = 40  # columns of a horizontal rule: a longer one would break when the wi
 _HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
 _BIG = 1 << 16  # characters of code: more are not highlighted, since that takes seconds
 
-# The terminal's own colours, of those only what is legible on light and on dark: no white, black, yellow, green, cyan.
+# The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
+# not on the one, blue as xterm has it is not on the other.
 _PLAIN = Style()
 _DIM = Style(dim=True)
-_CODE = Style(color="blue")
+_CODE = Style(color="magenta")
 _LINK = Style(underline=True)
 _HEADINGS = {"h1": Style(bold=True, underline=True, color="magenta"), "h2": Style(bold=True, color="magenta")}
 _HEADING = Style(bold=True)
@@ -49,18 +50,16 @@ _THEME = ANSISyntaxTheme(
         ("Comment",): _DIM,
         ("Keyword",): Style(color="magenta"),
         ("Operator", "Word"): Style(color="magenta"),
-        ("Name", "Builtin"): Style(color="blue"),
         ("Name", "Function"): Style(bold=True),
         ("Name", "Class"): Style(bold=True),
         ("Name", "Decorator"): Style(color="magenta"),
-        ("Name", "Attribute"): Style(color="blue"),
+        ("Name", "Attribute"): Style(color="magenta"),
         ("Name", "Tag"): Style(bold=True),
-        ("Name", "Variable"): Style(color="blue"),
         ("Name", "Exception"): Style(color="red"),
         ("Literal", "String"): Style(color="red"),
-        ("Literal", "Number"): Style(color="blue"),
+        ("Literal", "Number"): Style(color="red"),
         ("Generic", "Deleted"): Style(color="red"),
-        ("Generic", "Inserted"): Style(color="blue"),
+        ("Generic", "Inserted"): Style(bold=True),
         ("Generic", "Heading"): Style(bold=True),
         ("Generic", "Subheading"): Style(color="magenta"),
     }

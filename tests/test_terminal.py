@@ -321,9 +321,9 @@ def test_the_end_of_a_big_block_that_was_broken_off_is_not_laid_out() -> None:
     source = "**x** [a](b)\n" * 2000
     paper = Paper()
     shown = writer(paper)
-    shown.write(Text(source))
+    shown.write(Text(f"*a*\n\n{source}"))
     shown.close()
-    assert paper.text == source
+    assert paper.text == f"a\n\n{source}"
     assert rendered(f"{source}\n") == "x a (b)\n" * 2000
 
 

@@ -50,8 +50,8 @@ def width(stream: TextIO | None) -> int:
 class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
 
-    ``waiting`` is entered while the reader lets it wait, and behind each write: there a signal may end the run. What
-    the reader takes is written, whatever comes meanwhile.
+    ``waiting`` is entered while the reader lets it wait, and by ``ready``: there a signal may end the run. What the
+    reader takes is written, whatever comes meanwhile.
     """
 
     def __init__(
@@ -78,20 +78,15 @@ class Sink:
             return
         view = memoryview(text.encode("utf-8", "replace"))
         while view:
-            self.ready()
+            if not self.takes_more():
+                self.ready()
             view = view[_put(self._descriptor, view[: select.PIPE_BUF]) :]
-        with self._waiting():
-            pass
 
     def ready(self) -> None:
         """Wait until some text can be written. Raises OSError as the stream does."""
-        if self._descriptor is None or self.takes_more():
-            return
-        if self._patience is None:
-            with self._waiting():
-                select.select([], [self._descriptor], [])
-        elif not self.takes_more(self._patience):
-            raise TimeoutError
+        with self._waiting():
+            if self._descriptor is not None and not self.takes_more(self._patience):
+                raise TimeoutError
 
     def offer(self, text: str) -> bool:
         """Draw a short text unless its reader stalls; whether it was drawn."""
@@ -101,8 +96,8 @@ class Sink:
             and os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
         )
 
-    def takes_more(self, wait: float = 0) -> bool:
-        """Whether a short text can be written without waiting longer than ``wait`` seconds for the reader."""
+    def takes_more(self, wait: float | None = 0) -> bool:
+        """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
 

@@ -66,11 +66,18 @@ class Blocks:
         if self._take(lines):
             self._advance(final=False)
 
-    def finish(self) -> None:
-        """Every block is closed. What comes all the same is a block of its own, in a fence that is open still code."""
+    def finish(self, *, parses: int | None = None) -> None:
+        """Every block is closed. What comes all the same is a block of its own, in a fence that is open still code.
+
+        More than ``parses`` characters are one block as they came.
+        """
         rest, self._pieces = "".join(self._pieces), []
         self._take([rest] if rest else [])
         if not self._pending:
+            return
+        if parses is not None and self._size > parses:
+            self.ready.append(Block([], self._pending, spaced=True))
+            self._pending, self._size = [], 0
             return
         last = self._pending[-1]
         self._advance(final=True)

@@ -103,7 +103,7 @@ class TerminalWriter(Writer):
         self._aside.end()
         if self._broken and self._look.styles:
             self._out.draw("\x1b[0m")
-        self._blocks.finish()
+        self._blocks.finish(parses=None if self._whole else _HURRY)
         left = sum(len(line) for block in self._blocks.ready for line in block.lines)
         self._show(raw=left > _HURRY and not self._whole)
 
@@ -135,7 +135,11 @@ class Page:
 
     def draw(self, block: Block) -> str:
         """The block as lines, each with its newline."""
-        lines = self._blocks(block.tokens, block, self._width) if block.tokens else _raw(block.lines)
+        lines = (
+            self._blocks(block.tokens, block, self._width)
+            if block.tokens
+            else _raw("\n".join(block.lines).strip("\n").split("\n"))
+        )
         return "".join(f"{''.join(map(self._paint, line))}\n" for line in lines)
 
     def _paint(self, segment: Segment) -> str:

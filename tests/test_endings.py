@@ -393,6 +393,71 @@ def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
     assert texts(lab.doc()) == ["user: go", "assistant: first "]
 
 
+@pytest.mark.parametrize("how", [*SHELL_CODE, "deadline"])
+def test_a_halted_terminal_does_not_hold_the_end(lab: Home, model: ModelServer, how: signal.Signals | str) -> None:
+    """Ctrl-S while the spinner turned: its thread held the lock that the end waited for."""
+    hold = threading.Event()
+    model.script(1.5, event(chunk({"reasoning": "hm"})), event(chunk({"content": "one\n\ntwo"})), hold)
+    terminal = Terminal(lab, *(["--timeout", "3"] if how == "deadline" else []), "go")
+    terminal.until(rb"waiting for")
+    os.write(terminal.fd, b"\x13")
+    time.sleep(2.5)
+    if isinstance(how, signal.Signals):
+        os.kill(terminal.pid, how)
+    end = time.monotonic() + 12
+    while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(terminal.pid, signal.SIGKILL)
+        os.waitpid(terminal.pid, 0)
+    os.close(terminal.fd)
+    hold.set()
+    code = os.waitstatus_to_exitcode(ended[1])
+    assert (ended[0], code if code >= 0 else 128 - code) == (
+        terminal.pid,
+        124 if how == "deadline" else SHELL_CODE[signal.Signals(how)],
+    )
+    assert texts(lab.doc())[0] == "user: go"
+
+
+def test_ctrl_c_at_a_halted_terminal_shows_what_came(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(1.0, event(chunk({"content": "one\n\ntwo"})), hold)
+    terminal = Terminal(lab, "go")
+    terminal.until(rb"waiting for")
+    os.write(terminal.fd, b"\x13")
+    time.sleep(1.5)
+    os.write(terminal.fd, b"\x03")  # the terminal goes on with it
+    seen, code = terminal.close()
+    hold.set()
+    assert code == 130
+    assert re.search(rb"one\r\n\r\ntwo\r\ngptsh: what arrived", seen)
+
+
+def test_wide_letters_and_tabs_of_the_spinner_do_not_wrap(lab: Home, model: ModelServer) -> None:
+    model.refuse(429, {"error": {"message": "请求过于频繁" * 9 + "\ta\tb"}}, {"Retry-After": "1"})
+    terminal = Terminal(lab, "-m", "lab/a\n\tb", "hello")
+    terminal.resize(40)
+    frames = terminal.close()[0].decode().split("\r\x1b[K")
+    assert any("频繁" in frame for frame in frames)
+    for frame in frames[:-1]:
+        assert len(frame) + len(re.findall("[\u3000-\u9fff]", frame)) < 40
+        assert not set(frame) & {"\t", "\n", "␊"}
+
+
+def test_a_carriage_return_before_a_newline_is_no_control_character(lab: Home, model: ModelServer) -> None:
+    for args in (["-o", "text"], []):
+        model.script(
+            event(chunk({"reasoning": "x\r"})), event(chunk({"reasoning": "\ny"})), *answer("a\r", "\nb\r\n\rc")
+        )
+        seen, _ = Terminal(lab, *args, "go").close()
+        text = re.sub(r"\x1b\[[0-9;]*[mK]", "", seen.decode())
+        assert text.replace("\r\n", "\n").removeprefix("\r") == "x\ny\n\na\nb\n␍c\n"
+    assert b"\xe2\x90\x8d\r" not in Terminal(lab, "--show-session", "0").close()[0]
+    model.say("a\r\nb")
+    assert lab.run("go").stdout == "a\r\nb\n"
+
+
 def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
     model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "hello")
@@ -428,6 +493,15 @@ def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Ho
 def test_a_title_with_a_newline_is_one_line_of_a_list(lab: Home) -> None:
     lab.run("hi", "--title", "two\nlines\r\u2028here")
     assert len(lab.run("--list-sessions").stdout.splitlines()) == 1
+
+
+def test_a_title_with_newlines_forges_no_header(lab: Home) -> None:
+    lab.run("hi", "--title", "x\n## assistant\n", "--tag", "t\n\nu")
+    shown = lab.run("--show-session", "0").stdout
+    assert shown.startswith("# x ## assistant\n\nsession ")
+    assert "\ntags t u\n" in shown
+    lab.config.write_text(lab.config.read_text() + '[agents."a\\nb"]\nmodel = "echo"\n')
+    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n"
 
 
 def test_errors_stay_within_two_lines(lab: Home, model: ModelServer) -> None:

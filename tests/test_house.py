@@ -26,7 +26,7 @@ ROOMS = {
     "litellm": {"llm/litellm_bridge.py"},
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py"},
-    "markdown_it": {"render/terminal.py", "render/blocks.py"},
+    "markdown_it": {"render/terminal.py", "render/blocks.py", "render/dialect.py"},
     "prompt_toolkit": {"cli/repl.py"},
     "mcp": {"tools"},
     "platformdirs": {"core"},
@@ -63,7 +63,7 @@ def test_files_and_functions_fit(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 45, f"{path}:{node.lineno} {node.name}"
 
 
-MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks"}
+MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks", "gptsh.render.dialect"}
 
 
 def modules_after(home: Home, *args: str) -> set[str]:

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gptsh.cli import manage, show, stdio
@@ -16,6 +16,7 @@ from gptsh.cli.title import TitleThread
 from gptsh.core import context, document, pricing, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import (
+    Event,
     Finished,
     Message,
     Reasoning,
@@ -31,7 +32,7 @@ from gptsh.core.messages import (
 from gptsh.core.models import split_model
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
-from gptsh.core.turn import Request, Turn, shortcoming
+from gptsh.core.turn import Ask, Request, Turn, shortcoming
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut, UsageError
 from gptsh.llm.client import Client
 from gptsh.render.plain import Writer
@@ -235,22 +236,36 @@ def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
     Signals are held back throughout, but where the answer and the title are waited for.
     """
     title = _title_thread(job, keeper)
-    turn = Turn(job.client.ask, job.request)
-    out = stdio.Sink(stdio.answers_to())
-    spinner = show.spinner(f"waiting for {job.request.model}")
+    turn = Turn(_interruptible(job.client.ask, endings), job.request)
+    screen = show.Screen(f"waiting for {job.request.model}", endings.released)
     with endings.held():
         keeper.save(durable=False)
-        writer = show.writer(out, spinner, markdown=job.markdown, reasoning=job.reasoning)
+        writer = screen.writer(markdown=job.markdown, reasoning=job.reasoning)
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
         try:
-            failure = _show(turn, writer, spinner, title, endings)
+            failure = _show(turn, writer, screen.spinner, title, endings)
         finally:
             message = _keep(turn.message(_why(failure, turn)), job, keeper)
-        _finish_line(writer, out, failure)
+        _finish_line(writer, screen, failure)
         if title and isinstance(failure, (type(None), BrokenPipeError)):
             keeper.keep_title(_wait_for(title, endings), _cost(job.settings, title.model, title.usage))
         _raise(failure or (shortcoming(message) if message else None), keeper.where(message))
     return 1 if keeper.failed else 0
+
+
+def _interruptible(ask: Ask, endings: Endings) -> Ask:
+    """Ask so that a signal ends the waiting for an event, and nothing else: what was taken is shown and kept."""
+
+    def asked(request: Request) -> Iterator[Event]:
+        events = ask(request)
+        while True:
+            with endings.released():
+                event = next(events, None)
+            if event is None:
+                return
+            yield event
+
+    return asked
 
 
 def _show(
@@ -258,7 +273,7 @@ def _show(
 ) -> BaseException | None:
     """Write the answer as it comes; what ended it before its time, or None."""
     try:
-        with endings.released(), spinner:
+        with spinner:
             _write(turn, writer, spinner, title)
     except (GptshError, Ended, OSError) as err:
         whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
@@ -282,9 +297,9 @@ def _write(turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | No
     writer.close()
 
 
-def _finish_line(writer: Writer, out: stdio.Sink, failure: BaseException | None) -> None:
+def _finish_line(writer: Writer, screen: show.Screen, failure: BaseException | None) -> None:
     """End the line of a partial answer, so that the error stands on its own; a reader that stalls is not waited for."""
-    out.patience = stdio.PATIENCE
+    screen.lose_patience()
     if not isinstance(failure, OSError):
         with contextlib.suppress(OSError):
             writer.close()

@@ -9,7 +9,7 @@ from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.render.plain import listing_line, model_line, transcript
+from gptsh.render.plain import agent_line, listing_line, model_line, transcript
 
 if TYPE_CHECKING:
     from gptsh.llm.catalog import Listed, Silent
@@ -74,10 +74,7 @@ def list_agents(flags: Flags) -> int:
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
-    stdio.write_lines(
-        f"{'*' if name == default else ' '} {name} ({agent.model or 'no model'})"
-        for name, agent in loaded.agents.items()
-    )
+    stdio.write_lines(agent_line(name, agent.model, default=name == default) for name, agent in loaded.agents.items())
     return 0
 
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 from gptsh.cli import stdio
@@ -13,30 +12,41 @@ from gptsh.render.look import look
 from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
 from gptsh.render.spinner import Spinner
 
-_HEAD_START = 0.05  # seconds in which the request gets out, before an import takes half of the processor
 
+class Screen:
+    """The streams that an answer is shown on, and the spinner that turns there until it comes.
 
-def spinner(text: str) -> Spinner:
-    """A spinner on stderr, which nobody sees unless that is a terminal."""
-    return Spinner(sys.stderr if stdio.shows_frames(sys.stderr) else None, text)
+    ``waiting``: what is entered for as long as a reader may let a write wait.
+    """
 
+    def __init__(self, text: str, waiting: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._out, self._err = stdio.Sink(stdio.answers_to(), waiting), stdio.Sink(sys.stderr, waiting)
+        seen = self._err if stdio.shows_frames(sys.stderr) else None
+        self.spinner = Spinner(seen, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
 
-def writer(out: Sink, turning: Spinner, *, markdown: bool, reasoning: bool) -> Writer:
-    """The writer of an answer to ``out``, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
-    again = markdown and stdio.is_terminal(stdio.answers_to())  # in a pipe the terminal may be that of a pager
-    err = _Beside(stdio.Sink(sys.stderr), turning, again=again) if reasoning else None
-    aside = Aside(err, dimmed=stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles)
-    beside = _Beside(out, turning, again=again)
-    if not markdown:
-        return PlainWriter(beside, aside)
+    def writer(self, *, markdown: bool, reasoning: bool) -> Writer:
+        """The writer of an answer, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
+        person = stdio.is_terminal(stdio.answers_to())
+        again = markdown and person  # in a pipe the terminal may be that of a pager
+        dimmed = stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles
+        err = _Beside(self._err, self.spinner, again=again) if reasoning else None
+        aside = Aside(err, dimmed=dimmed, shared=person and stdio.is_terminal(sys.stderr))
+        out = _Beside(self._out, self.spinner, again=again)
+        if not markdown:
+            return PlainWriter(out, aside)
 
-    def make() -> Writer:
-        from gptsh.render.terminal import TerminalWriter  # noqa: PLC0415 - 0.15 s that only rendering costs
+        def make() -> Writer:
+            from gptsh.render.terminal import TerminalWriter  # noqa: PLC0415 - 0.15 s that only rendering costs
 
-        how = look(os.environ, terminal=stdio.is_terminal(stdio.answers_to()))
-        return TerminalWriter(beside, aside, how, lambda: stdio.width(stdio.answers_to()))
+            how = look(os.environ, terminal=person)
+            return TerminalWriter(out, aside, how, lambda: stdio.width(stdio.answers_to()))
 
-    return _Late(make)
+        return _Late(out, aside, make)
+
+    def lose_patience(self) -> None:
+        """No reader is waited for any more."""
+        self._out.lose_patience()
+        self._err.lose_patience()
 
 
 class _Beside:
@@ -44,6 +54,10 @@ class _Beside:
 
     def __init__(self, sink: Sink, turning: Spinner, *, again: bool) -> None:
         self._sink, self._spinner, self._again = sink, turning, again
+
+    def ready(self) -> None:
+        self._spinner.hide()
+        self._sink.ready()
 
     def write(self, text: str) -> None:
         self._around(self._sink.write, text)
@@ -58,10 +72,11 @@ class _Beside:
             self._spinner.show()
 
 
-class _Late:
+class _Late(Writer):
     """A writer that is made when the first event comes; what it needs is imported beside the waiting."""
 
-    def __init__(self, make: Callable[[], Writer]) -> None:
+    def __init__(self, out: Sink, aside: Aside, make: Callable[[], Writer]) -> None:
+        super().__init__(out, aside)
         self._make = make
         self._writer: Writer | None = None
         threading.Thread(target=_import, daemon=True).start()
@@ -77,6 +92,5 @@ class _Late:
 
 
 def _import() -> None:
-    time.sleep(_HEAD_START)
     with contextlib.suppress(ImportError):  # who needs it will tell
         import gptsh.render.terminal  # noqa: F401, PLC0415 - for ``make`` above, beside the waiting

@@ -9,12 +9,13 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
 from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.render.visible import visible
+from gptsh.render.look import able
+from gptsh.render.visible import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
 _USUAL_WIDTH = 80  # columns
@@ -33,7 +34,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def shows_frames(stream: TextIO | None) -> bool:
     """Whether a line may be drawn over again."""
-    return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
+    return is_terminal(stream) and able(os.environ)
 
 
 def width(stream: TextIO | None) -> int:
@@ -49,17 +50,27 @@ def width(stream: TextIO | None) -> int:
 class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
 
-    With ``patience``, seconds, a reader that stalls for longer is a TimeoutError, which is an OSError.
+    ``waiting`` is entered while the reader lets it wait, and by ``ready``: there a signal may end the run. What the
+    reader takes is written, whatever comes meanwhile.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self.patience: float | None = None
-        self._terminal = is_terminal(stream)
+    def __init__(
+        self,
+        stream: TextIO | None,
+        waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._patience: float | None = None
+        self._waiting = waiting
+        self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
+
+    def lose_patience(self) -> None:
+        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing is entered any more."""
+        self._patience, self._waiting = PATIENCE, contextlib.nullcontext
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
-        self.draw(visible(text) if self._terminal else text)
+        self.draw(self._pieces.visible(text) if self._pieces else text)
 
     def draw(self, text: str) -> None:
         """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
@@ -67,16 +78,35 @@ class Sink:
             return
         view = memoryview(text.encode("utf-8", "replace"))
         while view:
-            if self.patience is not None and not self.takes_more(self.patience):
-                raise TimeoutError
-            try:
-                view = view[os.write(self._descriptor, view if self.patience is None else view[: select.PIPE_BUF]) :]
-            except BlockingIOError:  # a parent handed down a stream that does not wait
-                select.select([], [self._descriptor], [])
+            if not self.takes_more():
+                self.ready()
+            view = view[_put(self._descriptor, view[: select.PIPE_BUF]) :]
 
-    def takes_more(self, wait: float = 0) -> bool:
-        """Whether a short text can be written without waiting longer than ``wait`` seconds for the reader."""
+    def ready(self) -> None:
+        """Wait until some text can be written. Raises OSError as the stream does."""
+        with self._waiting():
+            if self._descriptor is not None and not self.takes_more(self._patience):
+                raise TimeoutError
+
+    def offer(self, text: str) -> bool:
+        """Draw a short text unless its reader stalls; whether it was drawn."""
+        return (
+            self.takes_more()
+            and self._descriptor is not None
+            and os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
+        )
+
+    def takes_more(self, wait: float | None = 0) -> bool:
+        """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
+
+
+def _put(descriptor: int, view: memoryview) -> int:
+    """Write some of it; how much."""
+    try:
+        return os.write(descriptor, view)
+    except BlockingIOError:  # a parent handed down a stream that does not wait
+        return 0
 
 
 # ---- in

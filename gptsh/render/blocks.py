@@ -8,25 +8,25 @@ import re
 from collections import deque
 from typing import Any, NamedTuple
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from gptsh.render.dialect import DEEPEST, parser
 from gptsh.render.visible import visible
 
-_DEEPEST = 20  # levels; markdown-it leaves out what lies deeper, so such a block is shown as it came
 _BIG = 1 << 12  # characters of an open block, from which on it is not parsed for every line
-_FRACTION = 8  # a big block is parsed again when it has grown by this part of itself
+_BIGGEST = 1 << 16  # characters of a block, from which on nothing within its lines is parsed: that takes seconds
+_FRACTION = 8  # a big block is parsed again when it has grown by this part of itself, the biggest when it has doubled
 _AT_ONCE = ("heading_open", "hr")  # closed by their last line
-_BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block", "fence")  # closed where lines are left
+_BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block", "definition")  # a fence by its own end
+_CODE = ("fence", "code_block")
 
 
 class Block(NamedTuple):
     """A block at the top level, or one item of a list there. It will not change any more."""
 
-    tokens: list[Token]  # empty where it is nested too deeply to be read as Markdown
+    tokens: list[Token]  # empty where it is nested too deeply or too big to be read as Markdown
     lines: list[str]  # its source, in which the tokens' maps count
     spaced: bool  # a blank line belongs before it
-    number: int  # of an item in an ordered list
 
 
 class _Top(NamedTuple):
@@ -43,14 +43,17 @@ class Blocks:
 
     def __init__(self) -> None:
         self.ready: deque[Block] = deque()
-        self._outline = _parser().disable("inline")
-        self._parser = _parser()
+        self._outline = parser().disable("inline")
+        self._parser = parser()
         self._definitions: dict[str, Any] = {}  # markdown-it's env: link definitions seen so far
         self._pieces: list[str] = []  # of a line that has not ended
         self._pending: list[str] = []  # the lines from the last block on
         self._before = ""  # the line before them
-        self._next: int | None = None  # the number of the item that they begin with, in a list that has begun
+        self._listing = False  # they begin with an item of a list that has begun
         self._open: _Top | None = None  # the last block, when it was last parsed
+        self._outlasts = False  # it goes on behind a blank line, which its kind usually does not
+        self._again: list[str] = []  # the opening of a fence that was shown before its end
+        self._torn = False  # what comes next goes on with what was shown
         self._size = self._parsed = 0  # characters of pending: now, and when it was last parsed
 
     def add(self, text: str) -> None:
@@ -63,21 +66,40 @@ class Blocks:
         if self._take(lines):
             self._advance(final=False)
 
-    def finish(self) -> None:
-        """No more will come: every block is closed."""
+    def finish(self, *, parses: int | None = None) -> None:
+        """Every block is closed. What comes all the same is a block of its own, in a fence that is open still code.
+
+        More than ``parses`` characters are one block as they came.
+        """
         rest, self._pieces = "".join(self._pieces), []
         self._take([rest] if rest else [])
+        if not self._pending:
+            return
+        if parses is not None and self._size > parses:
+            self.ready.append(Block([], self._pending, spaced=True))
+            self._pending, self._size = [], 0
+            return
+        last = self._pending[-1]
         self._advance(final=True)
+        self._torn = bool(last.strip())
+        token = self.ready[-1].tokens[-1] if self.ready and self.ready[-1].tokens else None
+        if token and token.type == "fence" and not _ends_fence(last, token.markup):
+            self._again = [self.ready[-1].lines[(token.map or [0])[0]]]
 
     def _take(self, lines: list[str]) -> bool:
         """Append whole lines; whether they are worth a look for closed blocks."""
-        safe = [visible(line.removesuffix("\r")) for line in lines]
+        safe = [visible(f"{line}\n")[:-1] for line in lines]
+        if safe and self._again:
+            self._pending, self._again = self._again, []
         self._pending += safe
         self._size += sum(len(line) + 1 for line in safe)
         if not any(self._may_close(line) for line in safe):
             return False
-        fenced = self._open is not None and self._open.token.type == "fence"
-        return fenced or self._size <= _BIG or self._size >= self._parsed + self._parsed // _FRACTION
+        kind = self._open.token.type if self._open else ""
+        if kind == "fence" or (kind in _BY_A_BLANK and not self._outlasts and not all(map(str.strip, safe))):
+            return True
+        grown = self._parsed if self._size > _BIGGEST else self._parsed // _FRACTION
+        return self._size <= _BIG or self._size >= self._parsed + grown
 
     def _may_close(self, line: str) -> bool:
         """Whether a line may close a block. A wrong no only delays it; a wrong yes only costs time."""
@@ -94,10 +116,13 @@ class Blocks:
         return not line.strip() or inside is None or not line.startswith(inside)
 
     def _tops(self) -> list[_Top]:
+        """The blocks that are pending; definitions that follow each other are one."""
         tops: list[_Top] = []
         for token in self._outline.parse(_joined(self._pending), {}):
             start, end = token.map or (0, 0)
-            if end and token.level == 0:
+            if token.level == 0 and token.type == "definition" and tops and _continues(tops[-1], token):
+                tops[-1] = tops[-1]._replace(end=end)
+            elif end and token.level == 0:
                 tops.append(_Top(token, start, end, []))
             elif end and token.level == 1 and token.type == "list_item_open":
                 tops[-1].items.append(start)
@@ -106,52 +131,62 @@ class Blocks:
     def _advance(self, *, final: bool) -> None:
         """Move what is closed from pending to ready."""
         tops = self._tops()
-        closed: list[Block] = []
-        done, going = 0, self._next
-        for top in tops:
-            number = int(top.token.attrs.get("start", 1)) if going is None else going
-            ends = top.items[1:]
-            if whole := final or top is not tops[-1] or self._is_closed(top):
-                ends.append(top.end)
-            for end in ends:
-                closed.append(self._block(done, end, number, goes_on=going is not None))
-                done, number = end, number + 1
-                going = number
-            going = None if whole else going
-        self.ready.extend(closed)
+        done = 0
+        for at, top in enumerate(tops):
+            whole = final or self._is_whole(tops, at)
+            for end in [*top.items[1:], top.end] if whole else top.items[1:]:
+                self.ready.append(self._block(done, end, top.token.type))
+                done, self._listing = end, bool(top.items)
+            self._listing = self._listing and not whole
+            if not whole:
+                break
         self._before = self._pending[done - 1] if done else self._before
-        self._pending, self._next = self._pending[done:], going
+        self._pending = self._pending[done:]
         self._size = self._parsed = sum(len(line) + 1 for line in self._pending)
-        self._open = _moved(tops[-1], done) if going is not None or (tops and tops[-1].end > done) else None
+        self._open = _moved(tops[-1], done) if self._listing or (tops and tops[-1].end > done) else None
+        self._outlasts = self._open is not None and not all(map(str.strip, self._pending[self._open.start :]))
+
+    def _is_whole(self, tops: list[_Top], at: int) -> bool:
+        """Whether no later line can change a block. A definition's title may still be taken for a paragraph."""
+        if at + 1 == len(tops):
+            return self._is_closed(tops[at])
+        title = at + 2 == len(tops) and tops[at].token.type == "definition" and tops[at].end == tops[at + 1].start
+        return not title or tops[at + 1].token.type != "paragraph_open" or self._is_closed(tops[at + 1])
 
     def _is_closed(self, top: _Top) -> bool:
         """Whether the last block has had its end."""
         if top.token.type in _AT_ONCE:
             return True
         if top.end < len(self._pending):
-            return top.token.type in _BY_A_BLANK
+            return top.token.type in (*_BY_A_BLANK, "fence")
         long = top.end - top.start > 1
         return top.token.type == "fence" and long and _ends_fence(self._pending[-1], top.token.markup)
 
-    def _block(self, start: int, end: int, number: int, *, goes_on: bool) -> Block:
+    def _block(self, start: int, end: int, kind: str) -> Block:
         lines = self._pending[start:end]
         before = self._pending[start - 1] if start else self._before
-        return Block(self._parse(lines), lines, not goes_on or not before.strip(), number)
+        spaced = not before.strip() or not (self._listing or self._torn)
+        self._torn = self._torn and not any(map(str.strip, lines))
+        big = kind not in _CODE and sum(map(len, lines)) > _BIGGEST
+        return Block([] if big else self._parse(lines), lines, spaced)
 
     def _parse(self, lines: list[str]) -> list[Token]:
+        """The tokens of a block; none where they would not show all of it."""
         try:
             tokens = self._parser.parse(_joined(lines), self._definitions)
         except RecursionError:  # images within images
             return []
-        return [] if any(token.level >= _DEEPEST - 1 for token in tokens) else tokens
-
-
-def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
+        shown = {at for token in tokens if token.level == 0 and token.map for at in range(*token.map)}
+        lost = any(line.strip() for at, line in enumerate(lines) if at not in shown)
+        return [] if lost or any(token.level >= DEEPEST - 1 for token in tokens) else tokens
 
 
 def _joined(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def _continues(top: _Top, definition: Token) -> bool:
+    return top.token.type == "definition" and definition.map is not None and definition.map[0] == top.end
 
 
 def _indent(line: str) -> int:

@@ -11,9 +11,13 @@ class Look(NamedTuple):
     colors: bool
 
 
+def able(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal obeys escape sequences at all."""
+    return environ.get("TERM", "") not in ("", "dumb")
+
+
 def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
     """Styles on a terminal that is not dumb, or where FORCE_COLOR asks for them; NO_COLOR leaves the colours out."""
-    able = terminal and environ.get("TERM", "") not in ("", "dumb")
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
-    styles = able or forced
+    styles = (terminal and able(environ)) or forced
     return Look(styles, styles and not environ.get("NO_COLOR"))

@@ -5,13 +5,16 @@ from datetime import datetime
 from typing import Protocol
 
 from gptsh.core.document import Document, tags_of
-from gptsh.core.messages import Event, Message, Part, Reasoning, Refusal, Text, parts_of
+from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, parts_of
 from gptsh.core.sessions import SessionSummary
-from gptsh.render.visible import visible
+from gptsh.render.visible import Pieces, one_line
 
 
 class Sink(Protocol):
-    """Where text goes. Raises OSError as its stream does."""
+    """Where text goes. Raises OSError as its stream does, and what a signal raises while its reader lets it wait."""
+
+    def ready(self) -> None:
+        """Wait until some text can be written."""
 
     def write(self, text: str) -> None:
         """Write it whole, at once, safe for a terminal where it is one."""
@@ -20,68 +23,112 @@ class Sink(Protocol):
         """Write what is safe already, its escape sequences included."""
 
 
-class Writer(Protocol):
-    """What shows an answer. Raises OSError as its sink does."""
-
-    def write(self, event: Event) -> None:
-        """Show one event; those without text show nothing."""
-
-    def close(self) -> None:
-        """Show what is left, and end the line. A second time nothing is left."""
-
-
 class Aside:
     """The model's reasoning, as it comes, on lines of its own beside the answer: to ``err`` (None: nowhere).
 
-    A sink that fails is given up, since the answer does not depend on it.
+    ``shared``: on the terminal that shows the answer, too. A sink that fails is given up, since the answer does not
+    depend on it.
     """
 
-    def __init__(self, err: Sink | None, *, dimmed: bool = False) -> None:
+    def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:
         self._err, self._dimmed = err, dimmed
-        self._last = "\n"
+        self._shared, self._pieces = shared, Pieces()
+        self._last, self._begun = "\n", False
+
+    @property
+    def shared(self) -> bool:
+        """Whether the reader sees it between the parts of the answer."""
+        return self._shared and self._err is not None
 
     def write(self, text: str) -> None:
         """Show a piece."""
         if self._err is None:
             return
-        self._last = text[-1]
+        self._last, self._begun = text[-1], True
         try:
-            if self._dimmed and (words := text.rstrip("\n")):
-                self._err.draw(f"\x1b[2m{visible(words)}\x1b[0m{text[len(words) :]}")
-            else:
-                self._err.write(text)
+            self._put(self._err, text)
         except OSError:
             self._err, self._last = None, "\n"
+
+    def _put(self, err: Sink, text: str) -> None:
+        if not self._dimmed:
+            err.write(text)
+            return
+        shown = self._pieces.visible(text)
+        words = shown.rstrip("\n")
+        err.draw(f"\x1b[2m{words}\x1b[0m{shown[len(words) :]}" if words else shown)
 
     def end(self) -> None:
         """End its line, before anything else is written."""
         if self._last != "\n":
             self.write("\n")
 
+    def part(self) -> bool:
+        """End its line before the answer goes on; where both are on one terminal a blank line parts them."""
+        self.end()
+        parted, self._begun = self.shared and self._begun, False
+        if parted:
+            self.write("\n")
+            self._begun = False
+        return parted
 
-class PlainWriter:
-    """Writes an answer as it comes: text to ``out``, reasoning beside it, each piece at once.
 
-    Raises OSError as ``out`` does.
-    """
+class Writer:
+    """What shows an answer: its text to ``out``, its reasoning ``aside``. Raises OSError as ``out`` does."""
 
     def __init__(self, out: Sink, aside: Aside) -> None:
         self._out, self._aside = out, aside
-        self._last = "\n"
 
     def write(self, event: Event) -> None:
-        """Show one event; those without text show nothing."""
+        """Show one event, as far as it shows anything."""
         match event:
             case Text(text) | Refusal(text) if text:
-                self._aside.end()
-                self._last = text[-1]
-                self._out.write(text)
+                self._say(text)
             case Reasoning(text) if text:
+                self._pause()
                 self._aside.write(text)
+            case Finished():
+                self._end()
+
+    def close(self) -> None:
+        """Show what is left, and end the line. A second time nothing is left."""
+        raise NotImplementedError
+
+    def _say(self, text: str) -> None:
+        """Take a piece of the answer."""
+        raise NotImplementedError
+
+    def _pause(self) -> None:
+        """Reasoning comes."""
+
+    def _end(self) -> None:
+        """The answer is whole; what is said about it may be long in coming, or never come."""
+
+
+class PlainWriter(Writer):
+    """Writes an answer as it comes, each piece at once."""
+
+    def __init__(self, out: Sink, aside: Aside) -> None:
+        super().__init__(out, aside)
+        self._last = "\n"
+        self._left = ""  # a piece that the reader has not taken yet
+
+    def _say(self, text: str) -> None:
+        self._left += text
+        self._aside.part()
+        self._show()
+
+    def _show(self) -> None:
+        if self._left:
+            self._out.ready()
+            text, self._left = self._left, ""
+            self._last = text[-1]
+            self._out.write(text)
 
     def close(self) -> None:
         """A final newline, where the answer has none of its own."""
         self._aside.end()
+        self._show()
         if self._last != "\n":
             self._last = "\n"
             self._out.write("\n")
@@ -98,18 +145,33 @@ def local_time(moment: str) -> str:
 def listing_line(summary: SessionSummary) -> str:
     """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line."""
     what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {' '.join(what.split())}"
+    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
 def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
     """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
     in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
-    columns = f"{' '.join(model.split()):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
+    columns = f"{one_line(model):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
     return f"{columns}  says back what it was told, without key or network" if wire == "echo" else columns
+
+
+def agent_line(name: str, model: str | None, *, default: bool) -> str:
+    """An agent, its model, and a star where it is the one that is used by default."""
+    what = one_line(f"{name} ({model or 'no model'})")
+    return f"{'*' if default else ' '} {what}"
 
 
 def transcript(doc: Document) -> Iterator[str]:
     """A session for reading, line by line: a header, then each message under who said it and when."""
+    yield from map(one_line, _header(doc))
+    for message in doc["messages"]:
+        yield ""
+        yield one_line(_heading(message))
+        yield ""
+        yield from _lines(message)
+
+
+def _header(doc: Document) -> Iterator[str]:
     stats, agent = doc["stats"], doc["agent"]
     yield f"# {doc['title'] or '(untitled)'}"
     yield ""
@@ -119,11 +181,6 @@ def transcript(doc: Document) -> Iterator[str]:
         yield f"tags {', '.join(tags)}"
     if origin := doc["meta"].get("forked_from"):
         yield f"forked from {origin}"
-    for message in doc["messages"]:
-        yield ""
-        yield _heading(message)
-        yield ""
-        yield from _lines(message)
 
 
 def _heading(message: Message) -> str:
@@ -147,6 +204,6 @@ def _lines(message: Message) -> Iterator[str]:
 
 def _part(part: Part) -> Iterator[str]:
     if part.get("source"):
-        yield f"[{part['source']}]"
+        yield one_line(f"[{part['source']}]")
     text = part.get("text")
     yield text if part.get("type") == "text" and isinstance(text, str) else f"[{part.get('type')}]"

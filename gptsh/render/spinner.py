@@ -2,38 +2,48 @@
 
 import contextlib
 import math
-import os
 import threading
 import time
+import unicodedata
+from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import Protocol
 
-from gptsh.render.visible import visible
+from gptsh.render.visible import one_line, visible
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: what answers at once needs no spinner
 _PERIOD = 0.12  # seconds
-_USUAL_WIDTH = 80
-_PATIENCE = 1.0  # seconds for a terminal that was halted with Ctrl-S
 _ERASE = "\r\x1b[K"
 
 
-class Spinner:
-    """Turns until ``stop``; the line it used is then blank. ``stream`` None: a spinner that nobody sees.
+class Screen(Protocol):
+    """A terminal. Raises OSError as its stream does."""
 
-    ``hide`` before anything is written to the terminal, ``show`` when that has ended with a newline.
+    def offer(self, text: str) -> bool:
+        """Write a short text, unless that would have to wait; whether it was written."""
+
+    def draw(self, text: str) -> None:
+        """Write, however long the terminal is halted."""
+
+
+class Spinner:
+    """Turns until ``stop``; the line it used is then blank. ``screen`` None: a spinner that nobody sees.
+
+    ``hide`` before anything is written to the terminal, ``show`` when that has ended with a newline. Its thread waits
+    for nobody, so that a terminal that was halted with Ctrl-S halts nothing else.
     """
 
-    def __init__(self, stream: TextIO | None, text: str) -> None:
-        self._stream, self._text = stream, text
+    def __init__(self, screen: Screen | None, width: Callable[[], int], text: str, *, patience: float) -> None:
+        self._screen, self._width, self._text, self._patience = screen, width, text, patience
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
-        self._lock = threading.Lock()  # whoever draws holds it, and so does who changes what follows
+        self._lock = threading.Lock()  # held for as long as a frame is drawn, or what decides about it changes
         self._since = 0.0  # when the first frame may be drawn
         self._drawn = False
 
     def __enter__(self) -> "Spinner":
-        if self._stream:
+        if self._screen:
             self.show()
             self._thread.start()
         return self
@@ -47,47 +57,51 @@ class Spinner:
 
     def hide(self) -> None:
         """Leave the terminal to others: nothing is drawn until ``show``."""
-        if self._thread.is_alive():
-            with self._lock:
-                self._since = math.inf
-                self._erase()
+        if self._screen and not self._stopped.is_set() and self._draws_from(math.inf):
+            with contextlib.suppress(OSError):  # the terminal is gone
+                self._screen.draw(_ERASE)
+            self._drawn = False
 
     def show(self) -> None:
         """Turn again, if nothing hides it before the delay is over."""
-        with self._lock:
-            self._since = time.monotonic() + _DELAY
+        self._draws_from(time.monotonic() + _DELAY)
 
     def stop(self) -> None:
-        """End it before anything else is written to the terminal."""
-        if self._thread.is_alive():
-            self._stopped.set()
-            self._thread.join(_PATIENCE)
+        """End it before anything else is written to the terminal. What that does not take at once is left."""
+        self._stopped.set()
+        if self._screen and self._thread.is_alive():
+            self._thread.join(self._patience)
+            if self._draws_from(math.inf):
+                self._offer(self._screen, _ERASE)
+
+    def _draws_from(self, moment: float) -> bool:
+        """Set when the next frame may be drawn; whether one stands there that is now to be erased."""
+        mine = self._lock.acquire(timeout=self._patience)  # a frame may be stuck: halted between a look and a write
+        self._since = moment
+        if mine:
+            self._lock.release()
+        return self._drawn
 
     def _turn(self) -> None:
         frame = 0
-        while not self._stopped.wait(_PERIOD):
+        while self._screen and not self._stopped.wait(_PERIOD):
             with self._lock:
                 if time.monotonic() >= self._since:
-                    line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(self._text)}"
-                    self._draw(f"{_ERASE}{line[: self._width() - 1]}")
-                    self._drawn = True
+                    line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
+                    self._drawn |= self._offer(self._screen, f"{_ERASE}{_cut(line, self._width() - 1)}")
                     frame += 1
-        with self._lock:
-            self._erase()
 
-    def _erase(self) -> None:
-        if self._drawn:
-            self._drawn = False
-            self._draw(_ERASE)
+    @staticmethod
+    def _offer(screen: Screen, text: str) -> bool:
+        with contextlib.suppress(OSError):  # the terminal is gone
+            return screen.offer(text)
+        return False
 
-    def _draw(self, text: str) -> None:
-        if self._stream:
-            with contextlib.suppress(OSError):  # the terminal is gone
-                os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
 
-    def _width(self) -> int:
-        """Columns of the terminal: a line that wraps could not be drawn over."""
-        if self._stream:
-            with contextlib.suppress(OSError):
-                return os.get_terminal_size(self._stream.fileno()).columns or _USUAL_WIDTH
-        return _USUAL_WIDTH
+def _cut(line: str, width: int) -> str:
+    """What of a line fits into so many columns: one that wraps could not be drawn over."""
+    for at, char in enumerate(line):
+        width -= 2 if unicodedata.east_asian_width(char) in "WF" else unicodedata.category(char) not in ("Mn", "Me")
+        if width < 0:
+            return line[:at]
+    return line

@@ -5,8 +5,11 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
 
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 from rich import box
 from rich.color import ColorSystem
@@ -17,10 +20,9 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gptsh.core import messages
 from gptsh.render.blocks import Block, Blocks
 from gptsh.render.look import Look
-from gptsh.render.plain import Aside, Sink
+from gptsh.render.plain import Aside, Sink, Writer
 from gptsh.render.visible import visible
 
 Line = list[Segment]
@@ -30,80 +32,96 @@ _COLUMN = 8  # columns that a table's column needs at least, with the space arou
 _UNBOUNDED = 1 << 20  # columns
 _RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
 
+_HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
+_BIG = 1 << 16  # characters of code: more are not highlighted, since that takes seconds
+
+# The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
+# not on the one, blue as xterm has it is not on the other.
 _PLAIN = Style()
 _DIM = Style(dim=True)
-_CODE = Style(color="cyan")
+_CODE = Style(color="magenta")
 _LINK = Style(underline=True)
 _HEADINGS = {"h1": Style(bold=True, underline=True, color="magenta"), "h2": Style(bold=True, color="magenta")}
 _HEADING = Style(bold=True)
 _INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True), "a": _LINK}
 _BULLET = Style(color="magenta")
-# The terminal's own colours, without white, black and yellow: legible on light and on dark.
 _THEME = ANSISyntaxTheme(
     {
         ("Comment",): _DIM,
         ("Keyword",): Style(color="magenta"),
         ("Operator", "Word"): Style(color="magenta"),
-        ("Name", "Builtin"): Style(color="cyan"),
-        ("Name", "Function"): Style(color="blue", bold=True),
-        ("Name", "Class"): Style(color="blue", bold=True),
-        ("Name", "Decorator"): Style(color="cyan"),
-        ("Name", "Attribute"): Style(color="cyan"),
-        ("Name", "Tag"): Style(color="blue", bold=True),
-        ("Name", "Variable"): Style(color="cyan"),
+        ("Name", "Function"): Style(bold=True),
+        ("Name", "Class"): Style(bold=True),
+        ("Name", "Decorator"): Style(color="magenta"),
+        ("Name", "Attribute"): Style(color="magenta"),
+        ("Name", "Tag"): Style(bold=True),
         ("Name", "Exception"): Style(color="red"),
-        ("Literal", "String"): Style(color="green"),
-        ("Literal", "Number"): Style(color="cyan"),
+        ("Literal", "String"): Style(color="red"),
+        ("Literal", "Number"): Style(color="red"),
         ("Generic", "Deleted"): Style(color="red"),
-        ("Generic", "Inserted"): Style(color="green"),
+        ("Generic", "Inserted"): Style(bold=True),
         ("Generic", "Heading"): Style(bold=True),
         ("Generic", "Subheading"): Style(color="magenta"),
     }
 )
 
 
-class TerminalWriter:
+class TerminalWriter(Writer):
     """Writes an answer block by block, none before it is complete and none twice, at the width of that moment.
 
-    Raises OSError as ``out`` does.
+    Raises OSError as ``out`` does. What a write raises leaves what was not written yet to ``close``.
     """
 
     def __init__(self, out: Sink, aside: Aside, look: Look, width: Callable[[], int]) -> None:
-        self._out, self._aside, self._look, self._width = out, aside, look, width
+        super().__init__(out, aside)
+        self._look, self._width = look, width
         self._blocks = Blocks()
-        self._begun = self._broken = False
+        self._begun = self._broken = self._whole = False
 
-    def write(self, event: messages.Event) -> None:
-        """Show what an event completes; reasoning is shown as it comes."""
-        match event:
-            case messages.Text(text) | messages.Refusal(text) if text:
-                self._aside.end()
-                self._blocks.add(text)
-                self._show()
-            case messages.Reasoning(text) if text:
-                self._aside.write(text)
-            case messages.Finished():
-                self._finish()
+    def _say(self, text: str) -> None:
+        self._blocks.add(text)
+        if self._aside.part():
+            self._begun = False
+        self._show()
+
+    def _pause(self) -> None:
+        """What is shown on the same terminal is in the order in which it came."""
+        if self._aside.shared:
+            self._blocks.finish()
+            self._show()
+            if self._begun:
+                self._begun = False
+                self._aside.write("\n")
+
+    def _end(self) -> None:
+        self._whole = True
+        self._blocks.finish()
+        self._show()
 
     def close(self) -> None:
         """Show what is left. A block that a signal broke off is not shown again."""
         self._aside.end()
         if self._broken and self._look.styles:
             self._out.draw("\x1b[0m")
-        self._finish()
+        self._blocks.finish(parses=None if self._whole else _HURRY)
+        left = sum(len(line) for block in self._blocks.ready for line in block.lines)
+        self._show(raw=left > _HURRY and not self._whole)
 
-    def _finish(self) -> None:
-        self._blocks.finish()
-        self._show()
-
-    def _show(self) -> None:
+    def _show(self, *, raw: bool = False) -> None:
         ready = self._blocks.ready
         while ready:
-            drawn = Page(self._look, self._width()).draw(ready[0])
-            spaced = ready.popleft().spaced and self._begun
+            self._out.ready()
+            block = ready.popleft()
+            drawn = _page(self._look, self._width()).draw(block._replace(tokens=[]) if raw else block)
+            spaced = block.spaced and self._begun
             self._begun = self._broken = True
             self._out.draw(f"\n{drawn}" if spaced else drawn)
             self._broken = False
+
+
+@cache
+def _page(look: Look, width: int) -> "Page":
+    return Page(look, width)
 
 
 class Page:
@@ -117,7 +135,11 @@ class Page:
 
     def draw(self, block: Block) -> str:
         """The block as lines, each with its newline."""
-        lines = self._blocks(block.tokens, block, self._width) if block.tokens else _raw(block.lines)
+        lines = (
+            self._blocks(block.tokens, block, self._width)
+            if block.tokens
+            else _raw("\n".join(block.lines).strip("\n").split("\n"))
+        )
         return "".join(f"{''.join(map(self._paint, line))}\n" for line in lines)
 
     def _paint(self, segment: Segment) -> str:
@@ -145,8 +167,7 @@ class Page:
             case "bullet_list_open" | "ordered_list_open":
                 return list(self._list(tokens, block, width))
             case "table_open":
-                start, end = token.map or (0, 0)
-                return self._table(tokens, block.lines[start:end], width)
+                return self._table(tokens, width)
         return self._leaf(tokens, width)
 
     def _leaf(self, tokens: Sequence[Token], width: int) -> list[Line]:
@@ -155,7 +176,9 @@ class Page:
             case "heading_open":
                 return self._wrapped(self._inline(tokens[1], _HEADINGS.get(token.tag, _HEADING)), width)
             case "fence" | "code_block":
-                return self._code(token, width)
+                return _code(token)
+            case "definition":
+                return [[Segment(line, _DIM)] for line in token.content.split("\n")]
             case "hr":
                 return [[Segment("─" * min(width, _RULE), _DIM)]]
             case "html_block":
@@ -163,31 +186,20 @@ class Page:
         return self._wrapped(self._inline(tokens[1], _PLAIN), width)
 
     def _list(self, tokens: Sequence[Token], block: Block, width: int) -> Iterator[Line]:
-        number = block.number if tokens[0].level == 0 else int(tokens[0].attrs.get("start", 1))
         for index, item in enumerate(_siblings(tokens[1:-1])):
             if index and item[0].map and not block.lines[item[0].map[0] - 1].strip(" \t>"):
                 yield []
-            marker = " • " if tokens[0].type == "bullet_list_open" else f"{number + index:2}. "
+            marker = f"{item[0].info:>2}. " if item[0].info else " • "
             inside = self._blocks(item[1:-1], block, width - len(marker))
             first = inside[0] if inside else []
             yield [Segment(marker if first else marker.rstrip(), _BULLET), *first]
             for line in inside[1:]:
                 yield [Segment(" " * len(marker)), *line] if line else line
 
-    def _code(self, token: Token, width: int) -> list[Line]:
-        """Code for copying: nothing around it. At the top level the terminal wraps it, and knows it as one line."""
-        code = visible(token.content).removesuffix("\n")
-        name = token.info.split(maxsplit=1)[0] if token.info.strip() else "text"
-        text = Syntax(code, name, theme=_THEME, tab_size=0).highlight(code)
-        text.remove_suffix("\n")
-        if text.plain != code or not any(span.style for span in text.spans):  # a lexer that changes it, or none
-            text = Text.assemble((code, _CODE))
-        if token.level:
-            return self._wrapped(text, width)
-        return [self._segments(line) for line in text.split("\n", allow_blank=True)]
-
-    def _table(self, tokens: Sequence[Token], source: Sequence[str], width: int) -> list[Line]:
-        if _letters([source[0], *source[2:]]) != _letters(token.content for token in tokens):
+    def _table(self, tokens: Sequence[Token], width: int) -> list[Line]:
+        source = tokens[0].content.split("\n")
+        columns = sum(token.type == "th_open" for token in tokens)
+        if any(map(str.strip, (cell for row in source for cell in _cells(row)[columns:]))):
             return _raw(source)  # a row has more cells than there are columns: they would not be shown
         rows = [
             [(cell[0], self._inline(cell[1], _PLAIN)) for cell in _siblings(row[1:-1])]
@@ -285,8 +297,36 @@ def _stripped(line: Line) -> Line:
     return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
 
 
-def _letters(texts: Iterable[str]) -> int:
-    return sum(char.isalnum() for text in texts for char in text)
+def _cells(row: str) -> list[str]:
+    cells: list[str] = escapedSplit(row.strip())
+    return cells[1:] if cells[0] == "" else cells
+
+
+def _code(token: Token) -> list[Line]:
+    """Code for copying: not wrapped, nothing added. The terminal wraps it, and knows it as one line.
+
+    Of what follows the fence a known language is left out, since the colours say it.
+    """
+    code = visible(token.content).removesuffix("\n")
+    language, _, info = token.info.strip().partition(" ")
+    lexer = Syntax("", language, tab_size=0).lexer if language else None
+    info = info.strip() if lexer else token.info.strip()
+    highlighted = _highlighted(code, lexer) if lexer and len(code) <= _BIG else None
+    above = [[Segment(info, _DIM)]] if info else []
+    return above + (highlighted or _raw(code.split("\n")))
+
+
+def _highlighted(code: str, lexer: Any) -> list[Line] | None:
+    """Lines of code in colours; None where the lexer changes it."""
+    lines: list[Line] = [[]]
+    for kind, text in lexer.get_tokens(f"{code}\n"):
+        first, *more = text.split("\n")
+        style = _THEME.get_style_for_token(kind)
+        lines[-1].append(Segment(first, style))
+        lines += ([Segment(part, style)] for part in more)
+    if "\n".join("".join(segment.text for segment in line) for line in lines) != f"{code}\n":
+        return None
+    return [[segment for segment in Segment.simplify(line) if segment.text] for line in lines[:-1]]
 
 
 def _raw(lines: Sequence[str]) -> list[Line]:

@@ -6,5 +6,26 @@ _VISIBLE |= {0x7F: "\u2421", **{code: f"\\x{code:02x}" for code in range(0x80, 0
 
 
 def visible(text: str) -> str:
-    """The text with control characters shown instead of obeyed, for whatever goes to a terminal."""
-    return text.translate(_VISIBLE)
+    """The text with control characters shown instead of obeyed, for whatever goes to a terminal.
+
+    A carriage return that a newline follows says nothing, and is left out.
+    """
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def one_line(text: str) -> str:
+    """The text with its white space folded, so that it can neither end its line nor begin another one."""
+    return " ".join(text.split())
+
+
+class Pieces:
+    """``visible`` for a text that comes in pieces: a carriage return at a piece's end waits for what follows it."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def visible(self, piece: str) -> str:
+        """The next piece, as it is shown."""
+        text = self._held + piece
+        self._held = "\r" if text.endswith("\r") else ""
+        return visible(text[: -1 if self._held else None])

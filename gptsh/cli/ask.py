@@ -13,7 +13,7 @@ from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.title import TitleThread
-from gptsh.core import context, document, pricing, references, sessions, settings
+from gptsh.core import context, document, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import (
     Event,
@@ -334,7 +334,11 @@ def _keep(message: Message | None, job: Job, keeper: Keeper) -> Message | None:
 
 def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
     """USD for one call; None where it is not known."""
-    return pricing.cost(settings.facts_of(loaded, model), usage["raw"]) if usage else None
+    if usage is None:
+        return None
+    from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
+
+    return pricing.cost(settings.facts_of(loaded, model), usage["raw"])
 
 
 def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:

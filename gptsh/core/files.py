@@ -149,7 +149,7 @@ def _head(descriptor: int) -> Document | None:
     end = data[-_TAIL:]
     if len(data) == _BLOCK:
         end = os.pread(descriptor, _TAIL, max(0, os.fstat(descriptor).st_size - _TAIL))
-    if not b"".join(end.split()).endswith(b"]}"):  # torn, or with keys behind the messages
+    if not end.endswith(b"]}") and not b"".join(end.split()).endswith(b"]}"):  # torn, or with keys behind the messages
         return None
     head = _split(data)
     while head is None and (head := _scan(data)) is None and (more := os.read(descriptor, len(data))):
@@ -161,8 +161,9 @@ def _split(data: bytes) -> Document | None:
     """The head as our own writer leaves it, in a third of the time of a scan; None where it looks otherwise.
 
     No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
+    What is known of the context, which a list does not show, is left out with the messages.
     """
-    end = data.find(b',"messages":[')
+    end = data.find(b',"context":{')
     try:
         head, _ = _decode(data[:end].decode() + "}") if end > 0 else (None, 0)
     except (ValueError, RecursionError):

@@ -37,6 +37,7 @@ _SWITCHES = {
     "LITELLM_LOG": "ERROR",
 }
 _BEARER = "ANTHROPIC_AUTH_TOKEN"  # no key: litellm sends it in another header
+_TOKENIZER = "cl100k_base"
 _GRACE = 30.0  # seconds that litellm's own timeout comes after ours
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
 # Where litellm has seen no reason for ending it says "stop" all the same, and a stream that was cut off would look
@@ -190,14 +191,32 @@ def _load(context: ssl.SSLContext | None) -> None:
     """Import litellm. What that makes stays until the end: to look through it for garbage would cost a second."""
     gc.disable()
     with _Handover():  # whoever asks meets the same error
+        sys.modules["httpx._main"] = None  # type: ignore[assignment]  # its command line, with rich and pygments: 45 ms
         import httpx  # noqa: PLC0415 - litellm's HTTP
 
+        del sys.modules["httpx._main"]
         # Before litellm and the openai package derive their clients from it.
         httpx.Client = _client(httpx.Client, httpx.SyncByteStream, context)  # type: ignore[misc, assignment]
         import litellm  # noqa: PLC0415 - the reason for this file
 
+        _postpone_tokenizer()
         litellm.suppress_debug_info = True
         litellm.disable_hf_tokenizer_download = True  # else a stream without usage is counted with a file from afar
+
+
+def _postpone_tokenizer() -> None:
+    """litellm loads a tokenizer (0.13 s) for every call, and uses it to guess usage, which is not kept."""
+    from tiktoken import registry  # noqa: PLC0415 - litellm's, loaded by it
+
+    class Postponed:
+        name = _TOKENIZER
+
+        def __getattr__(self, name: str) -> Any:
+            if registry.ENCODINGS.get(_TOKENIZER) is self:  # type: ignore[comparison-overlap]
+                del registry.ENCODINGS[_TOKENIZER]
+            return getattr(registry.get_encoding(_TOKENIZER), name)
+
+    registry.ENCODINGS.setdefault(_TOKENIZER, Postponed())  # type: ignore[arg-type]
 
 
 def _client(client: type, stream: type, context: ssl.SSLContext | None) -> type:

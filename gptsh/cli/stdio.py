@@ -57,16 +57,17 @@ class Sink:
     def __init__(
         self,
         stream: TextIO | None,
-        waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     ) -> None:
         self._patience: float | None = None
-        self._waiting = waiting
+        self._looks_first = waiting is not None  # whether its reader takes more, since a write could not be ended
+        self._waiting = waiting or contextlib.nullcontext
         self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def lose_patience(self) -> None:
         """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing is entered any more."""
-        self._patience, self._waiting = PATIENCE, contextlib.nullcontext
+        self._patience, self._waiting, self._looks_first = PATIENCE, contextlib.nullcontext, True
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
@@ -78,9 +79,12 @@ class Sink:
             return
         view = memoryview(text.encode("utf-8", "replace"))
         while view:
-            if not self.takes_more():
+            if self._looks_first and not self.takes_more():
                 self.ready()
-            view = view[_put(self._descriptor, view[: select.PIPE_BUF]) :]
+            written = _put(self._descriptor, view[: select.PIPE_BUF])
+            view = view[written:]
+            if not written:
+                self.ready()
 
     def ready(self) -> None:
         """Wait until some text can be written. Raises OSError as the stream does."""

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from gptsh.core.messages import (
     Message,
     is_empty,
-    one_line,
+    shortened,
     starts_turn,
     sum_costs,
     timestamp,
@@ -202,7 +202,7 @@ def turns(messages: Sequence[Message]) -> list[int]:
 def stats(messages: Sequence[Message]) -> dict[str, Any]:
     """``turns``, ``messages`` and a ``preview`` of the first question."""
     starts = turns(messages)
-    preview = one_line(words_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
+    preview = shortened(words_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
     return {"turns": len(starts), "messages": len(messages), "preview": preview}
 
 

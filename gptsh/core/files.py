@@ -161,9 +161,8 @@ def _split(data: bytes) -> Document | None:
     """The head as our own writer leaves it, in a third of the time of a scan; None where it looks otherwise.
 
     No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
-    What is known of the context, which a list does not show, is left out with the messages.
     """
-    end = data.find(b',"context":{')
+    end = data.find(b',"messages":[')
     try:
         head, _ = _decode(data[:end].decode() + "}") if end > 0 else (None, 0)
     except (ValueError, RecursionError):

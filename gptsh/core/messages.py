@@ -184,7 +184,7 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not re.search("[\ud800-\udfff]", text)
 
 
-def one_line(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
     """White space folded, cut to ``width`` characters with an ellipsis."""
     folded = " ".join(text[: 8 * width].split())
     return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"

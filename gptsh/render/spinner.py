@@ -4,7 +4,6 @@ import contextlib
 import math
 import threading
 import time
-import unicodedata
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
@@ -100,6 +99,8 @@ class Spinner:
 
 def _cut(line: str, width: int) -> str:
     """What of a line fits into so many columns: one that wraps could not be drawn over."""
+    import unicodedata  # noqa: PLC0415 - only a terminal needs it
+
     for at, char in enumerate(line):
         width -= 2 if unicodedata.east_asian_width(char) in "WF" else unicodedata.category(char) not in ("Mn", "Me")
         if width < 0:

@@ -581,3 +581,31 @@ def test_a_run_ends_though_litellm_still_waits(far: Home, model: ModelServer) ->
         process.stderr and process.stderr.close()
     assert codes == [124] * 3
     assert time.monotonic() - started < 40
+
+
+@pytest.mark.parametrize("which", [CLAUDE, GEMINI])
+@pytest.mark.parametrize(
+    ("steps", "headers"),
+    [
+        ([b'{"error": {"mess', Cut], {}),
+        ([b"plain"], {"Content-Encoding": "gzip"}),
+        ([b'{"error": {"message": "bad"}}'], {"Content-Type": "text/plain; charset=idna"}),
+    ],
+    ids=["cut", "not gzip", "odd charset"],
+)
+def test_a_refusal_whose_body_cannot_be_read_is_one_line(
+    far: Home, model: ModelServer, which: str, steps: list[Any], headers: dict[str, str]
+) -> None:
+    model.script(*steps, status=400, headers={"Content-Type": "application/json", **headers})
+    run = far.run("-m", which, "hi")
+    assert (run.stdout, run.code) == ("", 1)
+    assert run.stderr.startswith(f"gptsh: {which.partition('/')[0]} refused (400)")
+    assert len(run.stderr.splitlines()) == 2
+
+
+def test_a_fault_of_litellms_own_is_not_said_to_be_a_refused_key(far: Home) -> None:
+    run = far.run("-m", "watsonx/ibm/x", "hi", env={"WATSONX_APIKEY": "good-key", "WATSONX_URL": "http://127.0.0.1:9"})
+    assert run.code == 1
+    assert "refused the key" not in run.stderr
+    login = far.run("-m", "github_copilot/gpt-4o", "hi")
+    assert login.stderr.startswith("gptsh: github_copilot needs a login first")

@@ -674,3 +674,14 @@ def test_text_and_reasoning_of_the_plain_writer() -> None:
     plain.close()
     plain.close()
     assert (out.text, err.text) == ("b\n", "\x1b[2ma␛\x1b[0m\n\x1b[2mc\x1b[0m\n")
+
+
+@pytest.mark.parametrize(
+    "code", ["java\n" + "the quick brown fox jumps over the lazy dog\n" * 1400, f"make\n{'x' * 60_000}\n"]
+)
+def test_words_in_the_wrong_language_do_not_freeze_the_end(code: str) -> None:
+    """Some lexers take the square of what they cannot read; a signal would be held for minutes."""
+    started = time.monotonic()
+    shown = rendered(f"intro\n\n```{code}```\n")
+    assert time.monotonic() - started < 10
+    assert code.partition("\n")[2] in shown

@@ -2,7 +2,7 @@
 
 litellm works in a thread of its own. So the main thread hears signals and its own clock at any moment, an import can
 go on while standard input is read, and nothing that litellm catches too broadly can be a signal of ours. Whatever it
-prints goes to stderr, where a person is: stdout is the answer's.
+prints all the same goes to stderr: stdout is the answer's.
 """
 
 import gc
@@ -177,7 +177,7 @@ def _real_id(response_id: str | None) -> str | None:
 
 
 def _be_quiet() -> None:
-    """Nothing of litellm's and its libraries' is for the user but what it asks a person for."""
+    """Nothing of litellm's and its libraries' is for the user; what they print all the same is not the answer."""
     os.environ.update(_SWITCHES)
     os.environ.pop("LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD", None)
     for name in ("NO_PROXY", "no_proxy"):
@@ -340,13 +340,10 @@ def _in_our_words(error: BaseException, route: Route) -> ModelError:
         response: Any = refusing.response  # type: ignore[attr-defined]
         headers = {name.lower(): value for name, value in response.headers.items()}
         url = str(response.url).partition("?")[0]
-        return failures.refusal(url, response.status_code, headers, response.text.encode("utf-8", "replace"), route)
+        return failures.refusal(url, response.status_code, headers, _body_of(response), route)
     provider, text = route.provider.name, failures.said(_without_noise(str(error)).encode("utf-8", "replace"))
-    status = getattr(error, "status_code", None)
-    if status in (401, 403):
-        return failures.refusal(provider, status, {}, text.encode(), route)
-    err = ModelError(f"{provider} failed: {text}", detail=repr(error))
     where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
+    err = ModelError(f"{provider} failed: {text}", detail=repr(error))
     if "CERTIFICATE_VERIFY_FAILED" in text:
         err = ModelError(f"no secure connection to {where}: {text}", "SSL_CERT_FILE names another CA bundle")
     elif _cause(error, "ConnectError"):
@@ -356,7 +353,17 @@ def _in_our_words(error: BaseException, route: Route) -> ModelError:
         err.retry = "without sending a response" in text
     elif "No module named" in text:
         err = ModelError(f"{provider} needs a Python package: {text}", detail=repr(error))
+    elif "device-code login" in text:  # litellm asks for it in a main thread alone
+        err = ModelError(f"{provider} needs a login first", "log in with litellm itself, once", detail=repr(error))
     return err
+
+
+def _body_of(response: Any) -> bytes:
+    """The body of a refusal; empty where it broke off before it was read."""
+    try:
+        return bytes(response.content)
+    except RuntimeError:  # httpx.StreamError
+        return b""
 
 
 def _without_noise(text: str) -> str:

@@ -33,7 +33,8 @@ _UNBOUNDED = 1 << 20  # columns
 _RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
 
 _HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
-_BIG = 1 << 16  # characters of code: more are not highlighted, since that takes seconds
+# Characters of code, and of a line of it, that are highlighted: on what they cannot read some lexers take the square.
+_LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
 
 # The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
 # not on the one, blue as xterm has it is not on the other.
@@ -311,7 +312,8 @@ def _code(token: Token) -> list[Line]:
     language, _, info = token.info.strip().partition(" ")
     lexer = Syntax("", language, tab_size=0).lexer if language else None
     info = info.strip() if lexer else token.info.strip()
-    highlighted = _highlighted(code, lexer) if lexer and len(code) <= _BIG else None
+    small = len(code) <= _LONGEST_CODE and max(map(len, code.split("\n"))) <= _LONGEST_LINE
+    highlighted = _highlighted(code, lexer) if lexer and small else None
     above = [[Segment(info, _DIM)]] if info else []
     return above + (highlighted or _raw(code.split("\n")))
 

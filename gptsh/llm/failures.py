@@ -30,10 +30,10 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
         err = ModelError(f"{url} does not know {route.model!r} {reason}", "see -m and base_url", detail=detail)
     else:
         err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
-    return judged(err, status, headers)
+    return _judged(err, status, headers)
 
 
-def judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:
+def _judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:
     """The same error, with its status and whether and when to try again."""
     hint = headers.get("x-should-retry")
     err.status = status

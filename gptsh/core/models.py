@@ -25,10 +25,8 @@ _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_pen
 _SPOKEN = ("chat", "responses")
 _ASTRONOMIC = 1e15  # what no price and no count of tokens is
 OPENAIS = ("openai", "azure")  # who serves OpenAI's models, with what these refuse
-_ROUTED_AS = {
-    "ai21": "ai21_chat",
-    "bedrock_converse": "bedrock",
-}  # the table's name for a provider: what it is asked as
+# The table's name for a provider: what it is asked as.
+_ROUTED_AS = {"ai21": "ai21_chat", "bedrock_converse": "bedrock"}
 
 
 # ---- names
@@ -147,10 +145,11 @@ def facts(provider: str | None, name: str) -> Facts:
 
 def models_of(provider: str) -> Iterator[Facts]:
     """The models of a provider that can be talked to, in the table's order."""
+    prefix = f"{provider}/"
     for key, entry in table.entries().items():
-        owner, _, name = key.rpartition("/") if "/" not in key else key.partition("/")
-        if entry.get("mode") in _SPOKEN and _asked_as(entry) == provider and owner in ("", provider):
-            yield Facts(provider, name, entry)
+        named = "/" not in key or key.startswith(prefix)
+        if named and entry.get("mode") in _SPOKEN and _asked_as(entry) == provider:
+            yield Facts(provider, key.removeprefix(prefix), entry)
 
 
 def price(value: object) -> float | None:

@@ -167,7 +167,7 @@ def compatible(name: str) -> Endpoint | None:
         found["base_url"].rstrip("/"),
         (found["api_key_env"],),
         (found["api_base_env"],) if found.get("api_base_env") else (),
-        headers={"authorization": "Bearer {api_key}", **found.get("headers", {})},
+        headers={**OWN.headers, **found.get("headers", {})},
     )
 
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator, Mapping
 
 from gptsh.cli import manage, show
-from gptsh.cli.prepare import Job, prepare, session_ref, warm
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
+from gptsh.cli.prepare import Job, prepare, session_ref, warm
 from gptsh.cli.question import read_question
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.title import TitleThread

@@ -12,6 +12,8 @@ GptshError                      1
 ├── ModelError                  1   the model or the network failed
 │   └── EmptyAnswer             1   the model finished without a word
 ├── Incomplete                  5   cut, filtered or refused
+│   └── Misshapen               5   not what --schema asks
+├── TooLong                     6   the input does not fit the model's window
 └── TimedOut                  124   --timeout, or a wire that went silent
 """
 
@@ -85,6 +87,16 @@ class Incomplete(GptshError):
     """There is an answer, but not the whole of it."""
 
     exit_code = 5
+
+
+class Misshapen(Incomplete):
+    """The answer is whole, and not what ``--schema`` asks."""
+
+
+class TooLong(GptshError):
+    """The input does not fit the model's window."""
+
+    exit_code = 6
 
 
 class TimedOut(GptshError):

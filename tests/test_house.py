@@ -30,6 +30,9 @@ ROOMS = {
     "prompt_toolkit": {"cli/repl.py"},
     "mcp": {"tools"},
     "platformdirs": {"core"},
+    "jsonschema": {"core/shape.py"},
+    "referencing": {"core/shape.py"},
+    "jsonschema_specifications": {"core/shape.py"},
 }
 
 

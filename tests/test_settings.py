@@ -269,9 +269,3 @@ def test_wrong_usage_is_one_line_and_exit_2(home: Home, args: list[str]) -> None
     run = home.run(*args)
     assert (run.code, run.stdout) == (2, "")
     assert re.fullmatch(r"gptsh: .+\n", run.stderr)
-
-
-def test_an_output_that_is_not_built_is_refused(home: Home) -> None:
-    run = home.run("-m", "echo", "hi", env={"GPTSH_OUTPUT": "json"})
-    assert (run.code, run.stdout) == (2, "")
-    assert home.run("-m", "echo", "hi", env={"GPTSH_OUTPUT": "markdown"}).stdout == "You said: hi\n"

@@ -3,36 +3,54 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from gptsh.cli import manage, show
+from gptsh.cli import manage, show, stdio
+from gptsh.cli.dry_run import dry_run
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import Job, prepare, session_ref, warm
 from gptsh.cli.question import read_question
+from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.title import TitleThread
-from gptsh.core import document, sessions, settings
-from gptsh.core.messages import Event, Finished, Message, Reasoning, Refusal, Retrying, Text, Usage, words_of
+from gptsh.core import document, sessions, settings, tokens
+from gptsh.core.context import Context
+from gptsh.core.messages import (
+    Event,
+    Message,
+    Reasoning,
+    Refusal,
+    Retrying,
+    Text,
+    Usage,
+    new_message_id,
+    sum_costs,
+    text_of,
+    user_message,
+    words_of,
+)
 from gptsh.core.models import split_model
 from gptsh.core.settings import Settings
+from gptsh.core.shape import Shape
 from gptsh.core.turn import Ask, Request, Turn, shortcoming
-from gptsh.errors import GptshError, OutputError, TimedOut, UsageError
+from gptsh.errors import GptshError, Misshapen, OutputError, TimedOut, TooLong, UsageError
 from gptsh.llm.client import Client
-from gptsh.render.plain import Writer
-from gptsh.render.spinner import Spinner
+from gptsh.render import structured
 
 
-def ask(flags: Flags, environ: Mapping[str, str]) -> int:
+def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask, show, save; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
+    reporter.asks = True
     if flags.here or flags.limit is not None:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions")
     loaded = settings.load(environ, flags.config)
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
-        return _ask(flags, loaded, Client(loaded, environ, deadline), endings)
+        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter)
 
 
-def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings) -> int:
+def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter) -> int:
     warm(flags, loaded, client)
     question = read_question(flags, loaded)
     ref = session_ref(flags, loaded)
@@ -42,10 +60,12 @@ def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings) -> in
         return manage.label(ref, flags.title, flags.tag)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    job = prepare(flags, loaded, question, ref, client)
+    job = prepare(flags, loaded, question, ref, client, reporter)
+    if flags.dry_run:
+        return dry_run(job)
     by_hand = ByHand(flags.title, flags.tag, job.at)
     keeper = Keeper(job.doc, by_hand, enabled=_saves(flags, loaded))
-    return _carry_out(job, keeper, endings)
+    return _Run(job, keeper, endings, reporter).carry_out()
 
 
 def _saves(flags: Flags, loaded: Settings) -> bool:
@@ -61,30 +81,210 @@ def _timeout(text: str | None) -> float | None:
         raise UsageError(f"--timeout: {err}") from err
 
 
-# ---- the answer
+class _Outcome(NamedTuple):
+    """What came of asking: the answer as far as it came, and what keeps it from being a whole one."""
+
+    message: Message | None
+    failure: BaseException | None  # GptshError, Ended, or OSError where stdout could not be written
+
+    @property
+    def text(self) -> str | None:
+        """The words of the answer; None where there is none."""
+        return None if self.message is None else text_of(self.message) or self.message.get("refusal") or ""
 
 
-def _carry_out(job: Job, keeper: Keeper, endings: Endings) -> int:
+class _Run:
     """Save the question, ask, show, save the answer, wait for the title; then say what went wrong.
 
-    Signals are held back throughout, but where the answer and the title are waited for.
+    Signals are held back throughout, but where the answer, its reader and the title are waited for.
     """
-    title = _title_thread(job, keeper)
-    turn = Turn(_interruptible(job.client.ask, endings), job.request)
-    screen = show.Screen(f"waiting for {job.request.model}", endings.released)
-    with endings.held():
-        keeper.save(durable=False)
-        writer = screen.writer(markdown=job.markdown, reasoning=job.reasoning)
+
+    def __init__(self, job: Job, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
+        self._job, self._keeper, self._endings, self._reporter = job, keeper, endings, reporter
+        self._form = job.form
+        self._title = _title_thread(job, keeper)
+        self._costs: list[float | None] = []
+        self._notes: list[str] = []  # to be said behind the answer
+        self._open_screen()
+
+    def _open_screen(self) -> None:
+        self._screen = show.Screen(f"waiting for {self._job.request.model}", self._endings.released)
+        self._writer = self._screen.writer(self._form)
+
+    def carry_out(self) -> int:
+        """All of it; the exit code."""
+        with self._endings.held():
+            self._keep_question(self._job.question)
+            outcome = self._ask(self._job.context, self._job.request, self._job.question)
+            if self._form.shape:
+                outcome = self._in_shape(outcome, self._form.shape)
+            self._endings.disarm()
+            outcome = self._titled(self._delivered(outcome))
+            self._tell_end(outcome)
+            _raise(outcome.failure, self._keeper.where(outcome.message))
+        return 1 if self._keeper.failure else 0
+
+    # ---- asking
+
+    def _ask(self, sent: Context, request: Request, question: str) -> _Outcome:
+        """One request, shown as it comes and saved, however it ends."""
+        turn = Turn(_interruptible(self._job.client.ask, self._endings), request)
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
         try:
-            failure = _show(turn, writer, screen.spinner, title, endings)
+            failure = self._show(turn)
         finally:
-            message = _keep(turn.message(_why(failure, turn)), job, keeper)
-        _finish_line(writer, screen, failure)
-        if title and isinstance(failure, (type(None), BrokenPipeError)):
-            keeper.keep_title(_wait_for(title, endings), _cost(job.settings, title.model, title.usage))
-        _raise(failure or (shortcoming(message) if message else None), keeper.where(message))
-    return 1 if keeper.failed else 0
+            message = self._keep(turn.message(_why(failure, turn)), sent, question)
+        if failure is None and message is not None:
+            failure = shortcoming(message)
+        return _Outcome(message, failure)
+
+    def _show(self, turn: Turn) -> BaseException | None:
+        """Write the answer as it comes; what ended it before its time, or None."""
+        try:
+            with self._screen.spinner:
+                self._write(turn)
+        except (GptshError, Ended, OSError) as err:
+            whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
+            return None if whole else err
+        return None
+
+    def _write(self, turn: Turn) -> None:
+        for event in turn:
+            if isinstance(event, Retrying):
+                self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
+            elif isinstance(event, (Text, Reasoning, Refusal)):
+                self._screen.spinner.say("the answer comes")
+                if self._title:
+                    self._title.start()
+            self._writer.write(event)
+        self._writer.close()
+
+    def _in_shape(self, outcome: _Outcome, shape: Shape) -> _Outcome:
+        """The answer, if it conforms; else that to one more question, which shows the model what is wrong."""
+        if outcome.failure or not (faults := shape.faults(self._form.of(outcome.text or ""))):
+            return outcome
+        doc = self._job.doc
+        sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
+        question = doc["messages"][-1]["id"]
+        try:
+            sent, request = self._job.sending.built(doc["messages"])
+        except TooLong:
+            return outcome._replace(failure=_misshapen(faults))
+        self._open_screen()
+        self._keep_question(question)
+        outcome = self._ask(sent, request, question)
+        if outcome.failure or not (faults := shape.faults(self._form.of(outcome.text or ""))):
+            return outcome
+        return outcome._replace(failure=_misshapen(faults))
+
+    # ---- keeping
+
+    def _keep_question(self, question: str) -> None:
+        is_new = document.is_unsaved(self._job.doc)
+        self._keeper.save(durable=False)
+        if self._keeper.keeps:
+            if is_new:
+                self._writer.tell("session_created", session=self._job.doc["id"])
+            self._writer.tell("message_recorded", id=question, role="user")
+
+    def _keep(self, message: Message | None, sent: Context, question: str) -> Message | None:
+        """Save the answer, with where it came from; nothing where nothing came."""
+        if message is None:
+            return None
+        doc, sending, usage = self._job.doc, self._job.sending, message.get("usage")
+        message["id"], message["parent"] = new_message_id(), question
+        message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
+        self._costs.append(_cost(self._job.settings, sending.model, usage))
+        self._notice_a_cut(usage, sent)
+        sessions.append_messages(doc, [message], {"tokens": usage, "cost": self._costs[-1]})
+        self._keeper.save(durable=True)
+        if self._keeper.keeps:
+            self._writer.tell("message_recorded", id=message["id"], role="assistant")
+            self._writer.tell("session_saved", session=doc["id"])
+        return message
+
+    def _notice_a_cut(self, usage: Usage | None, sent: Context) -> None:
+        reported = usage["prompt"] if usage else None
+        if reported and tokens.was_cut(reported, sent.size.likely):
+            self._notes.append(
+                f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+                "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
+            )
+
+    # ---- showing
+
+    def _delivered(self, outcome: _Outcome) -> _Outcome:
+        """With what is held back until the answer is whole written, or what arrived of it shown on stderr."""
+        if outcome.failure or not self._form.held:
+            self._screen.lose_patience()
+        if not isinstance(outcome.failure, OSError):
+            try:
+                self._deliver(outcome)
+            except (Ended, OSError) as err:
+                outcome = outcome._replace(failure=outcome.failure or err)
+        for text in self._notes:
+            stdio.note(text)
+        return outcome
+
+    def _deliver(self, outcome: _Outcome) -> None:
+        self._writer.close()
+        if not isinstance(self._writer, structured.HeldWriter):
+            return
+        if self._form.output == "json":
+            self._writer.deliver(structured.line(self._object(outcome)))
+            self._reporter.told = True
+        elif outcome.text and outcome.failure:
+            stdio.say(outcome.text)
+        elif outcome.text:
+            self._writer.deliver(self._form.of(outcome.text))
+
+    def _titled(self, outcome: _Outcome) -> _Outcome:
+        """With the title of a whole answer saved. Ctrl-C only means that the title is not worth the wait."""
+        if not self._title or not isinstance(outcome.failure, (type(None), BrokenPipeError)):
+            return outcome
+        try:
+            with self._endings.released():
+                title = self._title.wait()
+        except Ended as ended:
+            return outcome if ended.by_user else outcome._replace(failure=ended)
+        if self._keeper.keep_title(title, _cost(self._job.settings, self._title.model, self._title.usage)):
+            self._writer.tell("title", title=title)
+        return outcome
+
+    def _tell_end(self, outcome: _Outcome) -> None:
+        """The last events, for who reads events."""
+        if self._form.output != "jsonl" or isinstance(outcome.failure, OSError):
+            return
+        result = self._object(outcome)
+        if result["error"]:
+            self._writer.tell("error", error=result["error"])
+        self._writer.tell("done", **result)
+        self._reporter.told = True
+        with contextlib.suppress(OSError):
+            self._writer.close()
+
+    def _object(self, outcome: _Outcome) -> dict[str, Any]:
+        """The answer for a program."""
+        message: Mapping[str, Any] = outcome.message or {}
+        return {
+            **structured.ANSWER,
+            **{key: message.get(key) for key in ("id", "finish_reason", "usage")},
+            "session": self._job.doc["id"] if self._keeper.keeps else None,
+            "text": None if outcome.text is None else self._form.of(outcome.text),
+            "model": self._job.sending.model,
+            "provider": self._job.sending.provider,
+            "cost": sum_costs(self._costs),
+            "tool_calls": message.get("tool_calls", []),
+            "context": self._job.context.report(),
+            "error": self._error(outcome),
+        }
+
+    def _error(self, outcome: _Outcome) -> dict[str, Any] | None:
+        failure = in_words(outcome.failure) if isinstance(outcome.failure, Ended) else outcome.failure
+        failure = failure or self._keeper.failure
+        if not isinstance(failure, GptshError):
+            return None
+        return structured.error(str(failure), self._keeper.where(outcome.message), failure.exit_code)
 
 
 def _interruptible(ask: Ask, endings: Endings) -> Ask:
@@ -102,41 +302,8 @@ def _interruptible(ask: Ask, endings: Endings) -> Ask:
     return asked
 
 
-def _show(
-    turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | None, endings: Endings
-) -> BaseException | None:
-    """Write the answer as it comes; what ended it before its time, or None."""
-    try:
-        with spinner:
-            _write(turn, writer, spinner, title)
-    except (GptshError, Ended, OSError) as err:
-        whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
-        return None if whole else err
-    finally:
-        endings.disarm()
-    return None
-
-
-def _write(turn: Turn, writer: Writer, spinner: Spinner, title: TitleThread | None) -> None:
-    for event in turn:
-        if isinstance(event, Retrying):
-            spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
-        elif isinstance(event, (Text, Reasoning, Refusal)):
-            spinner.say("the answer comes")
-            if title:
-                title.start()
-            writer.write(event)
-        elif isinstance(event, Finished):  # usage may be long in coming, or never come
-            writer.write(event)
-    writer.close()
-
-
-def _finish_line(writer: Writer, screen: show.Screen, failure: BaseException | None) -> None:
-    """End the line of a partial answer, so that the error stands on its own; a reader that stalls is not waited for."""
-    screen.lose_patience()
-    if not isinstance(failure, OSError):
-        with contextlib.suppress(OSError):
-            writer.close()
+def _misshapen(faults: list[str]) -> Misshapen:
+    return Misshapen(f"the answer is not what --schema asks: {faults[0]}", "it is on stderr, and in the session")
 
 
 def _why(failure: BaseException | None, turn: Turn) -> str | None:
@@ -153,19 +320,6 @@ def _why(failure: BaseException | None, turn: Turn) -> str | None:
     return "interrupted"
 
 
-def _keep(message: Message | None, job: Job, keeper: Keeper) -> Message | None:
-    """Save the answer, with where it came from; nothing where nothing came."""
-    if message is None:
-        return None
-    message["agent"], message["model"] = job.agent.name, job.request.model
-    message["provider"], message["parent"] = job.doc["provider"]["name"], job.question
-    usage = message.get("usage")
-    cost = _cost(job.settings, job.request.model, usage)
-    sessions.append_messages(job.doc, [message], {"tokens": usage, "cost": cost})
-    keeper.save(durable=True)
-    return message
-
-
 def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
     """USD for one call; None where it is not known."""
     if usage is None:
@@ -180,21 +334,11 @@ def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
     messages = job.doc["messages"]
     starts = document.turns(messages)
     first_turn = len(starts) == 1 and document.unanswered(messages)
-    small = settings.small_model(job.settings, job.agent)
+    small = settings.small_model(job.settings, job.sending.agent)
     offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
     if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
         return None
     return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
-
-
-def _wait_for(title: TitleThread, endings: Endings) -> str | None:
-    try:
-        with endings.released():
-            return title.wait()
-    except Ended as ended:
-        if not ended.by_user:
-            raise
-    return None  # the answer is complete and saved: Ctrl-C only means that the title is not worth the wait
 
 
 def _raise(failure: BaseException | None, where: str) -> None:

@@ -8,41 +8,28 @@ import click
 from gptsh import __version__
 from gptsh.cli import stdio
 from gptsh.cli.options import SHORT_HELP, Flags, build
+from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, die_of
-from gptsh.errors import GptshError, TimedOut, UsageError
+from gptsh.errors import GptshError, UsageError
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; the exit code. The arguments are those behind the program's name."""
+    reporter = Reporter(argv)
     try:
-        return _run(list(argv))
+        return _run(list(argv), reporter)
     except GptshError as err:
-        stdio.report(err, debug=_wants_debug(argv))
-        return err.exit_code
+        return reporter.fail(err)
     except Ended as ended:
-        return _end(ended)
+        if ended.by_deadline:
+            return reporter.fail(in_words(ended))
+        reporter.end(ended)
+        return die_of(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
 
 
-def _wants_debug(argv: Sequence[str]) -> bool:
-    from gptsh.core.settings import wants_debug  # noqa: PLC0415 - only a failure asks
-
-    return "--debug" in argv or wants_debug(os.environ)
-
-
-def _end(ended: Ended) -> int:
-    if ended.by_deadline:
-        failure = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
-        failure.hint = ended.hint
-        stdio.report(failure, debug=False)
-        return failure.exit_code
-    if ended.hint:
-        stdio.note(ended.hint)
-    return die_of(ended.signum)
-
-
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], reporter: Reporter) -> int:
     command = build()
     try:
         ctx = command.make_context("gptsh", argv)
@@ -59,10 +46,10 @@ def _run(argv: list[str]) -> int:
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if any(value is not None and not value.strip() for value in values):
             raise UsageError(f"--{name} is empty")
-    return dispatch(Flags(**given))
+    return dispatch(Flags(**given), reporter)
 
 
-def dispatch(flags: Flags) -> int:
+def dispatch(flags: Flags, reporter: Reporter) -> int:
     """Do what the options name: a listing, or else a question."""
     which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
     _only_one(which)
@@ -77,11 +64,15 @@ def dispatch(flags: Flags) -> int:
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
-        return ask(flags, os.environ)
+        return ask(flags, os.environ, reporter)
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt")
     from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
 
+    if flags.output is None and "GPTSH_OUTPUT" in os.environ:
+        from gptsh.core.settings import wants_output  # noqa: PLC0415 - a list needs no settings
+
+        flags = flags._replace(output=wants_output(os.environ))
     return manage.JOBS[job](flags)
 
 

@@ -22,7 +22,8 @@ class Keeper:
     """Saves a session as a turn goes on. A store that cannot be written costs a note and the exit code, no answer."""
 
     def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool) -> None:
-        self.failed = self._said = False
+        self.failure: StoreError | BadSession | None = None  # of the last save
+        self._said = False
         self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
 
     def save(self, *, durable: bool) -> None:
@@ -32,11 +33,11 @@ class Keeper:
         """
         if not self._enabled:
             return
-        self.failed = False
+        self.failure = None
         try:
             self._write(durable=durable)
         except (StoreError, BadSession) as err:
-            self.failed = True
+            self.failure = err
             if not self._said and (durable or not isinstance(err, StoreBusy)):
                 self._said = True
                 stdio.note(str(err))
@@ -46,20 +47,28 @@ class Keeper:
         sessions.save_session(self._doc, title=title, tags=tags, at=at, durable=durable)
 
     @property
+    def keeps(self) -> bool:
+        """Whether what was last saved is on disk."""
+        return self._enabled and self.failure is None
+
+    @property
     def wants_title(self) -> bool:
         """Whether the session is kept and has no title yet."""
         return self._enabled and not (self._doc["title"] or self._by_hand.title)
 
-    def keep_title(self, title: str | None, cost: float | None) -> None:
-        """Save a title that came after the answer, and what it cost in USD."""
-        if title and not self.failed:
-            self._doc["title"], self._doc["usage"]["title_cost"] = title, cost
-            with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
-                self._write(durable=True)
+    def keep_title(self, title: str | None, cost: float | None) -> bool:
+        """Save a title that came after the answer, and what it cost in USD; whether it is on disk."""
+        if not title or not self.keeps:
+            return False
+        self._doc["title"], self._doc["usage"]["title_cost"] = title, cost
+        with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
+            self._write(durable=True)
+            return True
+        return False
 
     def where(self, message: Message | None) -> str:
         """How to go on after a failure; empty where nothing was kept."""
-        if not self._enabled or self.failed:
+        if not self.keeps:
             return ""
         ref = self._doc["id"]
         if message is None or is_empty(message):

@@ -1,12 +1,13 @@
 """What is done with sessions besides asking: list, show, label."""
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
+from gptsh.core.document import Document
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, transcript
@@ -15,13 +16,31 @@ if TYPE_CHECKING:
     from gptsh.llm.catalog import Listed, Silent
 
 
+Item = TypeVar("Item")
+
+
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
-    stdio.write_lines(_lines(flags))
+    stdio.write_lines(_lines(flags, _passing(flags), listing_line, _session_object))
     return 0
 
 
-def _lines(flags: Flags) -> Iterator[str]:
+def _lines(
+    flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
+) -> Iterator[str]:
+    """The lines of a list: for people, or for programs where ``-o`` asks for it."""
+    if flags.output not in ("json", "jsonl"):
+        return map(line, items)
+    from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
+
+    return structured.listing(map(fields, items), flags.output)
+
+
+def _session_object(item: SessionSummary) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key != "filename"}
+
+
+def _passing(flags: Flags) -> Iterator[SessionSummary]:
     project = current_project() if flags.here else None
     left = flags.limit
     for item in sessions.scan_sessions():
@@ -31,7 +50,7 @@ def _lines(flags: Flags) -> Iterator[str]:
             stdio.note(f"skipped {item.path}: {item.cause}")
         elif _passes(item, flags, project):
             left = None if left is None else left - 1
-            yield listing_line(item)
+            yield item
 
 
 def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
@@ -54,9 +73,18 @@ def current_project() -> str:
 
 
 def show_session(flags: Flags) -> int:
-    """Print a session for reading."""
-    stdio.write_lines(transcript(sessions.load_at(flags.show_session or "")))
+    """Print a session for reading; its document for a program, or each of its messages."""
+    doc = sessions.load_at(flags.show_session or "")
+    stdio.write_lines(_shown(doc, flags.output))
     return 0
+
+
+def _shown(doc: Document, output: str | None) -> Iterator[str]:
+    if output not in ("json", "jsonl"):
+        return transcript(doc)
+    from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
+
+    return map(structured.line, [doc] if output == "json" else doc["messages"])
 
 
 def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
@@ -74,8 +102,13 @@ def list_agents(flags: Flags) -> int:
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
-    stdio.write_lines(agent_line(name, agent.model, default=name == default) for name, agent in loaded.agents.items())
+    items = [(name, agent.model, name == default) for name, agent in loaded.agents.items()]
+    stdio.write_lines(_lines(flags, items, lambda item: agent_line(*item), _agent_object))
     return 0
+
+
+def _agent_object(item: tuple[str, str | None, bool]) -> dict[str, Any]:
+    return dict(zip(("name", "model", "default"), item, strict=True))
 
 
 def list_models(flags: Flags) -> int:
@@ -85,19 +118,27 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
-    stdio.write_lines(_model_lines(catalog(loaded, Client(loaded, os.environ)), flags.model or ""))
+    items = _named(catalog(loaded, Client(loaded, os.environ)), flags.model or "")
+    stdio.write_lines(_lines(flags, items, lambda item: model_line(*item), _model_object))
     return 0
 
 
-def _model_lines(items: Iterator["Listed | Silent"], wanted: str) -> Iterator[str]:
-    """A line for each model whose name has ``wanted`` in it; one on stderr for each server that does not tell."""
+def _model_object(item: "Listed") -> dict[str, Any]:
+    """Prices are USD per token."""
+    price_in, price_out = item.prices or (None, None)
+    named = {"model": item.model, "wire": item.wire, "window": item.window}
+    return {**named, "price_in": price_in, "price_out": price_out}
+
+
+def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"]:
+    """The models whose names have ``wanted`` in them; a line on stderr for each server that does not tell."""
     from gptsh.llm.catalog import Silent  # noqa: PLC0415 - as above
 
     for item in items:
         if isinstance(item, Silent):
             stdio.note(f"{item.provider}: {item.why}")
         elif wanted in item.model:
-            yield model_line(*item)
+            yield item
 
 
 JOBS: dict[str, Callable[[Flags], int]] = {

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
+OUTPUTS = ("text", "markdown", "json", "jsonl")
+ENDS = ("head", "tail", "middle")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -29,8 +31,12 @@ class Flags(NamedTuple):
     file: tuple[str, ...]
     no_stdin: bool
     timeout: str | None
+    dry_run: bool
     output: str | None
     no_stream: bool
+    extract: bool
+    schema: str | None
+    truncate: str | None
     no_reasoning: bool
     session: str | None
     continue_: bool
@@ -60,9 +66,14 @@ ROWS = (
     Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY}),
     Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
     Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.", {"metavar": "S"}),
-    Row("Answer", ("-o", "--output"), "Form of the answer; without it text in a pipe, markdown on a terminal.",
-        {"type": click.Choice(["text", "markdown"])}),
+    Row("Ask", ("--dry-run",), "Show what would be sent, and send nothing; with -o json the request itself.", _FLAG),
+    Row("Answer", ("-o", "--output"), "Form of the answer and of lists; else text in a pipe, markdown on a terminal.",
+        {"type": click.Choice(OUTPUTS)}),
     Row("Answer", ("--no-stream",), "Ask for the answer in one piece.", _FLAG),
+    Row("Answer", ("-x", "--extract"), "Only the first fenced code block; all of an answer without one.", _FLAG),
+    Row("Answer", ("--schema",), "JSON Schema that the answer must conform to.", {"metavar": "FILE|JSON"}),
+    Row("Answer", ("--truncate",), "Where piped or attached text that does not fit may be cut.",
+        {"type": click.Choice(ENDS)}),
     Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning on stderr.", _FLAG),
     Row("Session", ("-s", "--session"),
         "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",

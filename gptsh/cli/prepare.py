@@ -4,19 +4,59 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gptsh.cli import manage, stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.question import reads_stdin
-from gptsh.core import context, document, references, sessions, settings
+from gptsh.cli.reporter import Reporter
+from gptsh.cli.show import Form
+from gptsh.core import context, cuts, document, references, sessions, settings, tokens
+from gptsh.core.context import Context, Room
+from gptsh.core.cuts import as_sent
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, safe_params
+from gptsh.core.models import facts
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
+from gptsh.core.shape import Shape
+from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
+
+ASK_FROM = 2000  # tokens; below it no server is asked for its window, and the table is not read for it
+
+
+class Sending(NamedTuple):
+    """How a session is sent: to whom, behind which system prompt, into how much room.
+
+    ``anchored``: what the model last reported still holds for the messages that it has seen.
+    """
+
+    agent: Agent
+    provider: str
+    system: str | None
+    schema: dict[str, Any] | None
+    stream: bool
+    anchored: bool
+    room: Room = Room(None)
+
+    @property
+    def model(self) -> str:
+        """The model, as ``-m`` takes it."""
+        return self.agent.model or ""
+
+    def measured(self, messages: Sequence[Message]) -> Count:
+        """Tokens that the messages take, system prompt included."""
+        sent = [as_sent(message) for message in messages]
+        return tokens.count(sent, self.system, model=self.model, provider=self.provider, anchored=self.anchored)
+
+    def built(self, messages: Sequence[Message]) -> tuple[Context, Request]:
+        """What is sent of the messages. Raises TooLong."""
+        sent = context.build(messages, self.system, self.measured(messages), self.room)
+        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
 
 
 class Job(NamedTuple):
@@ -24,13 +64,13 @@ class Job(NamedTuple):
 
     settings: Settings
     client: Client
-    agent: Agent
     doc: Document
+    sending: Sending
+    context: Context
     request: Request
     question: str  # the id of the message that is answered
     at: str | None  # the file that the session was read from, or the @NAME that the first save creates
-    markdown: bool
-    reasoning: bool
+    form: Form
 
 
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
@@ -75,30 +115,91 @@ def warm(flags: Flags, loaded: Settings, client: Client) -> None:
             client.warm(agent.model)
 
 
-def prepare(flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client) -> Job:
-    """Everything that can end in exit 2, before anything is saved."""
+def prepare(
+    flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client, reporter: Reporter
+) -> Job:
+    """Everything that can end in exit 2 or 6, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
     if question is None and (stored is None or not document.unanswered(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
     agent = _agent(flags, loaded, stored)
+    form = _form(flags, loaded, agent)
+    reporter.output = form.output
     if agent.model is None:
         raise _no_model(client)
-    output = flags.output or loaded.output or agent.output
-    _refuse_output(output)
-    # Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it.
-    markdown = flags.output == "markdown" or (stdio.is_terminal(stdio.answers_to()) and output != "text")
-    model = client.named(agent.model)
-    agent = agent._replace(model=model)
-    if left_out := client.prepare(model, agent.params):
-        stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
+    agent = agent._replace(model=client.named(agent.model))
+    if left_out := client.prepare(agent.model or "", agent.params):
+        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    request = Request(model, context.build(doc["messages"], agent.system), dict(agent.params), not flags.no_stream)
+    sending = _sending(agent, stored, form, loaded, stream=not flags.no_stream)
+    sending = _in_room(sending, doc, flags, loaded, client)
+    built, request = sending.built(doc["messages"])
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, agent, doc, request, asked, at, markdown, reasoning=not flags.no_reasoning)
+    return Job(loaded, client, doc, sending, built, request, asked, at, form)
+
+
+def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
+    """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
+    output = flags.output or loaded.output or agent.output
+    if output not in ("json", "jsonl"):
+        person = stdio.is_terminal(stdio.answers_to())
+        output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
+    if flags.extract and flags.schema is not None:
+        raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
+    shape = None if flags.schema is None else Shape(flags.schema)
+    return Form(output, flags.extract, shape, not flags.no_reasoning)
+
+
+def _sending(agent: Agent, stored: Document | None, form: Form, loaded: Settings, *, stream: bool) -> Sending:
+    """A schema goes as a field where the model is known to take it, in words where not, as both where none knows."""
+    provider, name = settings.provider_of(loaded, agent.model or "")
+    system, schema = agent.system, None
+    if form.shape:
+        takes = facts(provider.name, name).can("response_schema")
+        if takes or (takes is None and provider.wire == "chat"):
+            schema = form.shape.schema
+        if not takes:
+            system = "\n\n".join(filter(None, (agent.system, form.shape.instructions)))
+    anchored = stored is not None and form.shape is None and stored["agent"].get("system") == agent.system
+    return Sending(agent, provider.name, system, schema, stream, anchored)
+
+
+def _in_room(sending: Sending, doc: Document, flags: Flags, loaded: Settings, client: Client) -> Sending:
+    """The same, with the room that the model's window leaves; what ``--truncate`` cuts is cut in the document."""
+    safe = sending.measured(doc["messages"]).safe
+    asks = safe > ASK_FROM or flags.truncate is not None
+    if asks or flags.dry_run or flags.output in ("json", "jsonl"):
+        window = client.window(sending.model, ask=asks)
+    else:
+        window = settings.provider_of(loaded, sending.model)[0].context_window
+    room = context.room_for(window, sending.agent.params, loaded.reserve)
+    if flags.truncate is None:
+        return sending._replace(room=room)
+    if room.prompt is None:
+        name = sending.provider
+        raise UsageError(
+            f"--truncate: the window of {sending.model} is not known", f"set context_window under [providers.{name}]"
+        )
+    if safe <= room.prompt:
+        return sending._replace(room=room)
+    whole = sending._replace(room=room, anchored=False)
+    _truncate(whole, doc, flags.truncate, room.prompt)
+    return whole
+
+
+def _truncate(sending: Sending, doc: Document, end: str, room: int) -> None:
+    """Cut piped and attached text until all fits. What cannot be brought to fit is left, and will be refused."""
+    messages = doc["messages"]
+    fixed = sending.measured(messages).safe - cuts.cuttable(messages)
+    if (cut := cuts.cut(messages, room - fixed, end)) is None:
+        return
+    doc["messages"], made = cut
+    for one in made:
+        stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
@@ -125,11 +226,6 @@ def _no_model(client: Client) -> ConfigError:
     ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
     offered = f"; here answer: {', '.join(near)}" if near else "; -m echo works offline"
     return ConfigError("no model is chosen", ways + offered)
-
-
-def _refuse_output(output: str | None) -> None:
-    if output in ("json", "jsonl"):
-        raise ConfigError(f"output {output!r} is not built yet", "use text")
 
 
 def _params(pairs: tuple[str, ...]) -> dict[str, Any]:

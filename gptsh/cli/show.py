@@ -1,16 +1,49 @@
-"""How an answer reaches its reader: which writer, how decorated, and the spinner beside it."""
+"""How an answer reaches its reader: in which form, by which writer, how decorated, and the spinner beside it."""
 
 import contextlib
 import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.core.messages import Event
+from gptsh.core.shape import Shape
 from gptsh.render.look import look
 from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
 from gptsh.render.spinner import Spinner
+
+
+class Form(NamedTuple):
+    """What reaches stdout of an answer: ``output`` is text, markdown, json or jsonl.
+
+    With ``extract`` its first fenced block alone, with ``shape`` the JSON that conforms to it.
+    """
+
+    output: str
+    extract: bool = False
+    shape: Shape | None = None
+    reasoning: bool = True
+
+    @property
+    def structured(self) -> bool:
+        """Whether a program reads it."""
+        return self.output in ("json", "jsonl")
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is shown of an answer that is not whole."""
+        return self.output == "json" or (self.output != "jsonl" and (self.extract or self.shape is not None))
+
+    def of(self, text: str) -> str:
+        """What it takes of an answer."""
+        if not (self.extract or self.shape):
+            return text
+        from gptsh.render.fences import first_block  # noqa: PLC0415 - most answers are taken whole
+
+        block = first_block(text)
+        return text if block is None else block
 
 
 class Screen:
@@ -24,14 +57,17 @@ class Screen:
         seen = self._err if stdio.shows_frames(sys.stderr) else None
         self.spinner = Spinner(seen, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
 
-    def writer(self, *, markdown: bool, reasoning: bool) -> Writer:
+    def writer(self, form: Form) -> Writer:
         """The writer of an answer, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
         person = stdio.is_terminal(stdio.answers_to())
+        markdown = form.output == "markdown" and not form.held
         again = markdown and person  # in a pipe the terminal may be that of a pager
         dimmed = stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles
-        err = _Beside(self._err, self.spinner, again=again) if reasoning else None
-        aside = Aside(err, dimmed=dimmed, shared=person and stdio.is_terminal(sys.stderr))
+        err = _Beside(self._err, self.spinner, again=again) if form.reasoning and form.output != "jsonl" else None
+        aside = Aside(err, dimmed=dimmed, shared=person and stdio.is_terminal(sys.stderr) and not form.held)
         out = _Beside(self._out, self.spinner, again=again)
+        if form.held or form.structured:
+            return _for_programs(out, aside, form)
         if not markdown:
             return PlainWriter(out, aside)
 
@@ -47,6 +83,12 @@ class Screen:
         """No reader is waited for any more."""
         self._out.lose_patience()
         self._err.lose_patience()
+
+
+def _for_programs(out: Sink, aside: Aside, form: Form) -> Writer:
+    from gptsh.render.structured import EventWriter, HeldWriter  # noqa: PLC0415 - a person's answer needs neither
+
+    return HeldWriter(out, aside) if form.held else EventWriter(out, aside, reasoning=form.reasoning)
 
 
 class _Beside:

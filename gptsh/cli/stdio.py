@@ -171,10 +171,10 @@ def text_in(data: bytes, source: str) -> str:
 
 def note(text: str) -> None:
     """One line for the person, on stderr. Nobody there to read it is no failure."""
-    _say(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
+    say(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Write to stderr, unless its reader stalls: no word is worth an answer that waits to be saved."""
     sink = Sink(sys.stderr)
     with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def report(err: GptshError, *, debug: bool) -> None:
     if debug:
         import traceback  # noqa: PLC0415 - only for --debug
 
-        _say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+        say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -1,18 +1,89 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import Any, NamedTuple
 
+from gptsh.core.cuts import as_sent
 from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
+from gptsh.core.tokens import Count, of_message
+from gptsh.errors import TooLong
 
 _PARAGRAPH: Part = {"type": "text", "text": "\n\n"}
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
-def build(messages: Sequence[Message], system: str | None) -> list[Message]:
-    """The system prompt, then the messages as a model may be shown them."""
+class Room(NamedTuple):
+    """A model's window in tokens (None: unknown), and what of it is kept for the answer."""
+
+    window: int | None
+    reserve: int = 0
+
+    @property
+    def prompt(self) -> int | None:
+        """Tokens that a prompt may take, its system prompt included."""
+        return None if self.window is None else max(0, self.window - self.reserve)
+
+
+class Context(NamedTuple):
+    """What is sent. ``size`` is of the whole prompt, ``system`` what of it is the system prompt, both in tokens.
+
+    ``included``, ``summarized`` and ``left_out`` count messages of the session.
+    """
+
+    messages: list[Message]
+    strategy: str
+    size: Count
+    system: int
+    room: Room
+    included: int
+    summarized: int = 0
+    left_out: int = 0
+
+    def report(self) -> dict[str, Any]:
+        """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
+        budget = None if self.room.prompt is None else max(0, self.room.prompt - self.system)
+        return {
+            "strategy": self.strategy,
+            "tokens": max(0, self.size.likely - self.system),
+            "at_most": max(0, self.size.safe - self.system),
+            "budget": budget,
+            "window": self.room.window,
+            "included": self.included,
+            "summarized": self.summarized,
+            "left_out": self.left_out,
+        }
+
+
+def room_for(window: int | None, params: Mapping[str, Any], reserve: float) -> Room:
+    """What a window leaves to the prompt: ``reserve`` is the share that the answer gets where no parameter says it."""
+    if window is None:
+        return Room(None)
+    asked = [params[name] for name in ("max_tokens", "max_completion_tokens") if type(params.get(name)) is int]
+    return Room(window, max(0, asked[0]) if asked else int(window * reserve))
+
+
+def build(messages: Sequence[Message], system: str | None, count: Count, room: Room) -> Context:
+    """All of the messages behind the system prompt, as a model may be shown them; ``count`` is what they take.
+
+    Raises TooLong, with both numbers, when that is more than there is room for.
+    """
+    if room.prompt is not None and count.safe > room.prompt:
+        window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
+        raise TooLong(
+            f"the prompt takes up to {count.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
+            "shorten it, choose a larger window with -m, or let --truncate cut what is piped or attached",
+        )
+    said = [message for message in messages if _says_something(message)]
     head: list[Message] = [{"role": "system", "content": system}] if system else []
-    return head + join_adjacent(pair_calls([message for message in messages if _says_something(message)]))
+    return Context(
+        head + join_adjacent(pair_calls([as_sent(message) for message in said])),
+        "full",
+        count,
+        sum(map(of_message, head)),
+        room,
+        included=len(said),
+    )
 
 
 def _says_something(message: Message) -> bool:

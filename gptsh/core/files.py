@@ -104,13 +104,13 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
-def to_bytes(doc: Document) -> bytes:
+def to_bytes(value: object) -> bytes:
     """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
 
     Raises StoreError for a value that JSON cannot hold.
     """
     try:
-        text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     return text.encode("utf-8", "backslashreplace")

@@ -128,6 +128,7 @@ class Settings(NamedTuple):
     output: str | None
     timeout: float | None
     read_stdin: bool
+    reserve: float  # the share of a window that is kept for the answer
 
 
 # ---- reading
@@ -158,12 +159,19 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         output=_output(environ),
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
+        reserve=config.get("context", {}).get("reserve", 0.25),
     )
 
 
 def wants_debug(environ: Mapping[str, str]) -> bool:
     """Whether ``GPTSH_DEBUG`` asks for tracebacks; apart from ``load``, whose own failure may be the one to trace."""
     return _flag(environ, "GPTSH_DEBUG")
+
+
+def wants_output(environ: Mapping[str, str]) -> str | None:
+    """The form of the output that ``GPTSH_OUTPUT`` asks for; None where it names none that there is."""
+    output = environ.get("GPTSH_OUTPUT")
+    return output if output in OUTPUTS else None
 
 
 def _read_config(named: str | None) -> tuple[dict[str, Any], Path]:

@@ -39,12 +39,13 @@ _CAUSES = {
 
 
 class Request(NamedTuple):
-    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's."""
+    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is the answer's."""
 
     model: str
     messages: list[Message]
     params: dict[str, Any]
     stream: bool = True
+    schema: dict[str, Any] | None = None
 
 
 Ask = Callable[[Request], Iterator[Event]]

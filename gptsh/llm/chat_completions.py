@@ -32,9 +32,9 @@ from gptsh.core.messages import (
 )
 from gptsh.core.providers import Endpoint
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError, TimedOut
+from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
-from gptsh.llm.failures import message_in
+from gptsh.llm.failures import means_too_long, message_in
 from gptsh.llm.parameters import fit
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
@@ -51,12 +51,22 @@ def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, str
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
     messages = [message_for(message, provider, endpoint) for message in request.messages]
-    sent: dict[str, Any] = {"model": model, "messages": messages, **params}
+    sent: dict[str, Any] = {"model": model, "messages": messages, **params, **response_format(request)}
     if request.stream:
         sent["stream"] = True
         if stream_options:
             sent["stream_options"] = {"include_usage": True}
     return sent
+
+
+def response_format(request: Request) -> dict[str, Any]:
+    """The field that asks for an answer of the schema; none where there is no schema.
+
+    Not ``strict``, which takes a part of JSON Schema only: the answer is checked here.
+    """
+    if request.schema is None:
+        return {}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
 def encode(payload: Any) -> bytes:
@@ -148,7 +158,7 @@ def read_chunks(
     was given takes nothing from a complete answer.
     """
     answer = _Answer()
-    failure: ModelError | TimedOut = ModelError("the stream broke off before the answer was complete")
+    failure: GptshError = ModelError("the stream broke off before the answer was complete")
     try:
         for chunk, failed in chunks:
             if chunk is DONE:
@@ -158,7 +168,7 @@ def read_chunks(
             if answer.finished:
                 yield answer.ending()
                 on_finish()
-    except (ModelError, TimedOut) as err:
+    except (ModelError, TimedOut, TooLong) as err:
         failure = err
     if not answer.finished:
         yield from answer.known()
@@ -278,7 +288,7 @@ class _Answer:
         return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "", None) else self._finish)
 
 
-def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> ModelError | None:
+def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | None:
     """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
     error = chunk.get("error")
     for choice in _dicts(chunk.get("choices")):
@@ -288,7 +298,8 @@ def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> ModelError | No
         error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
     if not error:
         return None
-    return ModelError(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
+    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
+    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
 
 
 def _content(content: object) -> Iterator[Event]:

@@ -136,6 +136,11 @@ class Client:
         listed = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
         return [model for model in listed if model.get("id") and isinstance(model["id"], str)]
 
+    def window(self, model: str, *, ask: bool) -> int | None:
+        del ask
+        provider, name = provider_of(self._settings, model)
+        return provider.context_window or facts(provider.name, name).window
+
     # ---- asking
 
     def ask(self, request: Request) -> Iterator[Event]:
@@ -149,15 +154,38 @@ class Client:
         except GptshError as err:
             raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
 
+    def wire(self, request: Request) -> Wire:
+        """By which transport it would be asked. Raises as ``prepare``."""
+        return self._route(request.model, request.params).wire
+
+    def preview(self, request: Request) -> dict[str, Any]:
+        """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
+        route = self._route(request.model, request.params)
+        if route.wire == "echo":
+            return {"messages": request.messages}
+        if route.wire == "litellm":
+            from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
+
+            call = arguments(request, route, self._settings.network)
+            return {"call": {**call, "api_key": failures.MASK} if "api_key" in call else call}
+        headers = {name: failures.masked(value, route.secrets) for name, value in route.headers.items()}
+        from gptsh.llm import chat_completions  # noqa: PLC0415 - as in ``_wire``
+
+        body = json.loads(chat_completions.encode(self._chat().body(request, route)))
+        return {"method": "POST", "url": route.url, "headers": headers, "body": body}
+
     def _transport(self, route: Route) -> Open:
         if route.wire == "echo":
             return echo.open_echo
         if route.wire == "litellm":
             return self._litellm().open
+        return self._chat().open
+
+    def _chat(self) -> "Direct":
         from gptsh.llm.direct import Direct  # noqa: PLC0415 - as in ``_wire``
 
         self._direct = self._direct or Direct(self._wire())
-        return self._direct.open
+        return self._direct
 
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs need it

@@ -1,6 +1,8 @@
 """The transport to servers that speak OpenAI chat completions: over HTTP, by ourselves."""
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from gptsh.core.messages import Event, Identified
 from gptsh.core.turn import Request
@@ -12,43 +14,58 @@ from gptsh.llm.routes import Route
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _SNIFFED = 6  # bytes that tell an event stream from anything else
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_NO_SUCH_FIELD = (400, 422)
+_NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
 class Direct:
-    """One process's requests to such servers; it remembers which of them refuse ``stream_options``."""
+    """One process's requests to such servers; it remembers which of them refuse a field that not all take."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
         self._no_stream_options: set[str] = set()
+        self._no_format: set[str] = set()
 
     def open(self, request: Request, route: Route) -> Iterator[Event]:
-        """The events of the answer, once a server has accepted the request. Raises ModelError or TimedOut."""
-        base = route.provider.base_url
-        include = route.provider.endpoint.stream_options and base not in self._no_stream_options
+        """The events of the answer, once a server has accepted the request. Raises ModelError, TimedOut or TooLong."""
         try:
-            return _events(self._respond(request, route, stream_options=include))
+            return _events(self._respond(request, route))
         except ModelError as err:
-            if not include or err.status not in (400, 422) or "stream_options" not in err.detail:
+            if not self._learns(err, request, route):
                 raise
-        self._no_stream_options.add(base)
-        return _events(self._respond(request, route, stream_options=False))
+        return self.open(request, route)
 
-    def _respond(self, request: Request, route: Route, *, stream_options: bool) -> Response:
+    def _learns(self, err: ModelError, request: Request, route: Route) -> bool:
+        """Whether the server refused a field that it can be asked without."""
+        base = route.provider.base_url
+        if err.status not in _NO_SUCH_FIELD:
+            return False
+        if "stream_options" in err.detail and base not in self._no_stream_options:
+            self._no_stream_options.add(base)
+            return route.provider.endpoint.stream_options
+        if request.schema is not None and _NAMES_FORMAT.search(err.detail) and base not in self._no_format:
+            self._no_format.add(base)
+            return True
+        return False
+
+    def body(self, request: Request, route: Route) -> dict[str, Any]:
+        """What is sent."""
+        provider = route.provider
+        include = provider.endpoint.stream_options and provider.base_url not in self._no_stream_options
+        asked = request._replace(schema=None) if provider.base_url in self._no_format else request
+        return chat_completions.body(
+            asked, route.model, provider.endpoint, provider=provider.name, stream_options=include
+        )
+
+    def _respond(self, request: Request, route: Route) -> Response:
         """The response, if it is an answer; else its refusal as an error."""
-        response = self._http.post(route.url, _body(request, route, stream_options), route.headers)
+        body = chat_completions.encode(self.body(request, route))
+        response = self._http.post(route.url, body, route.headers)
         if response.status == 200:  # noqa: PLR2004 - OK
             return response
-        body = response.small_body()
+        said = response.small_body()
         response.close()
-        raise failures.refusal(response.url, response.status, response.headers, body, route)
-
-
-def _body(request: Request, route: Route, stream_options: bool) -> bytes:
-    provider = route.provider
-    sent = chat_completions.body(
-        request, route.model, provider.endpoint, provider=provider.name, stream_options=stream_options
-    )
-    return chat_completions.encode(sent)
+        raise failures.refusal(response.url, response.status, response.headers, said, route)
 
 
 def _events(response: Response) -> Iterator[Event]:

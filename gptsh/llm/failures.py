@@ -1,25 +1,38 @@
 """What providers say when they refuse: statuses and error bodies of every shape seen, as one line without secrets."""
 
 import json
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.errors import GptshError, ModelError
+from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.routes import Route, source_of_key
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
+MASK = "***"
+# How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, others.
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|larger than) "
+    r"(?:the |its )?(?:model's |available |maximum |max )*(?:context|input token)|prompt is too long"
+    r"|input (?:is )?too long"
+    r"|input token count .{0,40}exceeds|maximum (?:prompt|model) length|context length of only|too many tokens: ",
+    re.IGNORECASE,
+)
+_REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
-def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: Route) -> ModelError:
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: Route) -> GptshError:
     """A refusing response as an error: what was said, what to do, and whether another try may do better.
 
-    ``headers`` have lower-case names.
+    TooLong where the prompt does not fit, else ModelError. ``headers`` have lower-case names.
     """
     reason, detail = said(body), body.decode("utf-8", "replace")
+    if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
+        return TooLong(f"{route.provider.name} has no room for the prompt: {reason}", detail=detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
     if status in (401, 403):
         key = source_of_key(route.provider)
@@ -31,6 +44,11 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
     else:
         err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
     return _judged(err, status, headers)
+
+
+def means_too_long(text: str) -> bool:
+    """Whether an error says that the prompt does not fit the model's window."""
+    return bool(_TOO_LONG.search(text))
 
 
 def _judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:
@@ -78,20 +96,21 @@ def message_in(payload: Any) -> str:
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     """The same error, with the secrets masked wherever they could be shown, and then cut to the width of a line."""
-    text = _masked(str(err), secrets)
+    text = masked(str(err), secrets)
     err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
-    err.detail = _masked(err.detail, secrets)
+    err.detail = masked(err.detail, secrets)
     cause: BaseException | None = err
     while cause is not None:  # --debug shows what it came from
-        if cause.__cause__ is not None and _masked(repr(cause.__cause__), secrets) != repr(cause.__cause__):
+        if cause.__cause__ is not None and masked(repr(cause.__cause__), secrets) != repr(cause.__cause__):
             cause.__cause__ = cause.__context__ = None
         cause = cause.__cause__
     return err
 
 
-def _masked(text: str, secrets: Collection[str]) -> str:
+def masked(text: str, secrets: Collection[str]) -> str:
+    """The text without the secrets."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***")
+        text = text.replace(secret, MASK)
     return text
 
 

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from gptsh.core.messages import Event, Identified, Message
 from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
-from gptsh.errors import ModelError, TimedOut
+from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
-from gptsh.llm.chat_completions import encode, message_for, read_chunks, read_completion
+from gptsh.llm.chat_completions import encode, message_for, read_chunks, read_completion, response_format
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
 
@@ -114,7 +114,7 @@ class Bridge:
         self.warm()
         self._loading.join()
         handover = _Handover()
-        call = _arguments(request, route, self._network)
+        call = arguments(request, route, self._network)
         threading.Thread(target=_work, args=(call, route, handover), daemon=True).start()
         incoming = _Incoming(handover, route, self._network)
         head = incoming.take()
@@ -270,13 +270,14 @@ def _work(call: dict[str, Any], route: Route, handover: _Handover) -> None:
             handover.put(_without_inventions(_plain(chunk, route), response, route))
 
 
-def _arguments(request: Request, route: Route, network: Network) -> dict[str, Any]:
+def arguments(request: Request, route: Route, network: Network) -> dict[str, Any]:
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
     messages = [_message(message, provider) for message in request.messages]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
+        **response_format(request),
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
         "messages": json.loads(encode(messages)),
         "stream": request.stream,
@@ -334,7 +335,7 @@ def _without_inventions(plain: dict[str, Any], stream: Any, route: Route) -> dic
 # ---- errors
 
 
-def _in_our_words(error: BaseException, route: Route) -> ModelError:
+def _in_our_words(error: BaseException, route: Route) -> GptshError:
     """litellm's error as ours: by the response that it came from, else by what litellm makes of it."""
     if refusing := _cause(error, "HTTPStatusError"):
         response: Any = refusing.response  # type: ignore[attr-defined]

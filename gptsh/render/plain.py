@@ -1,8 +1,8 @@
 """Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
 from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, parts_of
@@ -94,6 +94,9 @@ class Writer:
         """Show what is left, and end the line. A second time nothing is left."""
         raise NotImplementedError
 
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Note what happened beside the answer. Only who reads events learns of it, with the next thing shown."""
+
     def _say(self, text: str) -> None:
         """Take a piece of the answer."""
         raise NotImplementedError
@@ -155,10 +158,26 @@ def model_line(model: str, wire: str, window: int | None, prices: tuple[float, f
     return f"{columns}  says back what it was told, without key or network" if wire == "echo" else columns
 
 
-def agent_line(name: str, model: str | None, *, default: bool) -> str:
+def agent_line(name: str, model: str | None, default: bool) -> str:
     """An agent, its model, and a star where it is the one that is used by default."""
     what = one_line(f"{name} ({model or 'no model'})")
     return f"{'*' if default else ' '} {what}"
+
+
+def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[str]:
+    """What would be sent, a line for each fact; tokens are those of the messages."""
+    yield f"model       {one_line(model)}"
+    yield f"wire        {wire}"
+    yield f"window      {_tokens(report['window'])}"
+    yield f"budget      {_tokens(report['budget'])}"
+    yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"
+    yield f"strategy    {report['strategy']}"
+    for key in ("included", "summarized", "left_out"):
+        yield f"{key.replace('_', ' '):<11} {report[key]} messages"
+
+
+def _tokens(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,} tokens"
 
 
 def transcript(doc: Document) -> Iterator[str]:

@@ -1,0 +1,117 @@
+"""Cutting piped and attached text so that a prompt fits: what is left out, and what the model reads in its place.
+
+A cut stands on its part as ``"cut": [start, end]``, in characters; the text beside it stays whole.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gptsh.core.messages import Message, Part, text_parts_of
+from gptsh.core.tokens import estimate
+
+_LEAST = 64  # tokens that a part keeps; less of it says nothing
+_MARK = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
+_MARK_TOKENS = 40
+
+
+class Cut(NamedTuple):
+    """What went of one text, in characters."""
+
+    source: str
+    removed: int
+    whole: int
+
+
+def as_sent(message: Message) -> Message:
+    """The message as a model reads it: each cut carried out, with a line that says so in its place."""
+    if not any("cut" in part for part in text_parts_of(message)):
+        return message
+    return {**message, "content": [_carried_out(part) for part in message["content"] or ()]}  # type: ignore[arg-type]
+
+
+def _carried_out(part: Part) -> Part:
+    start, end = _span_of(part)
+    if start >= end:
+        return part
+    text, rest = part["text"], {key: value for key, value in part.items() if key != "cut"}
+    mark = _MARK.format(removed=end - start, whole=len(text))
+    before = text[:start] if not start or text[start - 1] == "\n" else f"{text[:start]}\n"
+    return {**rest, "text": f"{before}{mark}{text[end:]}"}
+
+
+def _span_of(part: Part) -> tuple[int, int]:
+    """Where a part is cut; (0, 0) for one that is not, or whose mark makes no sense."""
+    cut, text = part.get("cut"), part.get("text")
+    if not isinstance(text, str) or not isinstance(cut, list) or len(cut) != 2:  # noqa: PLR2004 - start, end
+        return 0, 0
+    start, end = cut
+    sound = type(start) is type(end) is int and 0 <= start <= end <= len(text)
+    return (start, end) if sound else (0, 0)
+
+
+def cuttable(messages: Sequence[Message]) -> int:
+    """Tokens of the piped and attached text among the messages, whole."""
+    return sum(estimate(part["text"]) for message in messages for part in _attached(message))
+
+
+def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message], list[Cut]] | None:
+    """The messages with the largest of their piped and attached texts cut so that together these take ``room`` tokens.
+
+    ``end`` says what goes: head, tail or middle. None where hardly anything of them would be left.
+    """
+    parts = [part for message in messages for part in _attached(message)]
+    sizes = [estimate(part["text"]) for part in parts]
+    level = _level(sizes, room)
+    if level < _LEAST:
+        return None
+    shortened = {
+        id(part): _cut(part, size, level - _MARK_TOKENS, end)
+        for part, size in zip(parts, sizes, strict=True)
+        if size > level
+    }
+    cuts = [Cut(part["source"], part["cut"][1] - part["cut"][0], len(part["text"])) for part in shortened.values()]
+    return [_with_parts(message, shortened) for message in messages], cuts
+
+
+def _attached(message: Message) -> list[Part]:
+    return [part for part in text_parts_of(message) if "source" in part] if message["role"] == "user" else []
+
+
+def _with_parts(message: Message, new: dict[int, Part]) -> Message:
+    content = message.get("content")
+    if not isinstance(content, list) or not any(id(part) in new for part in content):
+        return message
+    return {**message, "content": [new.get(id(part), part) for part in content]}
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """The size that every larger one is brought down to, so that all together take ``room``."""
+    left, level = room, 0
+    for place, size in enumerate(sorted(sizes)):
+        level = left // (len(sizes) - place)
+        if size > level:
+            return level
+        left -= size
+    return max(sizes, default=room)
+
+
+def _cut(part: Part, size: int, room: int, end: str) -> Part:
+    """The part with the mark of a cut that leaves at most ``room`` tokens of it."""
+    text = part["text"]
+    kept = len(text) * room // size
+    start, stop = _span(text, kept, end)
+    while (left := estimate(text[:start]) + estimate(text[stop:])) > room:
+        kept = min(kept - 1, kept * room // left)
+        start, stop = _span(text, kept, end)
+    return {**part, "cut": [start, stop]}
+
+
+def _span(text: str, kept: int, end: str) -> tuple[int, int]:
+    """What to leave out so that at most ``kept`` characters stay, from a line break to a line break."""
+    ahead = {"head": 0, "tail": kept, "middle": kept // 2}[end]
+    start, stop = ahead, len(text) - (kept - ahead)
+    if 0 < start < len(text) and (line := text.rfind("\n", start // 2, start) + 1):
+        start = line
+    if 0 < stop < len(text) and (line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1):
+        stop = line
+    return start, stop

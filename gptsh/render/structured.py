@@ -1,0 +1,84 @@
+"""Answers, lists and failures for programs: one JSON object a line, its keys those of the README."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gptsh.core import files
+from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, Used
+from gptsh.render.plain import Aside, Sink, Writer
+
+# Keys are added, never renamed or removed.
+ANSWER: Mapping[str, Any] = dict.fromkeys(
+    ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context", "error")
+)
+
+
+def line(value: object) -> str:
+    """JSON on one line; a lone surrogate as its escape, which every reader takes."""
+    return files.to_bytes(value).decode()
+
+
+def error(what: str, hint: str, exit_code: int) -> dict[str, Any]:
+    """A failure: what stderr says of it in one line, how to go on (None: nothing was kept), and the exit code."""
+    return {"message": what, "hint": hint or None, "exit_code": exit_code}
+
+
+def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[str]:
+    """The lines of a list: an object each for ``jsonl``, else one array. Each line comes as soon as its item does."""
+    if output == "jsonl":
+        yield from map(line, items)
+        return
+    before = "["
+    for item in items:
+        yield before + line(item)
+        before = ","
+    yield "]" if before == "," else "[]"
+
+
+class HeldWriter(Writer):
+    """Shows nothing of an answer before it is known to be whole; its reasoning goes aside as it comes."""
+
+    def close(self) -> None:
+        """End the line of the reasoning."""
+        self._aside.end()
+
+    def _say(self, text: str) -> None:
+        pass
+
+    def deliver(self, text: str) -> None:
+        """Write what the answer comes to, with a newline at its end."""
+        self._aside.end()
+        self._out.write(text if text.endswith("\n") else f"{text}\n")
+
+
+class EventWriter(Writer):
+    """Writes what happens as it happens, an object a line."""
+
+    def __init__(self, out: Sink, aside: Aside, *, reasoning: bool) -> None:
+        super().__init__(out, aside)
+        self._reasoning = reasoning
+        self._due = ""  # what the reader has not taken yet
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Note what happened, for the next time that something is shown."""
+        self._due += line({"type": kind, **fields}) + "\n"
+
+    def write(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case Text(text) | Refusal(text) if text:
+                self.tell("text", text=text)
+            case Reasoning(text) if text and self._reasoning:
+                self.tell("reasoning", text=text)
+            case ToolCall(call):
+                self.tell("tool_call", tool_call=call)
+            case Used(usage):
+                self.tell("usage", usage=usage)
+        self.close()
+
+    def close(self) -> None:
+        """Show what is due."""
+        if self._due:
+            self._out.ready()
+            due, self._due = self._due, ""
+            self._out.write(due)

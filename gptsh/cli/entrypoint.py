@@ -13,9 +13,13 @@ from gptsh.errors import GptshError, TimedOut, UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; the exit code. The arguments are those behind the program's name."""
+    """Run the command, or do what a shell's completion asks for; the exit code.
+
+    The arguments are those behind the program's name.
+    """
+    asked = os.environ.get("_GPTSH_COMPLETE")
     try:
-        return _run(list(argv))
+        return _complete(asked) if asked else _run(list(argv))
     except GptshError as err:
         stdio.report(err, debug=_wants_debug(argv))
         return err.exit_code
@@ -40,6 +44,12 @@ def _end(ended: Ended) -> int:
     if ended.hint:
         stdio.note(ended.hint)
     return die_of(ended.signum)
+
+
+def _complete(asked: str) -> int:
+    from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell asks
+
+    return complete(asked)
 
 
 def _run(argv: list[str]) -> int:

@@ -189,6 +189,12 @@ def test_a_run_that_completes_nothing_does_not_import_what_does(home: Home) -> N
     assert not modules_after(home, "-m", "echo", "hi") & {"click.shell_completion", "gptsh.cli.complete"}
 
 
+def test_completion_imports_no_network(home: Home) -> None:
+    home.configure(AGENTS)
+    home.env |= {"_GPTSH_COMPLETE": "bash_complete", "COMP_WORDS": "gptsh -m ", "COMP_CWORD": "2"}
+    assert not modules_after(home) & {"litellm", "urllib3", "ssl", "asyncio", "subprocess", "gptsh.llm"}
+
+
 # ---- bash
 
 
@@ -260,7 +266,7 @@ def test_bash_completes_what_is_typed(bash: Bash) -> None:
         ("gptsh -f 'my", "gptsh -f 'my file.txt' "),
         ("gptsh no", "gptsh no"),
         ("gptsh -s @none", "gptsh -s @none"),
-        ("gptsh \"it's so\" -s @wo", "gptsh \"it's so\" -s @work "),
+        ('gptsh "it\'s so" -s @wo', 'gptsh "it\'s so" -s @work '),
         ("X=1 gptsh -s @wo", "X=1 gptsh -s @work "),
         ("date | gptsh -s @wo", "date | gptsh -s @work "),
         ("gptsh -s @wo -m echo" + 8 * "\x02", "gptsh -s @work -m echo"),

@@ -42,7 +42,7 @@ _BASH = """\
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
-# As click's own, but for a comma in the help, which ends there what is shown.
+# As click's own, but that a comma does not end the help, and the order stays: newest first.
 _FISH = """\
 function %(complete_func)s
     set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
@@ -58,7 +58,7 @@ COMP_CWORD=(commandline -t) %(prog_name)s 2>/dev/null)
     end
 end
 
-complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complete_func)s)"
 """
 
 

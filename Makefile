@@ -28,10 +28,13 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
+man: .venv/bin/ruff ## Write man/gptsh.1 from the option table and the README
+	.venv/bin/python -m man.build
+
 .venv-servers/bin/litellm:
 	python3 -m venv .venv-servers && .venv-servers/bin/pip install -q -e '.[test,servers]'
 
 servers: .venv-servers/bin/litellm ## Tests against real servers from packages, in an environment of their own
 	.venv-servers/bin/python -m pytest -m servers
 
-.PHONY: help check try test lint types bench servers
+.PHONY: help check try test lint types bench man servers

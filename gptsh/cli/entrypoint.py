@@ -14,10 +14,13 @@ from gptsh.errors import GptshError, UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; the exit code. The arguments are those behind the program's name."""
-    reporter = Reporter(argv)
+    """Run the command, or do what a shell's completion asks for; the exit code.
+
+    The arguments are those behind the program's name.
+    """
+    reporter, asked = Reporter(argv), os.environ.get("_GPTSH_COMPLETE")
     try:
-        return _run(list(argv), reporter)
+        return _complete(asked) if asked else _run(list(argv), reporter)
     except GptshError as err:
         return reporter.fail(err)
     except Ended as ended:
@@ -27,6 +30,12 @@ def main(argv: Sequence[str]) -> int:
         return die_of(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
+
+
+def _complete(asked: str) -> int:
+    from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell asks
+
+    return complete(asked)
 
 
 def _run(argv: list[str], reporter: Reporter) -> int:

@@ -1,6 +1,6 @@
 """Every option as one row: click's parser, both helps and the README are read from this table."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,12 +12,16 @@ GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
 class Row(NamedTuple):
-    """One option: its group in the help, its names, what it does, and click's attributes."""
+    """One option: its group in the help, its names, what it does, click's attributes, and what its value is.
+
+    ``value`` is a word that ``complete.COMPLETERS`` knows, empty where a shell has nothing to offer.
+    """
 
     group: str
     names: tuple[str, ...]
     help: str
     attributes: Mapping[str, Any] = MappingProxyType({})
+    value: str = ""
 
 
 class Flags(NamedTuple):
@@ -58,12 +62,15 @@ _FLAG: dict[str, Any] = {"is_flag": True}
 _MANY: dict[str, Any] = {"multiple": True}
 
 ROWS = (
-    Row("Ask", ("-a", "--agent"), "Agent from the config file; in a list, only its sessions.", {"metavar": "NAME"}),
-    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only its sessions.", {"metavar": "MODEL"}),
+    Row("Ask", ("-a", "--agent"), "Agent from the config file; in a list, only its sessions.", {"metavar": "NAME"},
+        "agent"),
+    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only its sessions.", {"metavar": "MODEL"},
+        "model"),
     Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
     Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",
         {"metavar": "KEY=VALUE", **_MANY}),
-    Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY}),
+    Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY},
+        "file"),
     Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
     Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.", {"metavar": "S"}),
     Row("Ask", ("--dry-run",), "Show what would be sent, and send nothing; with -o json the request itself.", _FLAG),
@@ -71,13 +78,14 @@ ROWS = (
         {"type": click.Choice(OUTPUTS)}),
     Row("Answer", ("--no-stream",), "Ask for the answer in one piece.", _FLAG),
     Row("Answer", ("-x", "--extract"), "Only the first fenced code block; all of an answer without one.", _FLAG),
-    Row("Answer", ("--schema",), "JSON Schema that the answer must conform to.", {"metavar": "FILE|JSON"}),
+    Row("Answer", ("--schema",), "JSON Schema that the answer must conform to.", {"metavar": "FILE|JSON"},
+        "file"),
     Row("Answer", ("--truncate",), "Where piped or attached text that does not fit may be cut.",
         {"type": click.Choice(ENDS)}),
     Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning on stderr.", _FLAG),
     Row("Session", ("-s", "--session"),
         "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
-        {"metavar": "REF"}),
+        {"metavar": "REF"}, "session"),
     Row("Session", ("-c", "--continue", "continue_"), "Go on with the session last used in this project.", _FLAG),
     Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.", _FLAG),
     Row("Session", ("--title",), "Title of the session, set by hand.", {"metavar": "TEXT"}),
@@ -85,12 +93,12 @@ ROWS = (
         {"metavar": "NAME", **_MANY}),
     Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
-    Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}),
+    Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
     Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
-    Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}),
+    Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}, "file"),
     Row("Other", ("--debug",), "Show tracebacks and the provider's own words with errors.", _FLAG),
     Row("Other", ("--version",), "Show the version.", _FLAG),
     Row("Other", ("-h", "short_help"), "Show what daily use needs.", _FLAG),
@@ -136,9 +144,15 @@ class GroupedCommand(click.Command):
                 formatter.write_dl([record for record in records if record])
 
 
-def build() -> click.Command:
-    """The command, without a callback: it parses, and ``entrypoint`` decides what is done."""
-    options = [click.Option(row.names, help=row.help, **row.attributes) for row in ROWS]
+def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({})) -> click.Command:
+    """The command, without a callback: it parses, and ``entrypoint`` decides what is done.
+
+    ``completers`` tell a shell what a value may be, each under the ``value`` of its rows.
+    """
+    options = [
+        click.Option(row.names, help=row.help, shell_complete=completers.get(row.value), **row.attributes)
+        for row in ROWS
+    ]
     words = click.Argument(["prompt"], nargs=-1, type=click.UNPROCESSED)
     return GroupedCommand(
         "gptsh",

@@ -18,6 +18,7 @@ FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 ID = slice(16, 20)  # of a file name
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
+_NAME = re.compile(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}")
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
 _SHOWN_CANDIDATES = 10
 
@@ -126,12 +127,27 @@ def _by_prefix(ref: str) -> str:
 
 def _pointer(ref: str) -> Path:
     """The pointer file of an ``@NAME``: percent-encoded, capitals too, since some file systems fold case."""
-    if not re.fullmatch(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}", ref):
+    if not _NAME.fullmatch(ref):
         raise UnknownSession(
             f"{ref!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
     safe = "".join(c if c in BASE36 or c in "._-" else f"%{ord(c):02X}" for c in ref[1:])
-    return get_sessions_dir().parent / "names" / safe
+    return _names_dir() / safe
+
+
+def _names_dir() -> Path:
+    return get_sessions_dir().parent / "names"
+
+
+def used_names() -> Iterator[tuple[str, str]]:
+    """Each ``@NAME`` that points at a session, and that session's file name, by the alphabet.
+
+    Raises BadSession when they cannot be read.
+    """
+    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(_names_dir()))
+    for name in sorted(f"@{entry}" for entry in plain):
+        if _NAME.fullmatch(name) and (filename := filename_named(name)):
+            yield name, filename
 
 
 def filename_named(ref: str) -> str | None:

@@ -91,10 +91,15 @@ class Unreadable(NamedTuple):
 # ---- listing
 
 
-def scan_sessions() -> Iterator[SessionSummary | Unreadable]:
-    """Every session, newest first, as it is read. An unreadable file keeps its index: nothing renumbers."""
+def scan_sessions(prefix: str = "") -> Iterator[SessionSummary | Unreadable]:
+    """Every session whose id begins with ``prefix``, newest first, as it is read.
+
+    What is left out or cannot be read keeps its index: nothing renumbers.
+    """
     folder = get_sessions_dir()
     for index, name in enumerate(newest_first()):
+        if not name[ID].startswith(prefix):
+            continue
         try:
             head = files.read_head(f"{folder}/{name}")
         except FileNotFoundError as err:

@@ -1,0 +1,175 @@
+"""What a shell offers at TAB: its script, and the values that an option may have, by click's protocol.
+
+Nothing here asks a network or runs a command, and nothing is said to the user, who is in the middle of a line.
+"""
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from gptsh.cli import stdio
+from gptsh.cli.options import build
+from gptsh.core import references, sessions, settings
+from gptsh.core.references import ID
+from gptsh.core.sessions import SessionSummary, Unreadable
+from gptsh.errors import GptshError, UsageError
+from gptsh.render.visible import one_line, visible
+
+_MOST = 50  # values; nobody reads more, and each session costs the reading of a file
+_RECENT = 1000  # sessions whose models are offered
+
+# Bash breaks words at "@", ":" and "=", too, and replaces only what stands behind the last of them ($2). So the words
+# are those of the line, which click counts from behind, and what bash keeps is taken off the values.
+_BASH = """\
+%(complete_func)s() {
+    local line=${COMP_LINE:0:COMP_POINT} response kind value
+    local word=${line##*[[:space:]]}
+    local kept=${word%%"$2"}
+    COMPREPLY=()
+    response=$(env COMP_WORDS="$line''" COMP_CWORD=-1 %(complete_var)s=bash_complete "$1" 2>/dev/null)
+    while IFS=, read -r kind value; do
+        case $kind in
+            file) compopt -o default ;;
+            plain) COMPREPLY+=("${value#"$kept"}") ;;
+        esac
+    done <<< "$response"
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+# As click's own, but that a comma does not end the help, and the order stays: newest first.
+_FISH = """\
+function %(complete_func)s
+    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
+COMP_CWORD=(commandline -t) %(prog_name)s 2>/dev/null)
+    for completion in $response
+        set -l found (string split -m 1 "," -- $completion)
+        switch $found[1]
+            case file
+                __fish_complete_path $found[2]
+            case plain
+                echo $found[2]
+        end
+    end
+end
+
+complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+
+
+class _Completion(ShellComplete):
+    """What is common to the shells: in ``--option=value`` the word that they replace begins with the option."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[str]]":
+        """What may stand in the place of the incomplete word."""
+        option, equals, _ = incomplete.partition("=")
+        items = super().get_completions(args, incomplete)
+        if equals and option.startswith("--"):
+            for item in items:
+                item.value = item.value if item.type == "file" else f"{option}={item.value}"
+        return items
+
+
+class _Bash(_Completion, BashComplete):
+    source_template = _BASH
+
+
+class _Zsh(_Completion, ZshComplete):
+    def format_completion(self, item: "CompletionItem[str]") -> str:
+        """Three lines; zsh cuts a value that help follows at its first colon, which older clicks do not escape."""
+        value = item.value.replace(":", r"\:") if item.help else item.value
+        return f"{item.type}\n{value}\n{item.help or '_'}"
+
+
+class _Fish(_Completion, FishComplete):
+    source_template = _FISH
+
+
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "fish": _Fish, "zsh": _Zsh}
+
+
+def complete(asked: str) -> int:
+    """Do what ``_GPTSH_COMPLETE`` asks for: ``SHELL_source`` or ``SHELL_complete``; the exit code.
+
+    Raises UsageError for anything else. Where nothing can be offered, whatever the reason, nothing is.
+    """
+    name, _, job = asked.partition("_")
+    if name not in _SHELLS or job not in ("source", "complete"):
+        ways = ", ".join(f"{shell}_source" for shell in _SHELLS)
+        raise UsageError(f"_GPTSH_COMPLETE: {asked!r} is not known", f"it can be {ways}")
+    shell = _SHELLS[name](build(COMPLETERS), {}, "gptsh", "_GPTSH_COMPLETE")
+    if job == "source":
+        stdio.write_lines([shell.source().rstrip()])
+        return 0
+    try:
+        found = shell.complete()
+    except (GptshError, LookupError, ValueError):  # a broken config file; no words, or a wrong count of them
+        return 1
+    stdio.write_lines([found] if found else ())
+    return 0
+
+
+# ---- values
+
+
+_Found = Iterator[tuple[str, str]]  # each value, and what is said beside it
+
+
+def _agents(ctx: click.Context, _prefix: str) -> _Found:
+    for name, agent in settings.load(os.environ, ctx.params.get("config")).agents.items():
+        yield name, agent.model or ""
+
+
+def _models(ctx: click.Context, _prefix: str) -> _Found:
+    loaded = settings.load(os.environ, ctx.params.get("config"))
+    used = (summary["model"] for summary in _readable(islice(sessions.scan_sessions(), _RECENT)))
+    configured = (agent.model for agent in loaded.agents.values())
+    for model in chain(used, configured, ("echo",)):
+        yield model or "", ""
+
+
+def _sessions(_ctx: click.Context, prefix: str) -> _Found:
+    for name, filename in references.used_names():
+        yield name, filename[ID]
+    for summary in _readable(sessions.scan_sessions(prefix)):
+        if not summary["id"].isdigit():  # that would be an index
+            yield summary["id"], f"{summary['title'] or summary['preview']}"
+
+
+def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
+    return (item for item in items if not isinstance(item, Unreadable))
+
+
+def _offer(source: Callable[[click.Context, str], _Found]) -> "Callable[..., list[CompletionItem[str]]]":
+    """A completer in click's terms: the first values of a source that go on with what was typed, each once."""
+
+    def offered(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
+        found: dict[str, str] = {}
+        for value, said in source(ctx, prefix):
+            # The shell puts the value on the line as it is: one that it would read otherwise is not offered.
+            if value.startswith(prefix) and shlex.quote(value) == value:
+                found.setdefault(value, visible(one_line(said)))
+            if len(found) == _MOST:
+                break
+        return [CompletionItem(value, help=said) for value, said in found.items()]
+
+    return offered
+
+
+def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
+    """Files are the shell's own to find."""
+    return [CompletionItem(prefix, type="file")]
+
+
+# What an option's value is (`Row.value`), and who knows the values.
+COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
+    "agent": _offer(_agents),
+    "file": _file,
+    "model": _offer(_models),
+    "session": _offer(_sessions),
+}

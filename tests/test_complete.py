@@ -96,7 +96,7 @@ def test_what_takes_no_value_and_a_prompt_get_none(home: Home) -> None:
 
 
 def test_choices_and_files_are_the_shells_to_finish(home: Home) -> None:
-    assert offered(home, "gptsh -o ") == ["text", "markdown"]
+    assert offered(home, "gptsh -o ") == ["text", "markdown", "json", "jsonl"]
     assert offered(home, "gptsh -f no") == offered(home, "gptsh --config no") == ["file,no"]
 
 

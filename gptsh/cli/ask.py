@@ -170,6 +170,10 @@ class _Run:
             sent, request = self._job.sending.built(doc["messages"])
         except TooLong:
             return outcome._replace(failure=_misshapen(faults))
+        try:
+            self._writer.close()
+        except (Ended, OSError) as err:
+            return outcome._replace(failure=err)
         self._open_screen()
         self._keep_question(question)
         outcome = self._ask(sent, request, question)
@@ -231,10 +235,10 @@ class _Run:
         if not isinstance(self._writer, structured.HeldWriter):
             return
         if self._form.output == "json":
-            self._writer.deliver(structured.line(self._object(outcome)))
             self._reporter.told = True
+            self._writer.deliver(structured.line(self._object(outcome)))
         elif outcome.text and outcome.failure:
-            stdio.say(outcome.text)
+            stdio.say(outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n")
         elif outcome.text:
             self._writer.deliver(self._form.of(outcome.text))
 
@@ -303,7 +307,7 @@ def _interruptible(ask: Ask, endings: Endings) -> Ask:
 
 
 def _misshapen(faults: list[str]) -> Misshapen:
-    return Misshapen(f"the answer is not what --schema asks: {faults[0]}", "it is on stderr, and in the session")
+    return Misshapen(f"the answer is not what --schema asks: {faults[0]}")
 
 
 def _why(failure: BaseException | None, turn: Turn) -> str | None:

@@ -42,10 +42,11 @@ class Context(NamedTuple):
 
     def report(self) -> dict[str, Any]:
         """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
+        likely = self.size.likely - round(self.system * self.size.likely / max(1, self.size.safe))
         budget = None if self.room.prompt is None else max(0, self.room.prompt - self.system)
         return {
             "strategy": self.strategy,
-            "tokens": max(0, self.size.likely - self.system),
+            "tokens": max(0, likely),
             "at_most": max(0, self.size.safe - self.system),
             "budget": budget,
             "window": self.room.window,

@@ -10,6 +10,7 @@ from gptsh.core.messages import shortened
 from gptsh.errors import UsageError
 
 if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
     from referencing import Registry
 
 _SHOWN = 10  # faults that the model is shown
@@ -27,19 +28,11 @@ class Shape:
 
         Raises UsageError for what is neither, for a schema that is none, and for one that refers to other documents.
         """
-        from jsonschema import validators  # noqa: PLC0415 - 0.1 s that only --schema costs
-        from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - as above
-
         self.schema = _schema_in(given)
-        kind = validators.validator_for(self.schema, default=validators.Draft202012Validator)
         try:
-            kind.check_schema(self.schema)
-        except (SchemaError, RecursionError) as err:
-            why = f"{err.json_path}: {err.message}" if isinstance(err, SchemaError) else "nested too deeply"
-            raise UsageError(f"--schema: no JSON Schema: {shortened(why, _WIDTH)}") from err
-        registry = _registry(self.schema)
-        _check_references(self.schema, registry)
-        self._validator = kind(self.schema, registry=registry)
+            self._validator = _validator(self.schema)
+        except RecursionError as err:
+            raise UsageError("--schema: nested too deeply") from err
 
     @property
     def instructions(self) -> str:
@@ -63,6 +56,21 @@ class Shape:
     def repair(self, faults: list[str]) -> str:
         """The question that shows the model what is wrong."""
         return _REPAIR.format(faults="\n".join(f"- {fault}" for fault in faults))
+
+
+def _validator(schema: Any) -> "Validator":
+    from jsonschema import validators  # noqa: PLC0415 - 0.1 s that only --schema costs
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - as above
+
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as err:
+        why = shortened(f"{err.json_path}: {err.message}", _WIDTH)
+        raise UsageError(f"--schema: no JSON Schema: {why}") from err
+    registry = _registry(schema)
+    _check_references(schema, registry)
+    return kind(schema, registry=registry)
 
 
 def _refuse(constant: str) -> None:

@@ -1,0 +1,56 @@
+"""The README's scripting section: its blocks run as they stand, its tables name what comes out."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Home
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+SCRIPTING = README.partition("\n## For scripts\n")[2].partition("\n## ")[0]
+BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", SCRIPTING, re.DOTALL)
+
+
+def test_every_block_of_the_scripting_section_is_run() -> None:
+    assert len(BLOCKS) == SCRIPTING.count("```sh") == SCRIPTING.count("```text") > 2
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="the blocks use jq")
+@pytest.mark.parametrize(("script", "printed"), BLOCKS)
+def test_a_block_prints_what_the_readme_says(home: Home, script: str, printed: str) -> None:
+    (home.folder / "bin").mkdir()
+    command = home.folder / "bin" / "gptsh"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gptsh "$@"\n')
+    command.chmod(0o755)
+    env = {**home.env, "PATH": f"{command.parent}:{home.env['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+def keys_in(heading: str) -> list[str]:
+    """The names in the first column of the table under a heading."""
+    table = SCRIPTING.partition(f"| {heading} | what |\n|---|---|\n")[2].partition("\n\n")[0]
+    return [name for line in table.splitlines() for name in re.findall("`([a-z_]+)`", line.split("|")[1])]
+
+
+def test_the_keys_of_an_answer_are_those_of_the_readme(lab: Home) -> None:
+    told = json.loads(lab.run("-o", "json", "hi").stdout)
+    failed = json.loads(lab.run("-o", "json", "-s", "nobody", "hi").stdout)
+    assert sorted(told) == sorted(failed) == sorted(keys_in("key of an answer"))
+    row = next(line for line in SCRIPTING.splitlines() if line.startswith("| `context` |"))
+    assert sorted(told["context"]) == sorted(re.findall("`([a-z_]+)`", row.split("|")[2]))
+    assert sorted(failed["error"]) == ["exit_code", "hint", "message"]
+
+
+def test_the_keys_of_a_list_are_those_of_the_readme(lab: Home) -> None:
+    lab.run("hi")
+    (item,) = json.loads(lab.run("--list-sessions", "-o", "json").stdout)
+    assert sorted(item) == sorted(keys_in("key of a list's item"))

@@ -1,0 +1,253 @@
+"""``--schema`` and ``-x``: a part of an answer, or nothing."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptsh.core.shape import Shape
+from gptsh.render.fences import first_block
+from tests.conftest import Home, lab_config, texts
+from tests.server import ModelServer, answer, chunk, event
+
+NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+
+
+# ---- extract
+
+
+@pytest.mark.parametrize(
+    ("said", "block"),
+    [
+        ("no fence at all", None),
+        ("inline ``` is no fence", None),
+        ("before\n```sh\nls\n```\nafter\n```\nsecond\n```", "ls\n"),
+        ("~~~\na\n```\nb\n~~~", "a\n```\nb\n"),
+        ("````\n```\ninner\n```\n````", "```\ninner\n```\n"),
+        ("1. do\n   ```\n   ls\n     -l\n   ```\n", "ls\n  -l\n"),
+        ("> ```\n> quoted\n> ```", "quoted\n"),
+        ("```\nnever closed", "never closed"),
+        ("```\n```", ""),
+        ("    indented code\n\n```\nfenced\n```", "fenced\n"),
+    ],
+)
+def test_the_first_fenced_block(said: str, block: str | None) -> None:
+    assert first_block(said) == block
+
+
+def test_extract_prints_the_block_or_all(lab: Home, model: ModelServer) -> None:
+    model.say("Do:\n```sh\nls ", "-l\n```\nThat is all.")
+    assert lab.run("-x", "how").stdout == "ls -l\n"
+    assert lab.docs()[0]["messages"][-1]["content"] == "Do:\n```sh\nls -l\n```\nThat is all."
+    model.say("just words")
+    assert lab.run("-x", "how").stdout == "just words\n"
+    model.say("```\nx\n```")
+    assert json.loads(lab.run("-x", "-o", "json", "how").stdout)["text"] == "x\n"
+
+
+def test_extract_gives_nothing_of_a_partial_answer_to_stdout(lab: Home, model: ModelServer) -> None:
+    model.say("```sh\nrm -rf build", finish="length")
+    run = lab.run("-x", "how")
+    assert (run.code, run.stdout) == (5, "")
+    assert run.stderr.startswith("```sh\nrm -rf build\ngptsh: the answer is incomplete")
+
+
+@pytest.mark.parametrize("signum", [2, 15])
+def test_extract_and_a_signal(lab: Home, model: ModelServer, signum: int) -> None:
+    model.script(*answer("```sh\nrm -rf build")[:-2], 30.0)
+    process = lab.start("-x", "how")
+    while not (lab.files() and model.asked):
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=30)
+    assert out == b""
+    assert b"rm -rf build" in err
+    assert lab.doc()["messages"][-1]["content"] == "```sh\nrm -rf build"
+
+
+# ---- schema
+
+
+def test_an_answer_that_conforms_goes_out_without_its_fence(lab: Home, model: ModelServer) -> None:
+    for said in ('{"n":1}', 'Here you are:\n```json\n{"n":1}\n```\n'):
+        model.say(said)
+        run = lab.run("--schema", NUMBER, "go")
+        assert (run.code, run.stdout, run.stderr) == (0, '{"n":1}\n', "")
+
+
+def test_the_schema_may_be_a_file(lab: Home, model: ModelServer) -> None:
+    (lab.cwd / "n.json").write_text(NUMBER)
+    model.say('{"n":1}')
+    assert lab.run("--schema", "n.json", "go").stdout == '{"n":1}\n'
+
+
+def test_an_unknown_server_is_asked_by_field_and_in_words(lab: Home, model: ModelServer) -> None:
+    model.say('{"n":1}')
+    lab.run("--system", "Be brief.", "--schema", NUMBER, "go")
+    body = model.sent[0]
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": json.loads(NUMBER)},
+    }
+    assert body["messages"][0]["content"].startswith("Be brief.\n\nAnswer with JSON alone")
+    assert lab.doc()["agent"]["system"] == "Be brief."
+
+
+def test_a_provider_that_takes_the_field_is_not_asked_in_words(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    model.say('{"n":1}')
+    home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "go", env={"OPENAI_API_KEY": "sk-x"})
+    assert [m["role"] for m in model.sent[0]["messages"]] == ["user"]
+    assert model.sent[0]["response_format"]["type"] == "json_schema"
+
+
+def test_a_model_that_is_known_not_to_take_the_field_is_asked_in_words(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    model.say('{"n":1}')
+    home.run("-m", "openai/o1-mini", "--schema", NUMBER, "go", env={"OPENAI_API_KEY": "sk-x"})
+    assert [m["role"] for m in model.sent[0]["messages"]][-1] == "user"
+
+
+def test_a_server_that_refuses_the_field_is_asked_without(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "This response_format type is unavailable now"}})
+    model.say('{"n":1}')
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout) == (0, '{"n":1}\n')
+    assert ["response_format" in body for body in model.sent] == [True, False]
+
+
+def test_a_wrong_answer_is_shown_its_faults_and_asked_once_more(lab: Home, model: ModelServer) -> None:
+    model.say('{"n":"one"}')
+    model.say('```\n{"n":1}\n```')
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout, run.stderr) == (0, '{"n":1}\n', "")
+    assert len(model.sent) == 2
+    *_, first, repair = model.sent[1]["messages"]
+    assert first == {"role": "assistant", "content": '{"n":"one"}'}
+    assert "$.n: 'one' is not of type 'integer'" in repair["content"]
+    assert [line.partition(":")[0] for line in texts(lab.doc())] == ["user", "assistant"] * 2
+
+
+def test_an_answer_that_stays_wrong_is_exit_5_with_the_raw_answer_on_stderr(lab: Home, model: ModelServer) -> None:
+    model.say("one")
+    model.say("still one")
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout) == (5, "")
+    assert run.stderr.startswith("still one\ngptsh: the answer is not what --schema asks: not JSON")
+    assert len(model.sent) == 2
+    assert texts(lab.doc())[-1] == "assistant: still one"
+
+
+def test_the_cost_is_that_of_both_attempts(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    model.say("one")
+    model.say('{"n":1}')
+    run = home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "-o", "json", "go", env={"OPENAI_API_KEY": "sk-x"})
+    costs = [message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"]
+    assert len(costs) == 2
+    assert json.loads(run.stdout)["cost"] == pytest.approx(sum(costs))
+
+
+def test_events_show_both_attempts(lab: Home, model: ModelServer) -> None:
+    model.say("one")
+    model.say('```\n{"n":1}\n```')
+    seen = [json.loads(line) for line in lab.run("--schema", NUMBER, "-o", "jsonl", "go").stdout.splitlines()]
+    assert [e["text"] for e in seen if e["type"] == "text"] == ["one", '```\n{"n":1}\n```']
+    assert [e["role"] for e in seen if e["type"] == "message_recorded"] == ["user", "assistant"] * 2
+    assert seen[-1]["text"] == '{"n":1}\n'
+
+
+def test_an_incomplete_answer_is_not_asked_for_again(lab: Home, model: ModelServer) -> None:
+    model.say('{"n":', finish="length")
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout, len(model.sent)) == (5, "", 1)
+    assert "cut by the token limit" in run.stderr
+
+
+def test_the_deadline_bounds_the_second_attempt_too(lab: Home, model: ModelServer) -> None:
+    model.say("one")
+    model.script(*answer("two")[:2], 30.0)
+    run = lab.run("--schema", NUMBER, "--timeout", "1.5", "go")
+    assert (run.code, run.stdout) == (124, "")
+    assert texts(lab.doc())[-1] == "assistant: two"
+
+
+def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServer) -> None:
+    model.say("one")
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout) == (1, "")
+    assert texts(lab.doc())[1] == "assistant: one"
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "not JSON"),
+        ('{"type":"nonsense"}', "no JSON Schema"),
+        ('{"type":NaN}', "not JSON"),
+        ('{"$ref":"#/$defs/gone"}', "is not in it"),
+        ('{"properties":{"a":{"$ref":"http://127.0.0.1:9/far"}}}', "is not in it"),
+        ("nowhere.json", "No such file"),
+        ("", "is empty"),
+        (".", "Is a directory"),
+        ("list.json", "a JSON object is expected"),
+        ("bytes.json", "no UTF-8"),
+        ('{"items":' * 900 + "{" + "}" * 901, "nested too deeply"),
+    ],
+)
+def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: ModelServer, schema: str, why: str) -> None:
+    (lab.cwd / "list.json").write_text("[1]")
+    (lab.cwd / "bytes.json").write_bytes(b'{"a":"\xff"}')
+    run = lab.run("--schema", schema, "go")
+    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith("gptsh: --schema")
+    assert why in run.stderr
+    assert (model.asked, lab.files()) == ([], [])
+
+
+def test_extract_and_schema_exclude_each_other(lab: Home) -> None:
+    run = lab.run("-x", "--schema", NUMBER, "go")
+    assert (run.code, run.stderr.startswith("gptsh: -x and --schema exclude each other")) == (2, True)
+
+
+def test_references_within_the_schema_are_followed() -> None:
+    shape = Shape('{"$defs":{"n":{"type":"integer"}},"items":{"$ref":"#/$defs/n"},"type":"array"}')
+    assert shape.faults("[1,2]") == []
+    assert shape.faults('[1,"2"]') == ["$[1]: '2' is not of type 'integer'"]
+    assert Shape('{"$ref":"https://json-schema.org/draft/2020-12/schema"}').faults('{"type":1}')
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner), max_leaves=8))
+def test_faults_are_lines_for_whatever_comes(value: Any) -> None:
+    shape = Shape('{"type":"object","additionalProperties":{"type":"integer"}}')
+    assert shape.faults(json.dumps(value))
+    assert shape.faults(json.dumps({"a": 1})) == []
+    assert all("\n" not in fault and len(fault) <= 300 for fault in shape.faults(json.dumps({"a": value})))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "NaN", "", '{"a":1}}', "\ud800", '{"a":1e999}'])
+def test_what_is_no_json_is_a_fault(text: str) -> None:
+    assert len(Shape('{"type":"object","maxProperties":0}').faults(text)) == 1
+
+
+def test_a_refusal_with_a_schema_is_exit_5(lab: Home, model: ModelServer) -> None:
+    model.script(event(chunk({"refusal": "I will not."})), *answer()[1:])
+    run = lab.run("--schema", NUMBER, "go")
+    assert (run.code, run.stdout) == (5, "")
+    assert "refused" in run.stderr
+
+
+def test_through_litellm(home: Home, model: ModelServer) -> None:
+    bare = model.base_url.removesuffix("/v1")
+    home.configure(lab_config(model) + f'[providers.anthropic]\nbase_url = "{bare}"\n')
+    from tests.test_litellm import CLAUDE, claude, text  # noqa: PLC0415 - its own module needs no more of it
+
+    model.script(*claude(text(0, '{"n"', ":1}")))
+    run = home.run("-m", CLAUDE, "--schema", NUMBER, "go", env={"ANTHROPIC_API_KEY": "sk-ant-x"})
+    assert (run.code, run.stdout) == (0, '{"n":1}\n')
+    assert model.sent[0]["output_format"]["type"] == "json_schema"

@@ -176,19 +176,102 @@ def test_a_reader_that_stalls_does_not_hold_the_answer_hostage(lab: Home, model:
     assert reply["finish_reason"] == ("timeout" if how == "deadline" else "interrupted")
 
 
-def test_ctrl_c_twice_waits_for_the_save(lab: Home, model: ModelServer) -> None:
-    lab.run("-m", "echo", "-s", "@big", stdin="x" * 5_000_000)
+@pytest.mark.parametrize("pause", [0.0, 0.01])
+def test_a_double_tap_keeps_the_partial_answer(lab: Home, model: ModelServer, pause: float) -> None:
+    process, release = in_mid_answer(lab, model)
+    process.send_signal(signal.SIGINT)
+    time.sleep(pause)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    release.set()
+    assert -process.returncode == signal.SIGINT
+    assert texts(lab.doc()) == ["user: go", "assistant: first "]
+
+
+@pytest.mark.parametrize("timeout", [[], ["--timeout", "60"]], ids=["", "deadline"])
+def test_a_second_ctrl_c_waits_for_no_lock(lab: Home, model: ModelServer, timeout: list[str]) -> None:
     hold = threading.Event()
     model.script(event(chunk({"content": "first "})), hold)
-    process = lab.start("-m", "lab/m", "-s", "@big", "again")
+    process = lab.start(*timeout, "go")
     read_until(process.stdout, b"first ")
-    for _ in range(2):
+    with locked(lab.state / ".lock"):
         process.send_signal(signal.SIGINT)
-        time.sleep(0.01)
-    process.communicate(timeout=30)
+        time.sleep(0.5)
+        assert process.poll() is None  # it waits for the lock
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=1)
     hold.set()
-    assert wait_for(process) == 130
-    assert lab.doc()["messages"][-1]["content"] == "first "
+    assert -process.returncode == signal.SIGINT
+    assert texts(lab.doc()) == ["user: go"]  # whole as it was
+
+
+def test_a_second_ctrl_c_waits_for_no_lock_of_the_question(lab: Home, model: ModelServer) -> None:
+    lab.run("hi")
+    with locked(lab.state / ".lock"):
+        process = lab.start("-s", "0", "again")
+        time.sleep(0.8)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        process.communicate(timeout=1)
+    assert -process.returncode == signal.SIGINT
+    assert len(model.asked) == 1
+
+
+def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> None:
+    """Nobody reads the answer, nor the line that says where it is kept."""
+    model.script(*answer(*["x" * 1000] * 300))
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    process = lab.start("go", stderr=writer)
+    time.sleep(2)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    wait_for(process)
+    assert time.monotonic() - started < 0.9  # one second of patience for each of the two
+    process.communicate()
+    for end in (reader, writer):
+        os.close(end)
+    assert -process.returncode == signal.SIGINT
+    assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
+
+
+def test_a_signal_in_mid_save_leaves_no_torn_session(lab: Home, model: ModelServer) -> None:
+    lab.run("-m", "echo", "-s", "@big", stdin="x" * 5_000_000)
+    for pause in (0.0, 0.01, 0.03, 0.06, 0.1):
+        hold = threading.Event()
+        model.script(event(chunk({"content": "first "})), hold)
+        process = lab.start("-m", "lab/m", "-s", "@big", "again")
+        read_until(process.stdout, b"first ")
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        hold.set()
+        assert wait_for(process) in (130, 143)
+        assert len(lab.doc()["messages"][0]["content"][0]["text"]) == 5_000_000
+
+
+def test_ctrl_c_twice_at_a_terminal_ends_at_once_while_the_lock_is_held(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.script(event(chunk({"content": "first "})), hold)
+    terminal = Terminal(lab, "-o", "text", "go")
+    terminal.until(rb"first ")
+    with locked(lab.state / ".lock"):
+        os.write(terminal.fd, b"\x03")
+        time.sleep(0.3)
+        started = time.monotonic()
+        os.write(terminal.fd, b"\x03")
+        assert terminal.close()[1] == 130
+        assert time.monotonic() - started < 1
+    hold.set()
 
 
 @pytest.mark.parametrize("stderr", ["/dev/full", "closed pipe"])

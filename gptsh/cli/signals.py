@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE = 0.25  # seconds that a save may go on for after a second Ctrl-C
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
 
 
@@ -35,15 +36,17 @@ class Ended(BaseException):
 class Endings:
     """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Ended in the main thread.
 
-    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT waits for a save that goes on,
-    a third one ends at once.
+    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT ends the process by itself: at
+    once, or where there is something to save a moment later, whatever is waited for then.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._held = False
+        self._saves = False  # whether ``held`` is entered
         self._pending: int | None = None
         self._interrupts = 0
+        self._last_call = False  # whether the timer is that of a second SIGINT, not of the deadline
         self._installed: list[int] = []
 
     def __enter__(self) -> "Endings":
@@ -58,7 +61,8 @@ class Endings:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.disarm()
         for signum in self._installed:
-            signal.signal(signum, signal.SIG_DFL)
+            if signum != signal.SIGALRM or not self._last_call:
+                signal.signal(signum, signal.SIG_DFL)
 
     def _install(self, signum: int) -> None:
         signal.signal(signum, self._on_signal)
@@ -66,18 +70,19 @@ class Endings:
 
     def disarm(self) -> None:
         """No deadline any more: the answer is there."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if not self._last_call:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Nothing is raised within, but where it is ``released``; what came meanwhile is raised at the end."""
-        self._held = True
+        self._held = self._saves = True
         try:
             yield
         finally:
-            self._held = False
+            self._held = self._saves = False
         self._raise_pending()
 
     @contextlib.contextmanager
@@ -99,11 +104,22 @@ class Endings:
         if signum == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                self._hurry()
+        elif signum == signal.SIGALRM and self._last_call:
+            die_of(signal.SIGINT)
         if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
             self._pending = signum
         if not self._held:
             self._raise_pending()
+
+    def _hurry(self) -> None:
+        """A second Ctrl-C: end, with a moment for what is about to be saved. It takes the place of the deadline."""
+        if not self._saves:
+            die_of(signal.SIGINT)
+        if not self._last_call:
+            self._last_call = True
+            self._install(signal.SIGALRM)
+            signal.setitimer(signal.ITIMER_REAL, _GRACE)
 
 
 def die_of(signum: int) -> int:

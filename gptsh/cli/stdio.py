@@ -10,7 +10,6 @@ import re
 import select
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TextIO
 
 from gptsh.errors import GptshError, OutputError, UsageError
@@ -19,6 +18,7 @@ from gptsh.render.visible import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
 _USUAL_WIDTH = 80  # columns
+_SILENCE = 2.0  # seconds until a person is told what is waited for
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
 
 
@@ -121,20 +121,32 @@ def is_awaited(stream: TextIO | None) -> bool:
     return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
 
 
-def read_piped() -> bytes:
+def read_piped(*, prompted: bool) -> bytearray:
     """All of standard input; nothing from a terminal, and from a stream that is closed or not for reading (nohup).
 
-    Raises UsageError when it cannot be read.
+    Where a prompt was given otherwise (``prompted``), a pipe that stays silent may have been inherited by mistake: a
+    note says once how to do without it. Raises UsageError when it cannot be read.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        return b""
-    pieces = []
+        return bytearray()
+    descriptor = sys.stdin.fileno()
     try:
-        while piece := _read(sys.stdin.fileno()):
-            pieces.append(piece)
+        os.read(descriptor, 0)  # what is not for reading fails here; to wait for it would never end
+        if prompted and not select.select([descriptor], [], [], _SILENCE)[0]:
+            note("still waiting for standard input: --no-stdin does without")
+        return _whole(descriptor)
     except OSError as err:
+        if err.errno == errno.EBADF:
+            return bytearray()
         raise UsageError(f"standard input cannot be read: {err.strerror}", "--no-stdin leaves it alone") from err
-    return b"".join(pieces)
+
+
+def _whole(descriptor: int) -> bytearray:
+    """All that can be read. Raises OSError."""
+    data = bytearray()
+    while piece := _read(descriptor):
+        data += piece  # in place: no list of pieces stands beside the whole
+    return data
 
 
 def _read(descriptor: int) -> bytes:
@@ -143,27 +155,17 @@ def _read(descriptor: int) -> bytes:
     except BlockingIOError:  # a parent handed down a stream that does not wait
         select.select([descriptor], [], [])
         return _read(descriptor)
-    except OSError as err:
-        if err.errno == errno.EBADF:
-            return b""
-        raise
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str) -> bytearray:
     """A file. Raises UsageError when it cannot be read."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            return _whole(file.fileno())
     except OSError as err:
         raise UsageError(f"{path}: {err.strerror}") from err
     except ValueError as err:
         raise UsageError(f"{path!r}: {err}") from err
-
-
-def text_in(data: bytes, source: str) -> str:
-    """Bytes as text; what is no UTF-8 survives as surrogates. Raises UsageError for a NUL byte: that is no text."""
-    if b"\0" in data:
-        raise UsageError(f"{source} is binary ({len(data)} bytes)", "only text can be sent")
-    return data.decode("utf-8", "surrogateescape")
 
 
 # ---- out

@@ -1,0 +1,163 @@
+"""What bytes are: text that can be sent, or a kind of data that can be named in a few plain words.
+
+Nothing is guessed: a kind has a name only where its signature cannot be text by chance.
+"""
+
+import codecs
+import re
+from typing import NamedTuple
+
+_HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
+_MOST_ODD = 0.05  # of the head; bytes that are compressed or drawn at random have more
+_MOST_ASCII = 0.9  # of the letters of a text whose encoding nothing names
+# Control characters that text has no use for. Of use are white space, backspace (man pages), ESC (colours), and the
+# four separators of fields and records.
+_NO_TEXT = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
+_PDF = "application/pdf"
+_TAR = "application/x-tar"
+# By media type; what is not here is not known well enough, such as kinds that two letters would give away.
+_NAMES = {
+    "image/png": "a PNG image",
+    "image/apng": "an animated PNG image",
+    "image/jpeg": "a JPEG image",
+    "image/gif": "a GIF image",
+    "image/webp": "a WebP image",
+    "image/tiff": "a TIFF image",
+    "image/heic": "a HEIC image",
+    "image/avif": "an AVIF image",
+    "image/vnd.adobe.photoshop": "a Photoshop image",
+    "audio/mpeg": "MP3 audio",
+    "audio/mp4": "M4A audio",
+    "audio/x-flac": "FLAC audio",
+    "audio/x-wav": "WAV audio",
+    "audio/x-aiff": "AIFF audio",
+    "audio/ogg": "an Ogg file",
+    "audio/midi": "a MIDI file",
+    "video/mp4": "an MP4 video",
+    "video/quicktime": "a QuickTime video",
+    "video/x-matroska": "a Matroska video",
+    "video/webm": "a WebM video",
+    "video/x-msvideo": "an AVI video",
+    _PDF: "a PDF document",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "a Word document",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "an Excel workbook",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "a PowerPoint presentation",
+    "application/vnd.oasis.opendocument.text": "an OpenDocument text",
+    "application/vnd.oasis.opendocument.spreadsheet": "an OpenDocument spreadsheet",
+    "application/vnd.oasis.opendocument.presentation": "an OpenDocument presentation",
+    "application/epub+zip": "an EPUB book",
+    "application/zip": "a ZIP archive",
+    _TAR: "a tar archive",
+    "application/x-rar-compressed": "a RAR archive",
+    "application/x-7z-compressed": "a 7z archive",
+    "application/gzip": "gzip-compressed data",
+    "application/x-bzip2": "bzip2-compressed data",
+    "application/x-xz": "xz-compressed data",
+    "application/zstd": "zstd-compressed data",
+    "application/x-executable": "an ELF file",
+    "application/x-sqlite3": "an SQLite database",
+    "application/wasm": "a WebAssembly module",
+}
+# By byte order mark, the longer ones first: the first two bytes of UTF-32 are those of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # how a letter of four bytes begins, such as an emoji
+_LATE = 0.9  # of the bytes
+_KILO = 1000
+
+
+class Kind(NamedTuple):
+    """Data that cannot be sent as text.
+
+    ``name`` goes behind "is", such as ``a PNG image``; ``media_type`` is None where it is not known; ``todo`` is what
+    the user can do about it.
+    """
+
+    name: str
+    media_type: str | None = None
+    todo: str = "only text can be sent"
+
+
+def kind_of(data: bytes | bytearray) -> Kind | None:
+    """The kind of data that is no text; None for text, in UTF-8 or in an older encoding of one byte a letter."""
+    head = bytes(data[:_HEAD])
+    has_nul = b"\0" in data
+    if encoding := _wide_encoding(head) if has_nul else _marked_encoding(head):
+        return Kind(f"{encoding[:6].upper()} text", todo=f"iconv -f {encoding} -t utf-8 makes it text that can be sent")
+    odd = len(head) - len(head.translate(None, _NO_TEXT))
+    foreign = not _is_in(head, "utf-8")
+    if has_nul:
+        return _named(head, sure=bool(odd) or foreign) or Kind("binary data")
+    if foreign and (kind := _named(head, sure=bool(odd))):
+        return kind
+    return Kind("binary data") if odd > _MOST_ODD * len(head) else None
+
+
+def _marked_encoding(head: bytes) -> str | None:
+    found = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
+    return found if found and _is_in(head, found) else None
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """The encoding of text that has NUL bytes because its letters take two or four bytes; None for any other data."""
+    if marked := _marked_encoding(head):
+        return marked
+    # Most letters of most texts are ASCII, and then all the other bytes are NUL.
+    for encoding, width, at in (("utf-32le", 4, 0), ("utf-32be", 4, 3), ("utf-16le", 2, 0), ("utf-16be", 2, 1)):
+        whole = head[: len(head) // width * width]
+        letters = whole[at::width]
+        others = len(whole) - len(letters)
+        likely = others and not set(letters) & {0, *_NO_TEXT} and whole.count(0) >= _MOST_ASCII * others
+        if likely and _is_in(whole, encoding):
+            return encoding
+    return None
+
+
+def _is_in(head: bytes, encoding: str) -> bool:
+    """Whether it can be read in that encoding; its end may be within a letter."""
+    try:
+        codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _named(head: bytes, *, sure: bool) -> Kind | None:
+    """The kind by its signature; with ``sure`` False of those alone whose signature is long enough by itself."""
+    import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for what is no UTF-8 or has NUL bytes
+
+    media_type = filetype.guess_mime(head)
+    name = _NAMES.get(media_type)
+    return Kind(name, media_type) if name and (sure or media_type in (_PDF, _TAR)) else None
+
+
+def decoded(data: bytearray) -> str:
+    """The bytes as text, and none are left. What is no UTF-8 survives as surrogates, one a byte.
+
+    From its first emoji on a text takes four bytes a letter. Where that comes late, the decoder has the bytes, all of
+    the narrow text and all of the wide one in memory; so the bytes go before the wide one is made.
+    """
+    first = _FOUR_BYTES.search(data)
+    at = first.start() if first else len(data)
+    del first  # it holds the bytes
+    if not _LATE * len(data) < at < len(data):
+        at = 0
+    with memoryview(data) as view:
+        narrow, rest = (str(piece, "utf-8", "surrogateescape") for piece in (view[:at], view[at:]))
+    data.clear()
+    return narrow + rest  # one of them where the other is empty: no copy
+
+
+def shown_size(size: int) -> str:
+    """A number of bytes for people: ``1 byte``, ``512 bytes``, ``34.1 kB`` (of 1,000 bytes each)."""
+    if size < _KILO:
+        return "1 byte" if size == 1 else f"{size} bytes"
+    number, unit = size / _KILO, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if round(number, 1) >= _KILO:
+            number, unit = number / _KILO, larger
+    return f"{number:.1f} {unit}"

@@ -62,7 +62,7 @@ def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message]
     parts = [part for message in messages for part in _attached(message)]
     sizes = [estimate(part["text"]) for part in parts]
     level = _level(sizes, room)
-    if level < _LEAST:
+    if level < min(_LEAST, max(sizes, default=0)):
         return None
     shortened = {
         id(part): _cut(part, size, level - _MARK_TOKENS, end)

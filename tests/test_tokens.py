@@ -2,6 +2,7 @@
 
 import random
 import statistics
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -56,6 +57,15 @@ def test_where_a_long_text_is_cut_into_pieces_changes_nothing(piece: str, shift:
     filler = "a " * (_PIECE // 2)
     inside, across = (estimate(filler[: -2 * steps] + piece) for steps in (200, 1 + shift))
     assert across - inside == pytest.approx((199 - shift) * estimate("a " * 10_000) / 10_000, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("unit", "each", "once"),
+    [("1", 0.658, 2.282), ("a", 0.293, 0.063), (".", 0.107, 0), ("\n", 0.922, 0), ("中", 1.482, 0)],
+)
+def test_a_run_that_is_cut_into_pieces_is_one_run(unit: str, each: float, once: float) -> None:
+    times = 5 * _PIECE + 1
+    assert estimate(unit * times) == pytest.approx(each * times + once, abs=1.01)
 
 
 def test_a_long_text_takes_little_memory() -> None:
@@ -200,6 +210,14 @@ def test_an_anchor_needs_the_whole_way_back() -> None:
         assert safe(*broken, asked("q2", "a1"), answered("a2", "q2")) == 4 * OF_NEW
         whole = [asked("q8", None), answered("a8", "q8", 500)]
         assert safe(*whole, *broken, asked("q2", "a8")) == 550 + 3 * OF_NEW
+
+
+def test_a_long_session_that_leads_nowhere_takes_no_time() -> None:
+    turns = [asked("a-1", "gone", "")]
+    turns += [answered(f"a{at}", f"a{at - 1}") for at in range(20_000)]
+    started = time.monotonic()
+    assert safe(*turns) == everything(*turns)
+    assert time.monotonic() - started < 5
 
 
 def test_a_prompt_that_shrank_is_no_anchor() -> None:

@@ -167,14 +167,14 @@ def quickly(asker: Client, name: str = "lab/m") -> int | None:
 DRIP = tuple(step for _ in range(50) for step in (b" ", 0.2))
 
 
-@pytest.mark.parametrize("name", ["lab/m", "ollama/m", "lm_studio/m", "openrouter/m"])
+@pytest.mark.parametrize("name", ["lab/m", "ollama/m"])
 @pytest.mark.parametrize("steps", [(10.0,), DRIP, (b'{"data": [', 10.0)], ids=["stalls", "drips", "stops"])
 @pytest.mark.parametrize("framing", ["chunked", "close"])
 def test_a_slow_server_is_not_waited_for(
     home: Home, model: ModelServer, name: str, steps: tuple[Any, ...], framing: str
 ) -> None:
     slow = Script(200, {}, steps, framing)
-    model.pages = dict.fromkeys(["/v1/models", "/api/ps", "/api/show", "/api/v1/models"], slow)
+    model.pages = dict.fromkeys(["/v1/models", "/props", "/api/ps", "/api/show"], slow)
     assert quickly(client(home, model), name) is None
     assert len(model.asked) == 1  # one time for all of the requests, and none is tried again
 

@@ -89,11 +89,13 @@ def complaint(body: dict[str, Any]) -> str | None:
 class ModelServer:
     """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question.
 
+    ``pages`` are what a path answers each time: a JSON value, bytes as they are, or a Script.
     ``refuses`` looks at every body, also where a response is queued; else only an echoed question is looked at.
     """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
         self._lock = threading.Lock()
@@ -172,9 +174,7 @@ class ModelServer:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self._lock:
             self.asked.append(Asked(handler.command, handler.path, headers, body))
-            queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
-            wrong = self.refuses(body or {}) if self.refuses else None
-            script = _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
+            script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
         time.sleep(self.delay)
         if not script.status:
             handler.close_connection = True
@@ -193,6 +193,11 @@ class ModelServer:
         handler.end_headers()
         self._play(handler, script)
 
+    def _next(self, body: Any) -> Script:
+        queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
+        wrong = self.refuses(body or {}) if self.refuses else None
+        return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
+
     def _play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
         for step in script.steps:
             if isinstance(step, bytes):
@@ -210,7 +215,7 @@ class ModelServer:
             handler.wfile.write(b"0\r\n\r\n")
 
     def _default(self, body: Any) -> Script:
-        if body is None:
+        if body is None or "messages" not in body:
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
         if not self.refuses and (wrong := complaint(body)):
             return _refusal(wrong)
@@ -221,6 +226,13 @@ class ModelServer:
             whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": USAGE}).encode()
             return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
         return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said))), "chunked")
+
+
+def _page(page: Any) -> Script:
+    if isinstance(page, Script):
+        return page
+    body = page if isinstance(page, bytes) else json.dumps(page).encode()
+    return Script(200, {"Content-Type": "application/json"}, (body,), "length")
 
 
 def _refusal(why: str) -> Script:

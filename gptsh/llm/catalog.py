@@ -10,6 +10,7 @@ from gptsh.core.table import compatible_endpoints
 from gptsh.errors import GptshError
 from gptsh.llm.client import PROBE_TIMEOUT, Client
 from gptsh.llm.routes import wire_for
+from gptsh.llm.windows import listed_window
 
 _PATIENCE = 5.0  # seconds for a server elsewhere to list its models
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it
@@ -63,15 +64,8 @@ def _models(provider: Provider, client: Client) -> Iterator[Listed | Silent]:
 
 
 def _served(provider: Provider, model: Mapping[str, Any]) -> Listed:
-    """A model as servers list them: vLLM, llama.cpp and OpenRouter say its window, OpenRouter its price too."""
-    meta = model.get("meta")
-    windows = (
-        provider.context_window,
-        model.get("max_model_len"),
-        meta.get("n_ctx") if isinstance(meta, dict) else None,
-        model.get("context_length"),
-    )
-    window = next((size for size in windows if isinstance(size, int) and size > 0), None)
+    """A model as servers list them: some say its window, OpenRouter its price too."""
+    window = provider.context_window or listed_window(model)
     return Listed(f"{provider.name}/{model['id']}", "chat", window, _prices(model.get("pricing")))
 
 

@@ -12,7 +12,7 @@ from gptsh.core.providers import LOCAL, Wire
 from gptsh.core.settings import Provider, Secret, Settings, provider_of
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, ModelError
-from gptsh.llm import echo, failures, parameters, routes
+from gptsh.llm import echo, failures, parameters, routes, windows
 from gptsh.llm.routes import Route
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jitter
 LONGEST_RETRY_AFTER = 30.0  # seconds; a server that wants a longer pause is not waited for
-PROBE_TIMEOUT = 0.3  # seconds for a local server to say that it is there
+PROBE_TIMEOUT = 0.3  # seconds for a local server to say that it is there, and for any to tell a window
 
 _ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider is
 # What says how servers are reached, and must be checked before anything is saved.
@@ -38,6 +38,7 @@ class Client:
         self._settings, self._environ, self._deadline = settings, environ, deadline
         self._routes: dict[tuple[str, Wire], Route] = {}
         self._keys: dict[str, Secret | None] = {}
+        self._windows: dict[tuple[str, str], int | None] = {}  # by base URL and model; None: it does not tell
         self._http: Http | None = None
         self._direct: Direct | None = None
         self._bridge: Bridge | None = None
@@ -127,19 +128,49 @@ class Client:
         """What a server lists under ``/models``, each with its ``id``. Raises GptshError where it does not tell."""
         route = routes.route(provider, "", "chat", self._key(provider), ())
         try:
-            payload: Any = json.loads(self._wire().get(f"{provider.base_url}/models", seconds, route.headers))
+            payload = json.loads(self._wire().fetch(f"{provider.base_url}/models", seconds, route.headers))
         except (ValueError, RecursionError) as err:
             raise ModelError(f"{provider.name} does not list its models") from err
         except GptshError as err:
             raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
-        models = payload.get("data") if isinstance(payload, dict) else payload
-        listed = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
-        return [model for model in listed if model.get("id") and isinstance(model["id"], str)]
+        return windows.entries(payload)
 
     def window(self, model: str, *, ask: bool) -> int | None:
-        del ask
+        """Tokens that a prompt may have: as configured, else as the server says, else as the packaged table has it.
+
+        ``ask``: a server that can tell may be asked, for PROBE_TIMEOUT at most, once. None where nobody knows.
+        Raises ConfigError for a name that cannot be routed.
+        """
         provider, name = provider_of(self._settings, model)
-        return provider.context_window or facts(provider.name, name).window
+        place = provider.base_url, name
+        if provider.context_window:
+            return provider.context_window
+        if ask and place not in self._windows and windows.can_tell(provider):
+            self._windows[place] = self._told_window(provider, name)
+        if told := self._windows.get(place):
+            return told
+        # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
+        return None if provider.name in LOCAL else facts(provider.name, name).window
+
+    def _told_window(self, provider: Provider, name: str) -> int | None:
+        """What the server says in time. One that does not, or says nonsense, is no failure."""
+        http = self._wire()
+        try:
+            headers = routes.route(provider, name, "chat", self._key(provider), ()).headers
+        except ConfigError:  # no key
+            return None
+        until = time.monotonic() + PROBE_TIMEOUT
+
+        def fetch(url: str, body: Mapping[str, Any] | None) -> Any:
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            try:
+                return json.loads(http.fetch(url, left, headers, json.dumps(body).encode() if body else None))
+            except (GptshError, ValueError, RecursionError):
+                return None
+
+        return windows.ask_window(provider, name, fetch)
 
     # ---- asking
 

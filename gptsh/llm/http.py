@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import urllib3
@@ -30,7 +30,9 @@ CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout 
 _LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
 _LISTING = 1 << 25  # bytes of a server's list of models
+_SHORTEST_WAIT = 0.001  # seconds; 0 would be not to wait at all
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+_Result = TypeVar("_Result")
 
 
 class _Patient:
@@ -82,11 +84,11 @@ class Response:
         if isinstance(self._raw.connection, _Patient) and self._raw.connection.stream_socket:
             self._raw.connection.stream_socket.settimeout(seconds)
 
-    def hurry(self) -> None:
-        """What still comes is not worth a long wait."""
+    def hurry(self, seconds: float = LAST_WAIT) -> None:
+        """What still comes is not worth a longer wait; the first call counts."""
         if self._until == math.inf:
-            self._until = time.monotonic() + LAST_WAIT
-            self._idle_timeout = min(self._idle_timeout, LAST_WAIT)
+            self._until = time.monotonic() + seconds
+            self._idle_timeout = min(self._idle_timeout, seconds)
             self._wait_at_most(self._idle_timeout)
 
     def small_body(self, limit: int = _SMALL_BODY) -> bytes:
@@ -105,29 +107,28 @@ class Response:
         self._raw.close()
 
 
-class _Errand(threading.Thread):
+class _Errand(threading.Thread, Generic[_Result]):
     """Work that blocks where Python cannot be interrupted (name resolution): done aside, so that signals are heard."""
 
-    def __init__(self, work: Callable[[], Response]) -> None:
+    def __init__(self, work: Callable[[], _Result]) -> None:
         super().__init__(daemon=True)
         self._work = work
-        self._response: Response | None = None
+        self._result: _Result | None = None
         self._error: GptshError | None = None
 
     def run(self) -> None:
         try:
-            self._response = self._work()
+            self._result = self._work()
         except GptshError as err:
             self._error = err
 
-    def wait(self) -> Response:
-        """The response, or the error raised here."""
+    def wait(self, seconds: float | None = None) -> _Result | None:
+        """The result, or the error raised here; None where it is not done in time, and then left to itself."""
         self.start()
-        self.join()
+        self.join(seconds)
         if self._error:
             raise self._error
-        assert self._response is not None, "the thread has reported why"
-        return self._response
+        return self._result
 
 
 class Http:
@@ -147,15 +148,28 @@ class Http:
         """Send and wait for the response's head. Raises ModelError or TimedOut, and as ``manager``."""
         patience = self._network.first_byte_timeout
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, patience), read=patience)
-        return _Errand(lambda: self._request("POST", url, body, headers, timeout)).wait()
+        response = _Errand(lambda: self._request("POST", url, body, headers, timeout)).wait()
+        assert response is not None, "the thread has reported why"
+        return response
 
-    def get(self, url: str, seconds: float, headers: Mapping[str, str]) -> bytes:
-        """A small document, within ``seconds`` for each step; empty for any status but 200. Raises as ``post``."""
-        timeout = urllib3.Timeout(connect=seconds, read=seconds)
-        response = _Errand(lambda: self._request("GET", url, None, headers, timeout)).wait()
-        body = response.small_body(_LISTING) if response.status == 200 else b""  # noqa: PLR2004 - OK
-        response.close()
-        return body
+    def fetch(self, url: str, seconds: float, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
+        """A small document within ``seconds`` in all, by POST where there is a body; empty for any status but 200.
+
+        Raises as ``post``.
+        """
+        until, timeout = time.monotonic() + seconds, urllib3.Timeout(connect=seconds, read=seconds)
+
+        def read() -> bytes:
+            response = self._request("GET" if body is None else "POST", url, body, headers, timeout)
+            response.hurry(max(until - time.monotonic(), _SHORTEST_WAIT))
+            document = response.small_body(_LISTING) if response.status == 200 else b""  # noqa: PLR2004 - OK
+            response.close()
+            return document
+
+        document = _Errand(read).wait(seconds)
+        if document is None:
+            raise TimedOut(f"{_host(url)} does not answer in time")
+        return document
 
     def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout: urllib3.Timeout
@@ -172,8 +186,7 @@ class Http:
                 redirect=False,
                 preload_content=False,
             )
-        idle = float(timeout.read_timeout or 0) if method == "GET" else self._network.idle_timeout
-        return Response(url, raw, idle)
+        return Response(url, raw, self._network.idle_timeout)
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         proxy = proxy_for(url, self._environ)
@@ -300,7 +313,7 @@ def _system_has_bundle() -> bool:
 @contextlib.contextmanager
 def translated(url: str) -> Iterator[None]:
     """The only lines that know the exceptions of urllib3 and of http.client below it."""
-    host = url.partition("://")[2].partition("/")[0]
+    host = _host(url)
     try:
         yield
     except (wire.NewConnectionError, wire.ProxyError, wire.SSLError) as err:
@@ -317,6 +330,11 @@ def translated(url: str) -> Iterator[None]:
         failure = ModelError(f"the connection to {host} broke off", detail=repr(err))
         failure.retry = True
         raise failure from err
+
+
+def _host(url: str) -> str:
+    """With its port, as the user wrote it."""
+    return url.partition("://")[2].partition("/")[0]
 
 
 def _unreachable(host: str, err: wire.HTTPError) -> ModelError:

@@ -1,0 +1,149 @@
+"""How a server is asked for a model's window: the documents that Ollama, llama.cpp, vLLM, LM Studio, OpenRouter give.
+
+No network here: ``fetch`` gets a document as parsed JSON, None where there is none. All of it is read by shape.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gptsh.core.providers import LOCAL
+from gptsh.core.settings import Provider
+
+Fetch = Callable[[str, Mapping[str, Any] | None], Any]  # the URL, and the body where it is posted
+_Way = Callable[[Provider, str, Fetch], int | None]
+
+_LARGEST = 1 << 30  # tokens; what says more is wrong
+_NUM_CTX = re.compile(r"^\s*num_ctx\s+([0-9]{1,10})\s*$", re.MULTILINE)
+_LATEST = ":latest"
+
+
+def can_tell(provider: Provider) -> bool:
+    """Whether asking the provider for a window makes sense: servers of the user's own, and OpenRouter."""
+    known = provider.own_base or provider.name in LOCAL or provider.name == "openrouter"
+    return provider.wire == "chat" and known
+
+
+def ask_window(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """Tokens that a prompt may have, as the server says; None where it does not say."""
+    for way in _WAYS.get(provider.name, _OF_UNKNOWN):
+        if window := way(provider, model, fetch):
+            return window
+    return None
+
+
+def entries(payload: Any) -> list[dict[str, Any]]:
+    """The models in the payload of ``/models``, each with its ``id``."""
+    found = payload.get("data") if isinstance(payload, dict) else payload
+    return [entry for entry in _dicts(found) if entry.get("id") and isinstance(entry["id"], str)]
+
+
+def listed_window(entry: Mapping[str, Any]) -> int | None:
+    """The window in an entry of ``/models``: vLLM's, llama.cpp's, OpenRouter's for who answers first, the model's."""
+    windows = (
+        entry.get("max_model_len"),
+        _dict(entry.get("meta")).get("n_ctx"),
+        _dict(entry.get("top_provider")).get("context_length"),
+        entry.get("context_length"),
+    )
+    return _first(*windows)
+
+
+# ---- the ways
+
+
+def _listed(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """The model's entry; llama.cpp lists the one that it serves under a name that nobody needs to use."""
+    listed = entries(fetch(f"{provider.base_url}/models", None))
+    found = [entry for entry in listed if entry["id"] == model]
+    only = [entry for entry in listed if len(listed) == 1 and "meta" in entry]
+    return next(map(listed_window, found or only), None)
+
+
+def _props(provider: Provider, _model: str, fetch: Fetch) -> int | None:
+    """llama.cpp before it told this in its list."""
+    props = _dict(fetch(f"{_root(provider)}/props", None))
+    return _first(_dict(props.get("default_generation_settings")).get("n_ctx"))
+
+
+def _loaded_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """What is allocated now."""
+    running = _dicts(_dict(fetch(f"{_root(provider)}/api/ps", None)).get("models"))
+    wanted = _tagged(model)
+    named = [entry for entry in running if wanted in (_tagged(entry.get("name")), _tagged(entry.get("model")))]
+    return _first(*(entry.get("context_length") for entry in named))
+
+
+def _shown_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """What the model's file sets, else what it was trained for.
+
+    The latter is an upper bound: the server's own default may be less, and a prompt beyond it is cut without a word.
+    Only what the answer reports then tells (``tokens.was_cut``).
+    """
+    shown = _dict(fetch(f"{_root(provider)}/api/show", {"model": model}))
+    parameters, info = shown.get("parameters"), _dict(shown.get("model_info"))
+    chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    trained = info.get(f"{info.get('general.architecture')}.context_length")
+    return _first(int(chosen[1]) if chosen else None, trained)
+
+
+def _shown_or_loaded(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """Of a server that may be Ollama: what is loaded is asked for only where it is."""
+    shown = _shown_by_ollama(provider, model, fetch)
+    return (_loaded_by_ollama(provider, model, fetch) or shown) if shown else None
+
+
+def _of_lm_studio(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """What it is loaded with, else the model's maximum, an upper bound; since 0.4."""
+    models = _dicts(_dict(fetch(f"{_root(provider)}/api/v1/models", None)).get("models"))
+    for entry in models:
+        instances = _dicts(entry.get("loaded_instances"))
+        of_instance = [instance for instance in instances if instance.get("id") == model]
+        if of_instance or model in (entry.get("key"), entry.get("id")):
+            loaded = [_dict(instance.get("config")) | instance for instance in of_instance or instances]
+            return _first(*(settings.get("context_length") for settings in loaded), entry.get("max_context_length"))
+    return None
+
+
+def _of_older_lm_studio(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    listed = entries(fetch(f"{_root(provider)}/api/v0/models", None))
+    entry: Mapping[str, Any] = next((entry for entry in listed if entry["id"] == model), {})
+    return _first(entry.get("loaded_context_length"), entry.get("max_context_length"))
+
+
+_WAYS: Mapping[str, tuple[_Way, ...]] = {
+    "ollama": (_loaded_by_ollama, _shown_by_ollama),
+    "llamafile": (_listed, _props),
+    "hosted_vllm": (_listed,),
+    "openrouter": (_listed,),
+    "lm_studio": (_of_lm_studio, _of_older_lm_studio),
+}
+_OF_UNKNOWN: tuple[_Way, ...] = (_listed, _props, _shown_or_loaded, _of_older_lm_studio)
+
+
+# ---- by shape
+
+
+def _root(provider: Provider) -> str:
+    return provider.base_url.removesuffix("/v1")
+
+
+def _tagged(name: object) -> str | None:
+    """Ollama's name of a model with its tag."""
+    if not isinstance(name, str):
+        return None
+    return name if ":" in name.rpartition("/")[2] else name + _LATEST
+
+
+def _first(*sizes: object) -> int | None:
+    """The first that can be a window."""
+    sound = (size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _LARGEST)
+    return next(sound, None)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -194,6 +194,9 @@ class ModelServer:
         self._play(handler, script)
 
     def _next(self, body: Any) -> Script:
+        """What is queued is for questions; what a server is asked about itself stands in ``pages``."""
+        if not {"messages", "input", "contents"} & set(body or ()):
+            return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
         queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
         wrong = self.refuses(body or {}) if self.refuses else None
         return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
@@ -215,8 +218,6 @@ class ModelServer:
             handler.wfile.write(b"0\r\n\r\n")
 
     def _default(self, body: Any) -> Script:
-        if body is None or "messages" not in body:
-            return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
         if not self.refuses and (wrong := complaint(body)):
             return _refusal(wrong)
         said = f"You said: {body['messages'][-1]['content']}"

@@ -259,8 +259,7 @@ def test_without_a_model_the_ways_to_one_are_named(home: Home) -> None:
 
 
 def test_a_local_server_that_answers_is_named(home: Home, model: ModelServer) -> None:
-    listing = json.dumps({"data": [{"id": "qwen3"}]}).encode()
-    model.script(listing, headers={"Content-Type": "application/json"}, framing="length")
+    model.pages["/v1/models"] = {"data": [{"id": "qwen3"}]}
     run = home.run("hi", env={"LM_STUDIO_API_BASE": model.base_url})
     assert "lm_studio/qwen3" in run.stderr
     assert run.code == 2

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import context, document
+from gptsh.core.context import Room
 from gptsh.core.files import read_document, read_head, to_bytes
 from gptsh.core.messages import Message, starts_turn, text_of, user_message, words_of
 from gptsh.core.providers import OWN
+from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
 from tests.server import complaint
@@ -46,7 +48,7 @@ def test_what_is_sent_passes_a_strict_server_whatever_the_file_holds(
 ) -> None:
     before = copy.deepcopy(messages)
     question: Message = {"role": "user", "content": "and now?", "id": "q"}
-    built = context.build([*messages, question], system)
+    built = context.build([*messages, question], system, Count(0, 0), Room(None)).messages
     sent = body(Request("lab/m", built, {}), "m", OWN, provider="lab", stream_options=False)
     json.dumps(sent)
     assert messages == before

@@ -205,8 +205,8 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
     [
         (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}},
          "anthropic refused the key (401): invalid x-api-key: check ANTHROPIC_API_KEY"),
-        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}},
-         "anthropic refused (400): prompt is too long"),
+        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt: field required"}},
+         "anthropic refused (400): prompt: field required"),
         (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}},
          "does not know 'claude-sonnet-4-5' (404): model: x"),
         (413, b"too large", "anthropic refused (413): too large"),
@@ -221,6 +221,14 @@ def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int,
     assert "itellm" not in run.stderr
     assert len(model.asked) == 1
     assert texts(far.doc()) == ["user: hi"]
+
+
+def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> None:
+    said = "prompt is too long: 208310 tokens > 200000 maximum"
+    model.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
+    run = far.run("-m", CLAUDE, "hi")
+    assert (run.stdout, run.code) == ("", 6)
+    assert run.stderr.startswith(f"gptsh: anthropic has no room for the prompt: {said}\n")
 
 
 def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:

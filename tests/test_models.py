@@ -144,14 +144,12 @@ def test_a_missing_key_behind_litellm_is_one_line_and_litellm_is_not_loaded(home
 
 
 def test_a_bare_name_that_ollama_has_here_is_ollamas(home: Home, model: ModelServer) -> None:
-    listed = b'{"data": [{"id": "qwen3:8b"}, {"id": "llama3.2:latest"}]}'
+    model.pages["/v1/models"] = {"data": [{"id": "qwen3:8b"}, {"id": "llama3.2:latest"}]}
     for name in ("qwen3:8b", "llama3.2"):
-        model.script(listed, framing="length", headers={"Content-Type": "application/json"})
         run = home.run("-m", name, "--title", "t", "hi", env={"OLLAMA_API_BASE": model.base_url})
         assert run.code == 0, run.stderr
         assert home.docs()[0]["agent"]["model"] == f"ollama/{name}"
         assert model.sent[-1]["model"] == name
-    model.script(listed, framing="length", headers={"Content-Type": "application/json"})
     run = home.run("-m", "qwen3", "hi", env={"OLLAMA_API_BASE": model.base_url})
     assert (run.code, run.stderr.count("\n")) == (2, 1)
 
@@ -354,7 +352,7 @@ def test_the_title_is_counted_in_the_cost_of_a_session(home: Home, model: ModelS
 def test_list_models_shows_what_can_be_asked_from_here(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model))
     served = {"data": [{"id": "m", "max_model_len": 4096}, {"id": "e\nvil\x1b[2J", "pricing": {"prompt": "-1"}}, {}]}
-    model.script(json.dumps(served).encode(), framing="length", headers={"Content-Type": "application/json"})
+    model.pages["/v1/models"] = served
     run = home.run("--list-models", env={"OPENAI_API_KEY": "a-key", "AZURE_API_KEY": "a-key"})
     assert (run.code, run.stderr) == (0, "")
     lines = [line.split() for line in run.stdout.splitlines()]
@@ -371,7 +369,7 @@ def test_list_models_shows_what_can_be_asked_from_here(home: Home, model: ModelS
 def test_list_models_reads_openrouters_own_list(home: Home, model: ModelServer) -> None:
     pricing = {"prompt": "0.000001", "completion": "0.000005"}
     served = {"data": [{"id": "qwen/qwen3-max", "context_length": 262144, "pricing": pricing}]}
-    model.script(json.dumps(served).encode(), framing="length", headers={"Content-Type": "application/json"})
+    model.pages["/v1/models"] = served
     run = home.run("--list-models", env={"OPENROUTER_API_KEY": "a-key", "OPENROUTER_API_BASE": model.base_url})
     assert run.stdout.splitlines()[1].split() == ["openrouter/qwen/qwen3-max", "chat", "262144", "1.00", "5.00"]
     assert model.asked[0].headers["authorization"] == "Bearer a-key"
@@ -529,13 +527,12 @@ def test_a_server_that_does_not_list_is_said(home: Home, model: ModelServer) -> 
 def test_a_long_list_is_read_whole_and_filtered(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model))
     served = {"data": [{"id": f"model-{number}", "more": "x" * 300} for number in range(3000)]}
-    for _ in range(2):
-        model.script(json.dumps(served).encode(), framing="length", headers={"Content-Type": "application/json"})
+    model.pages["/v1/models"] = served
     assert home.run("--list-models").stdout.count("\n") == 3001
     assert home.run("--list-models", "-m", "model-2999").stdout.count("\n") == 1
 
 
 def test_a_base_url_of_the_environment_is_asked_for_its_models(home: Home, model: ModelServer) -> None:
-    model.script(b'{"data": [{"id": "mine"}]}', framing="length", headers={"Content-Type": "application/json"})
+    model.pages["/v1/models"] = {"data": [{"id": "mine"}]}
     run = home.run("--list-models", env={"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "a-key"})
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["echo", "openai/mine"]

@@ -361,8 +361,8 @@ def test_reading_a_large_text_takes_six_times_its_size_at_most(home: Home, how: 
 
 def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:
     text = ("line 😀\n" * 300_000) + "end"
-    model.say("read")
+    model.say("read", usage=None)
     process = lab.start("--no-save", stdin=subprocess.PIPE)
     assert process.communicate(text.encode(), timeout=60) == (b"read\n", b"")
     assert wait_for(process) == 0
-    assert model.sent[0]["messages"][0]["content"] == text
+    assert model.sent[-1]["messages"][0]["content"] == text

@@ -529,7 +529,7 @@ def test_a_large_prompt_may_take_longer_to_send_than_a_connection_to_make(home: 
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         threading.Thread(target=_read_slowly, args=(listener,), daemon=True).start()
         base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nfirst_byte_timeout = 30\n')
+        home.configure(f'[providers.lab]\nbase_url = "{base}"\ncontext_window = 10000000\n')
         assert home.run("-m", "lab/m", "--no-save", stdin="x" * 8_000_000).stdout == "read\n"
 
 

@@ -85,7 +85,8 @@ def modules_after(home: Home, *args: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"]])
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"],
+                                  ["--usage"], ["--usage", "-o", "json"]])  # fmt: skip
 def test_what_sends_nothing_imports_no_network_and_no_terminal_library(home: Home, args: list[str]) -> None:
     home.run("-m", "echo", "hello")
     loaded = modules_after(home, *args)

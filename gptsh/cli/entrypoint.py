@@ -66,6 +66,7 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         {
             "--list-sessions": flags.list_sessions,
             "--show-session": flags.show_session is not None,
+            "--usage": flags.usage,
             "--list-agents": flags.list_agents,
             "--list-models": flags.list_models,
         }

@@ -1,4 +1,4 @@
-"""What is done with sessions besides asking: list, show, label."""
+"""What is done with sessions besides asking: list, show, label, sum up."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
-from gptsh.core.document import Document
+from gptsh.core.document import Document, tags_of
+from gptsh.core.messages import is_named
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, transcript
@@ -54,12 +55,16 @@ def _passing(flags: Flags) -> Iterator[SessionSummary]:
 
 
 def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
-    model = item["model"] or ""
+    chosen = _is_chosen(flags, project, item["agent"], item["project"], item["tags"])
+    return chosen and is_named(item["model"], flags.model)
+
+
+def _is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
+    """Whether a session of this agent and project, with these tags, is one that the filters let through."""
     return (
-        (flags.agent is None or item["agent"] == flags.agent)
-        and (flags.model is None or model == flags.model or model.endswith(f"/{flags.model}"))
-        and (project is None or item["project"] == project)
-        and set(flags.tag) <= set(item["tags"])
+        (flags.agent is None or agent == flags.agent)
+        and (here is None or project == here)
+        and set(flags.tag) <= set(tags)
     )
 
 
@@ -85,6 +90,35 @@ def _shown(doc: Document, output: str | None) -> Iterator[str]:
     from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
 
     return map(structured.line, [doc] if output == "json" else doc["messages"])
+
+
+def show_usage(flags: Flags) -> int:
+    """Print what was used and paid by day and by model: a table, or JSON where ``-o`` asks for it."""
+    from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
+
+    report = usage.count(_documents(flags), flags.model, flags.limit)
+    if flags.output in ("json", "jsonl"):
+        from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
+
+        stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))
+        return 0
+    from gptsh.render.look import look  # noqa: PLC0415 - as above
+    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - the same
+
+    out = stdio.answers_to()
+    drawing = stdio.is_terminal(out) and flags.output != "text"
+    lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if drawing else plain(report)
+    stdio.write_lines(lines, safe=drawing)
+    return 0
+
+
+def _documents(flags: Flags) -> Iterator[Document]:
+    here = current_project() if flags.here else None
+    for doc in sessions.scan_documents():
+        if isinstance(doc, Unreadable):
+            stdio.note(f"skipped {doc.path}: {doc.cause}")
+        elif _is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):
+            yield doc
 
 
 def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
@@ -144,6 +178,7 @@ def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"
 JOBS: dict[str, Callable[[Flags], int]] = {
     "--list-sessions": list_sessions,
     "--show-session": show_session,
+    "--usage": show_usage,
     "--list-agents": list_agents,
     "--list-models": list_models,
 }

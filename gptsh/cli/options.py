@@ -52,6 +52,7 @@ class Flags(NamedTuple):
     show_session: str | None
     here: bool
     limit: int | None
+    usage: bool
     list_agents: bool
     list_models: bool
     config: str | None
@@ -94,6 +95,7 @@ ROWS = (
     Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
     Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),
+    Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.", _FLAG),
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
@@ -122,6 +124,7 @@ Usage: gptsh [OPTIONS] [PROMPT]...
   gptsh --no-save "secret"                keep nothing
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one
+  gptsh --usage                           tokens and cost, by day and by model
 
 All options: gptsh --help
 """

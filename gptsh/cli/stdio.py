@@ -195,15 +195,16 @@ def report(err: GptshError, *, debug: bool) -> None:
         say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
-def write_lines(lines: Iterable[str]) -> None:
-    """Lines to stdout, each at once, so that a pipe may end early.
+def write_lines(lines: Iterable[str], *, safe: bool = False) -> None:
+    """Lines to stdout, each at once, so that a pipe may end early. ``safe``: as they are, on a terminal too.
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
     sink = Sink(answers_to())
+    put = sink.draw if safe else sink.write
     for line in lines:
         try:
-            sink.write(f"{line}\n")
+            put(f"{line}\n")
         except BrokenPipeError:
             raise
         except OSError as err:

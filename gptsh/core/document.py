@@ -95,13 +95,13 @@ def _check_inside(doc: Document) -> None:
     """What only a reader of the whole document relies on."""
     for message in doc["messages"]:
         _check_message(message)
-    if not all(_is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
+    if not all(is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
         raise ValueError("not a session: a cost in 'usage' is no number")
     for key in ("summaries", "snapshots"):
         items = doc.get("context", {}).get(key) or []
         if not _are_tables(items) or not all(isinstance(item.get("id"), str) for item in items):
             raise ValueError(f"not a session: 'context.{key}' holds something else")
-        if not all(_is_cost(item.get("cost")) for item in items):
+        if not all(is_cost(item.get("cost")) for item in items):
             raise ValueError(f"not a session: a cost in 'context.{key}' is no number")
 
 
@@ -116,7 +116,7 @@ def _check_message(message: object) -> None:
         raise ValueError("not a session: a message whose content is neither text nor parts")
     if calls is not None and not (_are_tables(calls) and all(map(_is_call, calls))):
         raise ValueError("not a session: a message whose 'tool_calls' are none")
-    if not _is_cost(message.get("cost")):
+    if not is_cost(message.get("cost")):
         raise ValueError("not a session: a message whose 'cost' is no number")
 
 
@@ -128,7 +128,8 @@ def _is_call(call: dict[str, Any]) -> bool:
     return isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
 
 
-def _is_cost(value: object) -> bool:
+def is_cost(value: object) -> bool:
+    """Whether a value can be a cost: USD, or None for an unknown one."""
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _DEAREST)
 
 

@@ -116,7 +116,7 @@ def to_bytes(value: object) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path | str) -> Document:
     """The whole document in today's shape, its id that of the file name.
 
     Raises ValueError when it is no session, OSError when it cannot be read.
@@ -138,7 +138,7 @@ def read_head(path: Path | str) -> Document:
     finally:
         os.close(descriptor)
     if not head or next(iter(head)) != "version" or "id" not in head:  # by jq or the first gptsh: keys in any order
-        return read_document(Path(name))
+        return read_document(name)
     head["id"] = _id_in(name)
     return check(head, head=True)
 
@@ -190,7 +190,7 @@ def _scan(data: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _parse(data: bytes, path: Path) -> object:
+def _parse(data: bytes, path: Path | str) -> object:
     try:
         doc = _decoder.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as err:

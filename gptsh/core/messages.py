@@ -196,6 +196,11 @@ def sum_costs(costs: Iterable[float | None]) -> float | None:
     return round(sum(known), 10) if known else None
 
 
+def is_named(model: str | None, wanted: str | None) -> bool:
+    """Whether a model is the one that is wanted: it is named so, or so behind its provider. None wants any."""
+    return wanted is None or (model is not None and (model == wanted or model.endswith(f"/{wanted}")))
+
+
 def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The generation parameters that may be stored; the others are sent and forgotten."""
     keep = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")

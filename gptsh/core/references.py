@@ -28,6 +28,11 @@ def get_sessions_dir() -> Path:
     return state_folder() / "sessions"
 
 
+def get_archive_dir() -> Path:
+    """Where sessions are that no reference means any more. It may not exist."""
+    return get_sessions_dir().parent / "archive"
+
+
 def make_private(folder: Path) -> None:
     """Create the folder for its owner alone; the first gptsh left its own open to all."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import contextlib
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -22,6 +22,7 @@ from gptsh.core.references import (
     ID,
     filename_named,
     filename_of,
+    get_archive_dir,
     get_sessions_dir,
     make_private,
     names_in,
@@ -49,6 +50,7 @@ __all__ = [
     "new_session_doc",
     "resolve_session_ref",
     "save_session",
+    "scan_documents",
     "scan_sessions",
 ]
 
@@ -98,19 +100,34 @@ def scan_sessions(prefix: str = "") -> Iterator[SessionSummary | Unreadable]:
     """
     folder = get_sessions_dir()
     for index, name in enumerate(newest_first()):
-        if not name[ID].startswith(prefix):
-            continue
-        try:
-            head = files.read_head(f"{folder}/{name}")
-        except FileNotFoundError as err:
-            if (folder / name).is_symlink():  # else deleted since the folder was read: not worth a word
-                yield Unreadable(folder / name, f"dangling link: {err.strerror}")
-        except OSError as err:
-            yield Unreadable(folder / name, err.strerror or str(err))
-        except ValueError as err:
-            yield Unreadable(folder / name, str(err))
-        else:
-            yield _summary(head, index, name)
+        if name[ID].startswith(prefix):
+            head = _found(f"{folder}/{name}", files.read_head)
+            if isinstance(head, Unreadable):
+                yield head
+            elif head is not None:
+                yield _summary(head, index, name)
+
+
+def scan_documents() -> Iterator[Document | Unreadable]:
+    """Every whole document, those in the archive among them, oldest first, as it is read."""
+    folders = (get_sessions_dir(), get_archive_dir())
+    names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
+    for name, folder in sorted(names):
+        doc = _found(f"{folder}/{name}", files.read_document)
+        if doc is not None:
+            yield doc
+
+
+def _found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
+    """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
+    try:
+        return read(path)
+    except FileNotFoundError as err:
+        return Unreadable(Path(path), f"dangling link: {err.strerror}") if os.path.islink(path) else None
+    except OSError as err:
+        return Unreadable(Path(path), err.strerror or str(err))
+    except ValueError as err:
+        return Unreadable(Path(path), str(err))
 
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:
@@ -331,7 +348,7 @@ def _place(doc: Document, folder: Path, at: str | None) -> Path:
         return path if os.path.lexists(path) else _moved(doc, folder)
     held = names_in(folder)
     files.sweep(folder, held)
-    taken = {other[ID] for other in (*held, *names_in(folder.parent / "archive"))}
+    taken = {other[ID] for other in (*held, *names_in(get_archive_dir()))}
     if doc["id"] in taken:
         doc["id"] = new_id(taken)
     return folder / _name_for(doc)

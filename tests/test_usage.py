@@ -141,7 +141,7 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
     costs = {entry["model"]: entry["cost"] for entry in found["models"]}
     assert costs == {"big": 0.25, "lab/m": 0.25, "small": 0.2, "tiny": 0.05}
     assert {entry["day"]: entry["cost"] for entry in found["days"]} == {
-        "2026-11-03": 0.15, "2026-11-02": 0.3, "2026-11-01": 0.3,
+        "2026-11-02": 0.3, "2026-11-01": 0.45,
     }  # fmt: skip
     assert found["total"] == row(answers=1, total=5, cost=0.75)
 
@@ -159,7 +159,7 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_and_once(home: Home) -> 
     path = put(home, "20251027-091530-7x2m", LEGACY)
     expected = row(answers=2, prompt=30, completion=12, total=42, cost=0.5)
     assert report(home) == {
-        "days": [{"day": "2025-10-28", **expected}],
+        "days": [{"day": "2025-10-27", **expected}],
         "models": [{"model": "old", **expected}],
         "total": expected,
     }
@@ -169,6 +169,13 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_and_once(home: Home) -> 
     (home.state / "archive").mkdir()
     shutil.copy(path, home.state / "archive")
     assert report(home, "-m", "old") == fork
+
+
+def test_a_session_of_the_first_gptsh_that_goes_on_keeps_its_cost(home: Home) -> None:
+    put(home, "20251027-091530-7x2m", LEGACY)
+    home.run("-m", "echo", "-s", "0", "more")
+    assert home.doc()["usage"]["cost"] == 0.5
+    assert report(home)["total"]["cost"] == 0.5
 
 
 def test_a_session_of_the_first_gptsh_without_a_cost_is_unpriced(home: Home) -> None:

@@ -157,6 +157,8 @@ def migrate(doc: Document) -> Document:
         new[table] = {**blank[table], **given}
     if is_unsaved(new):
         new["updated_at"] = _just_after(moment)
+    if not doc.get("version") and not any(message.get("cost") for message in doc["messages"]):
+        new["usage"].setdefault("carried", new["usage"]["cost"])  # else the next count would forget what it cost
     new["messages"] = _with_ids(doc["messages"], f"{doc['id']} {moment}")
     new["stats"] = {**new.get("stats", {}), **stats(new["messages"])}
     return new

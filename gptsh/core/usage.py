@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gptsh.core.document import TOKEN_KEYS, Document, is_cost
+from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.core.messages import Message, is_named, sum_costs
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
@@ -48,7 +48,7 @@ def count(documents: Iterable[Document], model: str | None = None, limit: int | 
             if spent.sums and spent.key not in seen:
                 seen.add(spent.key)
                 if is_named(spent.model, model):
-                    day = _local_day(spent.at) or _local_day(doc["updated_at"]) or ""
+                    day = _local_day(spent.at) or _local_day(doc["created_at"]) or ""
                     _add(cells.setdefault((day, spent.model), {}), spent.sums)
     return _report(cells, limit)
 
@@ -67,18 +67,18 @@ def _spendings(doc: Document) -> Iterator[_Spent]:
     usage, agent, messages = doc["usage"], doc["agent"], doc["messages"]
     model = _name(agent.get("model"))
     small = _name(agent.get("model_small")) or model
-    unsaid = _unsaid(doc)
+    carried = _cost(usage, "carried")
     for message in messages:
         is_answer = message["role"] == "assistant"
         if is_answer or message.get("cost") is not None:
-            sums = _of_message(message, is_answer=is_answer, is_priced="cost" in unsaid)
+            is_priced = bool(carried) and "usage" not in message  # it came with the history that was carried
+            sums = _of_message(message, is_answer=is_answer, is_priced=is_priced)
             yield _Spent(message["id"], message.get("timestamp"), _name(message.get("model")) or model, sums)
     for item in doc["context"].get("summaries", ()):
         yield _Spent(item["id"], _name(item.get("timestamp")), _name(item.get("model")) or small, _cost(item))
     own = f"{doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
     yield _Spent(f"title of {own}", doc["created_at"], small, _cost(usage, "title_cost"))
-    yield _Spent(f"carried by {own}", doc["created_at"], model, _cost(usage, "carried"))
-    yield _Spent(f"unsaid in {own}", doc["updated_at"], model, unsaid)
+    yield _Spent(f"carried by {own}", doc["created_at"], model, {**_unsaid(doc), **carried})
 
 
 def _of_message(message: Message, *, is_answer: bool, is_priced: bool) -> _Sums:
@@ -90,18 +90,9 @@ def _of_message(message: Message, *, is_answer: bool, is_priced: bool) -> _Sums:
 
 
 def _unsaid(doc: Document) -> _Sums:
-    """What the document knows of its answers and no message says: the first gptsh kept usage there alone."""
-    usage, messages = doc["usage"], doc["messages"]
-    sums = {} if any(_tokens(message.get("usage")) for message in messages) else _tokens(usage["tokens"])
-    if usage["cost"] is None or not is_cost(usage["cost"]):
-        return sums
-    if all(message.get("cost") is None for message in messages):
-        costs = [item.get("cost") for item in doc["context"].get("summaries", ())]
-        known = sum_costs([*costs, usage.get("title_cost"), usage.get("carried")])
-        rest = sum_costs([usage["cost"], -(known or 0)]) or 0
-        if known is None or rest > 0:
-            sums["cost"] = round(rest * _UNIT)
-    return sums
+    """Tokens that the document knows and no message says: the first gptsh kept them there alone."""
+    said = any(_tokens(message.get("usage")) for message in doc["messages"])
+    return {} if said else _tokens(doc["usage"]["tokens"])
 
 
 def _tokens(usage: object) -> _Sums:

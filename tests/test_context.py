@@ -256,14 +256,24 @@ def test_what_is_cut_fits_and_the_rest_is_as_it_was(given_texts: list[str], room
     ((after,), made) = cut
     sent = cuts.as_sent(after)
     parts = sent["content"][1:]
-    assert sum(estimate(part["text"]) for part in parts) <= max(room, cuts.cuttable([message]))
-    if cuts.cuttable([message]) > room:
+    if sum(map(estimate, given_texts)) > room:
         assert sum(estimate(part["text"]) for part in parts) <= room
         assert made
     for text, part, kept in zip(given_texts, parts, after["content"][1:], strict=True):
         start, stop = kept.get("cut", (0, 0))
         assert part["text"] == text if start == stop else part["text"].endswith(text[stop:])
         assert part["text"].startswith(text[:start])
+
+
+def test_what_was_cut_once_is_cut_anew_where_it_still_does_not_fit(home: Home, model: ModelServer) -> None:
+    for size in (3000, 1000):
+        home.configure(window(lab_config(model), size))
+        model.say("ok", usage={"prompt_tokens": 2000, "completion_tokens": 2, "total_tokens": 2002})
+        args = ["-s", "@s", "--truncate", "middle", "sum up"]
+        assert home.run(*args, stdin=LINES if size == 3000 else None).code == 0
+    first, second = (body["messages"][0]["content"] for body in model.sent if "messages" in body)
+    assert 100 < len(second) < len(first) / 2
+    assert home.doc()["messages"][0]["content"][1]["text"] == LINES
 
 
 def test_a_message_without_a_cut_is_sent_as_it_is() -> None:

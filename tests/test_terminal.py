@@ -1,6 +1,7 @@
 """Markdown on a terminal: what each kind of block looks like, when it is out, and that nothing in it is obeyed."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -685,3 +686,56 @@ def test_words_in_the_wrong_language_do_not_freeze_the_end(code: str) -> None:
     shown = rendered(f"intro\n\n```{code}```\n")
     assert time.monotonic() - started < 10
     assert code.partition("\n")[2] in shown
+
+
+# ---- what scripts use, at a terminal
+
+
+NUMBER = '{"type":"object","required":["n"]}'
+
+
+@pytest.mark.parametrize(
+    ("args", "said", "shown"),
+    [
+        (["-x"], "Do:\n```sh\nls *.py\n```\nDone.", "ls *.py\r\n"),
+        (["-x"], "no *fence*", "no *fence*\r\n"),
+        (["--schema", NUMBER], '```json\n{"n":1}\n```', '{"n":1}\r\n'),
+        (["-o", "markdown", "-x"], "```\n*a*\n```", "*a*\r\n"),
+    ],
+)
+def test_a_part_of_an_answer_is_plain_on_a_terminal_too(
+    lab: Home, model: ModelServer, args: list[str], said: str, shown: str
+) -> None:
+    model.say(said)
+    seen, code = Terminal(lab, *args, "go").close()
+    assert (seen.decode().rpartition("\x1b[K")[2], code) == (shown, 0)
+
+
+def test_json_on_a_terminal_is_one_line(lab: Home, model: ModelServer) -> None:
+    model.say("*a*")
+    seen, code = Terminal(lab, "-o", "json", "go").close()
+    assert (json.loads(seen.rpartition(b"\x1b[K")[2])["text"], code) == ("*a*", 0)
+    model.say("*a*")
+    seen, code = Terminal(lab, "-o", "jsonl", "go").close()
+    kinds = [json.loads(line)["type"] for line in seen.replace(b"\x1b[K", b"").splitlines() if line.startswith(b"{")]
+    assert (kinds[0], kinds[-1], code) == ("session_created", "done", 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "shown"),
+    [
+        (["word " * 300], 6, "window has room for 75"),
+        (["--dry-run", "hi"], 0, "window      100 tokens"),
+        (["--truncate", "tail", "-f", "large.txt", "go"], 0, "large.txt: "),
+        (["--schema", NUMBER, "hi"], 5, "not what --schema asks"),
+        (["--usage"], 0, "no answers"),
+    ],
+)
+def test_what_fits_and_what_does_not_on_a_terminal(home: Home, args: list[str], code: int, shown: str) -> None:
+    home.configure('[agents.default]\nmodel = "echo"\n[providers.echo]\ncontext_window = 400\n')
+    if "75" in shown or "100" in shown:
+        home.configure('[agents.default]\nmodel = "echo"\n[providers.echo]\ncontext_window = 100\n')
+    (home.cwd / "large.txt").write_text("a line of a large text\n" * 400)
+    seen, ended = Terminal(home, *args).close()
+    assert shown in seen.decode()
+    assert ended == code

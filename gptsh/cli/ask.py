@@ -163,11 +163,11 @@ class _Run:
         """The answer, if it conforms; else that to one more question, which shows the model what is wrong."""
         if outcome.failure or not (faults := shape.faults(self._form.of(outcome.text or ""))):
             return outcome
-        doc = self._job.doc
+        doc, sending = self._job.doc, self._job.sending
         sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
         question = doc["messages"][-1]["id"]
         try:
-            sent, request = self._job.sending.built(doc["messages"])
+            sent, request = sending.built(doc["messages"], sending.measured(doc["messages"]))
         except TooLong:
             return outcome._replace(failure=_misshapen(faults))
         try:

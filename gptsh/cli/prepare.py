@@ -41,6 +41,7 @@ class Sending(NamedTuple):
     schema: dict[str, Any] | None
     stream: bool
     anchored: bool
+    reports: bool  # a program reads what was sent
     room: Room = Room(None)
 
     @property
@@ -53,9 +54,9 @@ class Sending(NamedTuple):
         sent = [as_sent(message) for message in messages]
         return tokens.count(sent, self.system, model=self.model, provider=self.provider, anchored=self.anchored)
 
-    def built(self, messages: Sequence[Message]) -> tuple[Context, Request]:
-        """What is sent of the messages. Raises TooLong."""
-        sent = context.build(messages, self.system, self.measured(messages), self.room)
+    def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
+        """What is sent of the messages, which take ``size``. Raises TooLong."""
+        sent = context.build(messages, self.system, size, self.room)
         return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
 
 
@@ -136,8 +137,13 @@ def prepare(
     if question is not None:
         sessions.append_messages(doc, [question], None)
     sending = _sending(agent, stored, form, loaded, stream=not flags.no_stream)
-    sending = _in_room(sending, doc, flags, loaded, client)
-    built, request = sending.built(doc["messages"])
+    size = sending.measured(doc["messages"])
+    sending = sending._replace(room=_room(sending, size, flags, loaded, client))
+    if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
+        sending = sending._replace(anchored=False)
+        doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
+        size = sending.measured(doc["messages"])
+    built, request = sending.built(doc["messages"], size)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, built, request, asked, at, form)
 
@@ -165,41 +171,31 @@ def _sending(agent: Agent, stored: Document | None, form: Form, loaded: Settings
         if not takes:
             system = "\n\n".join(filter(None, (agent.system, form.shape.instructions)))
     anchored = stored is not None and form.shape is None and stored["agent"].get("system") == agent.system
-    return Sending(agent, provider.name, system, schema, stream, anchored)
+    return Sending(agent, provider.name, system, schema, stream, anchored, form.structured)
 
 
-def _in_room(sending: Sending, doc: Document, flags: Flags, loaded: Settings, client: Client) -> Sending:
-    """The same, with the room that the model's window leaves; what ``--truncate`` cuts is cut in the document."""
-    safe = sending.measured(doc["messages"]).safe
-    asks = safe > ASK_FROM or flags.truncate is not None
-    if asks or flags.dry_run or flags.output in ("json", "jsonl"):
+def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:
+    """What the model's window leaves. A small prompt fits any: only who is told the window looks it up for one."""
+    asks = size.safe > ASK_FROM or flags.truncate is not None
+    if asks or flags.dry_run or sending.reports:
         window = client.window(sending.model, ask=asks)
     else:
         window = settings.provider_of(loaded, sending.model)[0].context_window
-    room = context.room_for(window, sending.agent.params, loaded.reserve)
-    if flags.truncate is None:
-        return sending._replace(room=room)
-    if room.prompt is None:
-        name = sending.provider
-        raise UsageError(
-            f"--truncate: the window of {sending.model} is not known", f"set context_window under [providers.{name}]"
-        )
-    if safe <= room.prompt:
-        return sending._replace(room=room)
-    whole = sending._replace(room=room, anchored=False)
-    _truncate(whole, doc, flags.truncate, room.prompt)
-    return whole
+    if flags.truncate is not None and window is None:
+        way = f"set context_window under [providers.{sending.provider}]"
+        raise UsageError(f"--truncate: the window of {sending.model} is not known", way)
+    return context.room_for(window, sending.agent.params, loaded.reserve)
 
 
-def _truncate(sending: Sending, doc: Document, end: str, room: int) -> None:
-    """Cut piped and attached text until all fits. What cannot be brought to fit is left, and will be refused."""
-    messages = doc["messages"]
-    fixed = sending.measured(messages).safe - cuts.cuttable(messages)
-    if (cut := cuts.cut(messages, room - fixed, end)) is None:
-        return
-    doc["messages"], made = cut
+def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Message]:
+    """Piped and attached text cut until all fits. What cannot be brought to fit stays, and will be refused."""
+    room = (sending.room.prompt or 0) - sending.measured(cuts.without(messages)).safe
+    if (cut := cuts.cut(messages, room, end)) is None:
+        return messages
+    shorter, made = cut
     for one in made:
         stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
+    return shorter
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:

@@ -49,9 +49,11 @@ def _span_of(part: Part) -> tuple[int, int]:
     return (start, end) if sound else (0, 0)
 
 
-def cuttable(messages: Sequence[Message]) -> int:
-    """Tokens of the piped and attached text among the messages, whole."""
-    return sum(estimate(part["text"]) for message in messages for part in _attached(message))
+def without(messages: Sequence[Message]) -> list[Message]:
+    """The messages, their piped and attached text empty: what is left when all of it is cut."""
+    return [
+        _with_parts(message, {id(part): {**part, "text": ""} for part in _attached(message)}) for message in messages
+    ]
 
 
 def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message], list[Cut]] | None:

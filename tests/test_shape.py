@@ -181,6 +181,7 @@ def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServ
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
     run = lab.run("--schema", NUMBER, "go")
     assert (run.code, run.stdout) == (1, "")
+    assert run.stderr.startswith("one\ngptsh: lab refused (500): boom\n")
     assert texts(lab.doc())[1] == "assistant: one"
 
 

@@ -1,6 +1,5 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -119,8 +118,7 @@ class _Run:
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
-            outcome = self._titled(self._delivered(outcome))
-            self._tell_end(outcome)
+            outcome = self._told(self._titled(self._delivered(outcome)))
             _raise(outcome.failure, self._keeper.where(outcome.message))
         return 1 if self._keeper.failure else 0
 
@@ -176,10 +174,12 @@ class _Run:
             return outcome._replace(failure=err)
         self._open_screen()
         self._keep_question(question)
-        outcome = self._ask(sent, request, question)
-        if outcome.failure or not (faults := shape.faults(self._form.of(outcome.text or ""))):
-            return outcome
-        return outcome._replace(failure=_misshapen(faults))
+        second = self._ask(sent, request, question)
+        if second.message is None:  # then the first one is what arrived
+            return outcome._replace(failure=second.failure)
+        if second.failure or not (faults := shape.faults(self._form.of(second.text or ""))):
+            return second
+        return second._replace(failure=_misshapen(faults))
 
     # ---- keeping
 
@@ -219,7 +219,7 @@ class _Run:
 
     def _delivered(self, outcome: _Outcome) -> _Outcome:
         """With what is held back until the answer is whole written, or what arrived of it shown on stderr."""
-        if outcome.failure or not self._form.held:
+        if outcome.failure:
             self._screen.lose_patience()
         if not isinstance(outcome.failure, OSError):
             try:
@@ -255,17 +255,20 @@ class _Run:
             self._writer.tell("title", title=title)
         return outcome
 
-    def _tell_end(self, outcome: _Outcome) -> None:
-        """The last events, for who reads events."""
+    def _told(self, outcome: _Outcome) -> _Outcome:
+        """With the last events written, for who reads events."""
         if self._form.output != "jsonl" or isinstance(outcome.failure, OSError):
-            return
+            return outcome
         result = self._object(outcome)
         if result["error"]:
             self._writer.tell("error", error=result["error"])
         self._writer.tell("done", **result)
         self._reporter.told = True
-        with contextlib.suppress(OSError):
+        try:
             self._writer.close()
+        except (Ended, OSError) as err:
+            return outcome._replace(failure=outcome.failure or err)
+        return outcome
 
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""

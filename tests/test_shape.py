@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core.shape import Shape
+from gptsh.core.models import facts
+from gptsh.core.shape import Shape, asked_in_words, in_words
+from gptsh.errors import UsageError
 from gptsh.render.fences import first_block
 from tests.conftest import Home, lab_config, texts
 from tests.server import ModelServer, answer, chunk, event
 
+DRAFT_04 = "http://json-schema.org/draft-04/schema#"
+KEY = {"OPENAI_API_KEY": "sk-x"}
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+
+
+def openai(model: ModelServer) -> str:
+    """A config that puts the model server in OpenAI's place, whose abilities the packaged table tells."""
+    return f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
 
 
 # ---- extract
@@ -98,18 +107,23 @@ def test_an_unknown_server_is_asked_by_field_and_in_words(lab: Home, model: Mode
 
 
 def test_a_provider_that_takes_the_field_is_not_asked_in_words(home: Home, model: ModelServer) -> None:
-    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    home.configure(openai(model))
     model.say('{"n":1}')
-    home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "go", env={"OPENAI_API_KEY": "sk-x"})
+    home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "go", env=KEY)
     assert [m["role"] for m in model.sent[0]["messages"]] == ["user"]
     assert model.sent[0]["response_format"]["type"] == "json_schema"
 
 
 def test_a_model_that_is_known_not_to_take_the_field_is_asked_in_words(home: Home, model: ModelServer) -> None:
-    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    """It was tested with a model whose abilities the table does not tell."""
+    home.configure(openai(model))
+    assert facts("openai", "gpt-audio").can("response_schema") is False
     model.say('{"n":1}')
-    home.run("-m", "openai/o1-mini", "--schema", NUMBER, "go", env={"OPENAI_API_KEY": "sk-x"})
-    assert [m["role"] for m in model.sent[0]["messages"]][-1] == "user"
+    home.run("-m", "openai/gpt-audio", "--schema", NUMBER, "go", env=KEY)
+    system, question = model.sent[0]["messages"]
+    assert "response_format" not in model.sent[0]
+    assert (system["role"], question["content"]) == ("system", "go")
+    assert system["content"].endswith(json.dumps(json.loads(NUMBER)))
 
 
 def test_a_server_that_refuses_the_field_is_asked_without(lab: Home, model: ModelServer) -> None:
@@ -118,6 +132,28 @@ def test_a_server_that_refuses_the_field_is_asked_without(lab: Home, model: Mode
     run = lab.run("--schema", NUMBER, "go")
     assert (run.code, run.stdout) == (0, '{"n":1}\n')
     assert ["response_format" in body for body in model.sent] == [True, False]
+
+
+def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home: Home, model: ModelServer) -> None:
+    """It was asked the bare question, without a word of the schema; so was the second attempt."""
+    home.configure(openai(model))
+    model.refuse(400, {"error": {"message": "Invalid schema for response_format 'answer'", "param": "response_format"}})
+    model.say("four")
+    model.say("4")
+    run = home.run("-m", "openai/gpt-4.1", "--system", "Add.", "--schema", '{"type":"integer"}', "2+2?", env=KEY)
+    assert (run.code, run.stdout) == (0, "4\n")
+    first, *others = [(body.get("response_format"), body["messages"][0]["content"]) for body in model.sent]
+    assert (first[0]["type"], first[1]) == ("json_schema", "Add.")
+    assert others == [(None, in_words("Add.", {"type": "integer"}))] * 2
+    assert home.doc()["agent"]["system"] == "Add."
+
+
+def test_the_words_are_said_once() -> None:
+    schema = {"type": "integer"}
+    question: Any = {"role": "user", "content": "2+2?"}
+    asked = asked_in_words([question], schema)
+    assert asked == [{"role": "system", "content": in_words(None, schema)}, question]
+    assert asked_in_words(asked, schema) == asked
 
 
 def test_a_wrong_answer_is_shown_its_faults_and_asked_once_more(lab: Home, model: ModelServer) -> None:
@@ -143,10 +179,10 @@ def test_an_answer_that_stays_wrong_is_exit_5_with_the_raw_answer_on_stderr(lab:
 
 
 def test_the_cost_is_that_of_both_attempts(home: Home, model: ModelServer) -> None:
-    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    home.configure(openai(model))
     model.say("one")
     model.say('{"n":1}')
-    run = home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "-o", "json", "go", env={"OPENAI_API_KEY": "sk-x"})
+    run = home.run("-m", "openai/gpt-4.1", "--schema", NUMBER, "-o", "json", "go", env=KEY)
     costs = [message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"]
     assert len(costs) == 2
     assert json.loads(run.stdout)["cost"] == pytest.approx(sum(costs))
@@ -199,6 +235,17 @@ def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServ
         ("list.json", "a JSON object is expected"),
         ("bytes.json", "no UTF-8"),
         ('{"items":' * 900 + "{" + "}" * 901, "nested too deeply"),
+        ('{"maximum":1e999}', "too large a number"),
+        ('{"$schema":5}', "no JSON Schema"),
+        ('{"$schema":["a"]}', "no JSON Schema"),
+        ('{"allOf":[{}],"$ref":"#/allOf/x"}', "is not in it"),
+        ('{"minimum":1,"$ref":"#/minimum/x"}', "is not in it"),
+        ('{"title":"abc","$ref":"#/title"}', "is no schema"),
+        ('{"$ref":"http://[x"}', "is not in it"),
+        ('{"$dynamicRef":"http://127.0.0.1:9/far"}', "is not in it"),
+        (f'{{"$schema":"{DRAFT_04}","patternProperties":{{"(":{{}}}}}}', "no JSON Schema"),
+        ('{"properties":{"default":{"$ref":"#/gone"}}}', "is not in it"),
+        ('{"$defs":{"enum":{"$ref":"#/gone"}}}', "is not in it"),
     ],
 )
 def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: ModelServer, schema: str, why: str) -> None:
@@ -221,6 +268,48 @@ def test_references_within_the_schema_are_followed() -> None:
     assert shape.faults("[1,2]") == []
     assert shape.faults('[1,"2"]') == ["$[1]: '2' is not of type 'integer'"]
     assert Shape('{"$ref":"https://json-schema.org/draft/2020-12/schema"}').faults('{"type":1}')
+
+
+BUNDLED = """{"$id": "https://example.com/root", "$ref": "item", "default": {"$ref": "#/a/value"},
+    "$defs": {"x": {"$id": "item", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}}}"""
+
+
+def test_a_bundled_schema_is_resolved_where_its_parts_say_they_are() -> None:
+    """The references of a part with an ``$id`` were looked up in the whole."""
+    shape = Shape(BUNDLED)
+    assert (shape.faults("1"), len(shape.faults('"1"'))) == ([], 1)
+    assert Shape('{"$id":"a/b.json","items":{"$ref":"b.json#/$defs/n"},"$defs":{"n":{}}}').faults("[1]") == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "answers"),
+    [
+        ('{"$ref":"#"}', "1"),
+        ('{"$ref":"#/x/y","x":{"y":{"$ref":"#/gone"}}}', "1"),  # a place that no draft calls one of schemas
+        ('{"$ref":"#/x/y","x":{"y":{"type":"nonsense"}}}', "1"),
+        ('{"$ref":"#/x/y","x":{"y":{"minimum":"a"}}}', "1"),
+        ('{"$ref":"#/x/y","x":{"y":{"pattern":"("}}}', '"1"'),
+        ('{"$ref":"#/x/y","x":{"y":{"allOf":5}}}', "1"),
+        ('{"$ref":"#/x/y","x":{"y":{"items":5}}}', "[1]"),
+    ],
+)
+def test_a_check_that_cannot_be_carried_out_is_the_schemas_fault(schema: str, answers: str) -> None:
+    with pytest.raises(UsageError, match="--schema: the answer cannot be held against it"):
+        Shape(schema).faults(answers)
+
+
+def test_a_schema_that_loops_is_exit_2_behind_the_answer(lab: Home, model: ModelServer) -> None:
+    """The model was shown a fault that was none of its own, and asked once more."""
+    model.say("17")
+    run = lab.run("--schema", '{"$ref":"#"}', "go")
+    assert (run.code, run.stdout, len(model.sent)) == (2, "", 1)
+    assert run.stderr.startswith("17\ngptsh: --schema: the answer cannot be held against it: references in circles")
+    assert texts(lab.doc()) == ["user: go", "assistant: 17"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400])
+def test_a_number_that_cannot_be_divided_is_a_fault(number: str) -> None:
+    assert len(Shape('{"multipleOf":0.5}').faults(number)) == 1
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner), max_leaves=8))

@@ -20,7 +20,7 @@ from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
-from gptsh.core.shape import Shape
+from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, UsageError
@@ -169,7 +169,7 @@ def _sending(agent: Agent, stored: Document | None, form: Form, loaded: Settings
         if takes or (takes is None and provider.wire == "chat"):
             schema = form.shape.schema
         if not takes:
-            system = "\n\n".join(filter(None, (agent.system, form.shape.instructions)))
+            system = in_words(agent.system, form.shape.schema)
     anchored = stored is not None and form.shape is None and stored["agent"].get("system") == agent.system
     return Sending(agent, provider.name, system, schema, stream, anchored, form.structured)
 

@@ -35,6 +35,7 @@ def _finite(text: str) -> float:
 
 _decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 _decode = _decoder.raw_decode
+parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
 
@@ -104,16 +105,24 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
-def to_bytes(value: object) -> bytes:
+def encoded(value: object) -> bytes:
     """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
 
-    Raises StoreError for a value that JSON cannot hold.
+    Raises ValueError for a value that JSON cannot hold.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
+    except (TypeError, RecursionError) as err:
+        raise ValueError(str(err)) from err
     return text.encode("utf-8", "backslashreplace")
+
+
+def to_bytes(value: object) -> bytes:
+    """A session, or a part of one, as it is written. Raises StoreError for what JSON cannot hold."""
+    try:
+        return encoded(value)
+    except ValueError as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
 
 
 def read_document(path: Path | str) -> Document:
@@ -192,7 +201,7 @@ def _scan(data: bytes) -> dict[str, Any] | None:
 
 def _parse(data: bytes, path: Path | str) -> object:
     try:
-        doc = _decoder.decode(data.decode("utf-8"))
+        doc = parsed(data.decode("utf-8"))
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     return {**doc, "id": _id_in(os.fspath(path))} if isinstance(doc, dict) and "id" in doc else doc

@@ -1,5 +1,6 @@
 """Which models can be asked from here: those of providers whose key is set, and those that servers offer."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -72,6 +73,6 @@ def _served(provider: Provider, model: Mapping[str, Any]) -> Listed:
 def _prices(pricing: Any) -> tuple[float, float] | None:
     try:
         found = float(pricing["prompt"]), float(pricing["completion"])
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         return None
-    return found if min(found) >= 0 else None  # -1 is "it depends"
+    return found if all(map(math.isfinite, found)) and min(found) >= 0 else None  # -1 is "it depends"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gptsh.core.messages import Event, Identified
+from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import chat_completions, failures
@@ -52,7 +53,7 @@ class Direct:
         """What is sent."""
         provider = route.provider
         include = provider.endpoint.stream_options and provider.base_url not in self._no_stream_options
-        asked = request._replace(schema=None) if provider.base_url in self._no_format else request
+        asked = _in_words(request) if provider.base_url in self._no_format else request
         return chat_completions.body(
             asked, route.model, provider.endpoint, provider=provider.name, stream_options=include
         )
@@ -66,6 +67,13 @@ class Direct:
         said = response.small_body()
         response.close()
         raise failures.refusal(response.url, response.status, response.headers, said, route)
+
+
+def _in_words(request: Request) -> Request:
+    """The request without the field that asks for a schema."""
+    if request.schema is None:
+        return request
+    return request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
 
 
 def _events(response: Response) -> Iterator[Event]:

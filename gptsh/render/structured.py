@@ -5,17 +5,20 @@ from typing import Any
 
 from gptsh.core import files
 from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, Used
+from gptsh.errors import OutputError
 from gptsh.render.plain import Aside, Sink, Writer
 
+_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context", "error")
 # Keys are added, never renamed or removed.
-ANSWER: Mapping[str, Any] = dict.fromkeys(
-    ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context", "error")
-)
+ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 
 
 def line(value: object) -> str:
-    """JSON on one line; a lone surrogate as its escape, which every reader takes."""
-    return files.to_bytes(value).decode()
+    """JSON on one line; a lone surrogate as its escape, which every reader takes. Raises OutputError."""
+    try:
+        return files.encoded(value).decode()
+    except ValueError as err:
+        raise OutputError(f"the output cannot be written as JSON: {err}") from err
 
 
 def error(what: str, hint: str, exit_code: int) -> dict[str, Any]:

@@ -41,10 +41,35 @@ def openai(model: ModelServer) -> str:
         ("```\nnever closed", "never closed"),
         ("```\n```", ""),
         ("    indented code\n\n```\nfenced\n```", "fenced\n"),
+        ("> ```\r\n> a\0\r\n>\r\n> b\r\n> ```", "a\0\r\n\r\nb\r\n"),
+        ("1. a\n\n\t```sh\n\tls\n\t```\n", "ls\n"),
+        ("- ```\n\t\tls\n  ```\n", "  \tls\n"),
+        ("   ```\n   a\n  b\n    c\n   ```", "a\nb\n c\n"),
+        ("```\n\n```", "\n"),
+        ("```", ""),
     ],
 )
 def test_the_first_fenced_block(said: str, block: str | None) -> None:
     assert first_block(said) == block
+
+
+@given(st.text(st.sampled_from("a`~>- \t\r\n\0\x0b\x85\u2028\udcff")), st.sampled_from(["\n", "\r\n"]))
+def test_the_bytes_of_a_block_are_those_of_the_answer(code: str, end: str) -> None:
+    """CRLF became LF, NUL U+FFFD: what Markdown's parser makes of them."""
+    fence = "`" * 99
+    assert first_block(f"so:{end}{fence}sh{end}{code}\n{fence}{end}then") == f"{code}\n"
+
+
+@pytest.mark.parametrize("deep", ["- " * 60, "> " * 60, "- > " * 30])
+def test_a_fence_behind_deep_nesting_is_found(deep: str) -> None:
+    """What lies too deep for the parser took along all that followed."""
+    assert first_block(f"{deep}x\n\n- y\r\n\r\n```\r\nfenced\r\n```\r\n") == "fenced\r\n"
+    assert first_block(f"{deep}`x``` ```\n") is None
+
+
+def test_extract_prints_the_bytes_of_the_block(lab: Home, model: ModelServer) -> None:
+    model.say("so:\r\n```bat\r\necho 1\0\r\n```\r\n")
+    assert lab.run("-x", "how").stdout == "echo 1\0\r\n"
 
 
 def test_extract_prints_the_block_or_all(lab: Home, model: ModelServer) -> None:

@@ -1,7 +1,8 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from gptsh.cli import manage, show, stdio
@@ -40,10 +41,10 @@ from gptsh.render import structured
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask, show, save; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
-    reporter.asks = True
+    loaded = settings.load(environ, flags.config)
+    reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
     if flags.here or flags.limit is not None:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions")
-    loaded = settings.load(environ, flags.config)
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
         return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter)
@@ -85,11 +86,12 @@ class _Outcome(NamedTuple):
 
     message: Message | None
     failure: BaseException | None  # GptshError, Ended, or OSError where stdout could not be written
+    part: str | None = None  # what the form takes of its text
 
     @property
     def text(self) -> str | None:
-        """The words of the answer; None where there is none."""
-        return None if self.message is None else text_of(self.message) or self.message.get("refusal") or ""
+        """The words of the answer, a refusal behind them; None where there is none."""
+        return None if self.message is None else text_of(self.message) + self.message.get("refusal", "")
 
 
 class _Run:
@@ -114,15 +116,26 @@ class _Run:
         """All of it; the exit code."""
         with self._endings.held():
             self._keep_question(self._job.question)
-            outcome = self._ask(self._job.context, self._job.request, self._job.question)
+            outcome = self._asked(self._job.context, self._job.request, self._job.question)
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
             outcome = self._told(self._titled(self._delivered(outcome)))
             _raise(outcome.failure, self._keeper.where(outcome.message))
-        return 1 if self._keeper.failure else 0
+        return self._keeper.failure.exit_code if self._keeper.failure else 0
 
     # ---- asking
+
+    def _asked(self, sent: Context, request: Request, question: str) -> _Outcome:
+        """The outcome of one request, with what the form takes of it. A signal ends the taking, too."""
+        outcome = self._ask(sent, request, question)
+        if outcome.text is None:
+            return outcome
+        try:
+            with self._endings.released():
+                return outcome._replace(part=self._form.of(outcome.text))
+        except Ended as ended:
+            return outcome._replace(part=outcome.text, failure=outcome.failure or ended)
 
     def _ask(self, sent: Context, request: Request, question: str) -> _Outcome:
         """One request, shown as it comes and saved, however it ends."""
@@ -159,7 +172,8 @@ class _Run:
 
     def _in_shape(self, outcome: _Outcome, shape: Shape) -> _Outcome:
         """The answer, if it conforms; else that to one more question, which shows the model what is wrong."""
-        if outcome.failure or not (faults := shape.faults(self._form.of(outcome.text or ""))):
+        outcome, faults = self._held_against(shape, outcome)
+        if not faults:
             return outcome
         doc, sending = self._job.doc, self._job.sending
         sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
@@ -174,12 +188,21 @@ class _Run:
             return outcome._replace(failure=err)
         self._open_screen()
         self._keep_question(question)
-        second = self._ask(sent, request, question)
+        second = self._asked(sent, request, question)
         if second.message is None:  # then the first one is what arrived
             return outcome._replace(failure=second.failure)
-        if second.failure or not (faults := shape.faults(self._form.of(second.text or ""))):
-            return second
-        return second._replace(failure=_misshapen(faults))
+        second, faults = self._held_against(shape, second)
+        return second._replace(failure=_misshapen(faults)) if faults else second
+
+    def _held_against(self, shape: Shape, outcome: _Outcome) -> tuple[_Outcome, list[str]]:
+        """The outcome, and what is wrong with a whole answer. Looking for that may take for ever, or be impossible."""
+        if outcome.failure:
+            return outcome, []
+        try:
+            with self._endings.released():
+                return outcome, shape.faults(outcome.part or "")
+        except (Ended, UsageError) as err:
+            return outcome._replace(failure=err), []
 
     # ---- keeping
 
@@ -218,29 +241,35 @@ class _Run:
     # ---- showing
 
     def _delivered(self, outcome: _Outcome) -> _Outcome:
-        """With what is held back until the answer is whole written, or what arrived of it shown on stderr."""
+        """With the rest of it shown: what was held back until it was whole, or what arrived of it on stderr."""
         if outcome.failure:
             self._screen.lose_patience()
         if not isinstance(outcome.failure, OSError):
-            try:
-                self._deliver(outcome)
-            except (Ended, OSError) as err:
-                outcome = outcome._replace(failure=outcome.failure or err)
+            outcome = self._tried(outcome, partial(self._deliver, outcome))
+        outcome = self._tried(outcome, self._endings.listen)
         for text in self._notes:
             stdio.note(text)
         return outcome
 
     def _deliver(self, outcome: _Outcome) -> None:
         self._writer.close()
-        if not isinstance(self._writer, structured.HeldWriter):
-            return
-        if self._form.output == "json":
-            self._reporter.told = True
-            self._writer.deliver(structured.line(self._object(outcome)))
+        if self._form.structured or not isinstance(self._writer, structured.HeldWriter):
+            self._screen.finish()
         elif outcome.text and outcome.failure:
             stdio.say(outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n")
-        elif outcome.text:
-            self._writer.deliver(self._form.of(outcome.text))
+        elif outcome.part:
+            self._writer.deliver(outcome.part)
+
+    def _tried(self, outcome: _Outcome, show: Callable[[], None]) -> _Outcome:
+        """With something shown. A signal ends the patience with its reader: what was begun goes out, if it is taken."""
+        try:
+            show()
+        except Ended as ended:
+            self._screen.lose_patience()
+            return self._tried(outcome._replace(failure=outcome.failure or ended), self._screen.finish)
+        except OSError as err:
+            return outcome._replace(failure=outcome.failure or err)
+        return outcome
 
     def _titled(self, outcome: _Outcome) -> _Outcome:
         """With the title of a whole answer saved. Ctrl-C only means that the title is not worth the wait."""
@@ -256,28 +285,29 @@ class _Run:
         return outcome
 
     def _told(self, outcome: _Outcome) -> _Outcome:
-        """With the last events written, for who reads events."""
-        if self._form.output != "jsonl" or isinstance(outcome.failure, OSError):
+        """With the answer's object, or the last events, for who reads them. What comes behind that is too late."""
+        if not self._form.structured:
             return outcome
-        result = self._object(outcome)
-        if result["error"]:
-            self._writer.tell("error", error=result["error"])
-        self._writer.tell("done", **result)
+        for before in (self._writer.close, self._screen.ready, self._endings.listen):
+            outcome = self._tried(outcome, before)
         self._reporter.told = True
-        try:
-            self._writer.close()
-        except (Ended, OSError) as err:
-            return outcome._replace(failure=outcome.failure or err)
-        return outcome
+        if isinstance(outcome.failure, OSError):
+            return outcome
+        written = self._tried(outcome, partial(self._writer.conclude, self._object(outcome)))
+        if self._screen.finished:
+            self._endings.forget()
+            return outcome
+        return written
 
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""
         message: Mapping[str, Any] = outcome.message or {}
         return {
             **structured.ANSWER,
-            **{key: message.get(key) for key in ("id", "finish_reason", "usage")},
+            **{key: message.get(key) for key in ("finish_reason", "usage")},
+            "id": message.get("id") if self._keeper.keeps else None,
             "session": self._job.doc["id"] if self._keeper.keeps else None,
-            "text": None if outcome.text is None else self._form.of(outcome.text),
+            "text": outcome.part,
             "model": self._job.sending.model,
             "provider": self._job.sending.provider,
             "cost": sum_costs(self._costs),

@@ -7,7 +7,7 @@ import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
-from gptsh.cli.options import SHORT_HELP, Flags, build
+from gptsh.cli.options import JOBS, SHORT_HELP, Flags, build
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, die_of
 from gptsh.errors import GptshError, UsageError
@@ -62,15 +62,7 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
     """Do what the options name: a listing, or else a question."""
     which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
     _only_one(which)
-    job = _only_one(
-        {
-            "--list-sessions": flags.list_sessions,
-            "--show-session": flags.show_session is not None,
-            "--usage": flags.usage,
-            "--list-agents": flags.list_agents,
-            "--list-models": flags.list_models,
-        }
-    )
+    job = _only_one({name: getattr(flags, name[2:].replace("-", "_")) not in (False, None) for name in JOBS})
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 

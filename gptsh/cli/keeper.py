@@ -22,7 +22,7 @@ class Keeper:
     """Saves a session as a turn goes on. A store that cannot be written costs a note and the exit code, no answer."""
 
     def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool) -> None:
-        self.failure: StoreError | BadSession | None = None  # of the last save
+        self.failure: StoreError | None = None  # of the last save
         self._said = False
         self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
 
@@ -37,7 +37,7 @@ class Keeper:
         try:
             self._write(durable=durable)
         except (StoreError, BadSession) as err:
-            self.failure = err
+            self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
             if not self._said and (durable or not isinstance(err, StoreBusy)):
                 self._said = True
                 stdio.note(str(err))

@@ -1,6 +1,6 @@
 """Every option as one row: click's parser, both helps and the README are read from this table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import click
 
 OUTPUTS = ("text", "markdown", "json", "jsonl")
 ENDS = ("head", "tail", "middle")
+JOBS = ("--list-sessions", "--show-session", "--usage", "--list-agents", "--list-models")  # in place of asking
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -107,6 +108,8 @@ ROWS = (
     Row("Other", ("--help",), "Show this.", _FLAG),
 )  # fmt: skip
 
+_VALUED = {name for row in ROWS if not row.attributes.get("is_flag") for name in row.names}
+
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
 
@@ -133,6 +136,28 @@ INTRO = """\
 Ask a language model. The prompt is the words; piped text goes under it, or is the prompt where there are no words.
 Every conversation is kept as a JSON file. stdout is the answer and nothing else.
 """
+
+
+def named(argv: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The options of a command line, each with its value, whatever is wrong with them."""
+    args = iter(argv)
+    for arg in args:
+        if arg == "--":
+            return
+        if arg.startswith("--"):
+            name, equals, value = arg.partition("=")
+            yield name, value if equals or name not in _VALUED else next(args, "")
+        elif arg.startswith("-"):
+            yield from _cluster(arg, args)
+
+
+def _cluster(arg: str, rest: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """The options of one argument such as ``-xojson``."""
+    for at, letter in enumerate(arg[1:], 2):
+        if f"-{letter}" in _VALUED:
+            yield f"-{letter}", arg[at:] or next(rest, "")
+            return
+        yield f"-{letter}", ""
 
 
 class GroupedCommand(click.Command):

@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptsh.cli import stdio
-from gptsh.cli.options import build
+from gptsh.cli.options import JOBS, OUTPUTS, named
 from gptsh.cli.signals import Ended
 from gptsh.errors import GptshError, OutputError, TimedOut
 
 
 class Reporter:
-    """Reports the failure of one run. ``told``: stdout has the JSON object already.
+    """Reports the failure of one run. ``told``: stdout has the JSON object already, or what it took of that.
 
-    ``output`` is the form of the answer, once it is known; ``asks``: an answer's object is expected.
+    ``output`` is the form of the answer, once it is known.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.output: str | None = None
-        self.asks = False
         self.told = False
         self._argv = argv
 
@@ -44,9 +43,10 @@ class Reporter:
         from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
 
         error = structured.error(str(err), err.hint, err.exit_code)
-        result: dict[str, Any] = {**(structured.ANSWER if self.asks else {}), "error": error}
+        asks = not any(name in JOBS for name, _ in named(self._argv))  # else a list is expected, not an answer
+        result: dict[str, Any] = {**(structured.ANSWER if asks else {}), "error": error}
         lines = [result]
-        if output == "jsonl" and self.asks:
+        if output == "jsonl" and asks:
             lines = [{"type": "error", "error": error}, {"type": "done", **result}]
         with contextlib.suppress(OutputError, BrokenPipeError):
             stdio.write_lines(map(structured.line, lines))
@@ -69,7 +69,7 @@ def in_words(ended: Ended) -> GptshError:
 
 def _form_of(argv: Sequence[str]) -> str | None:
     """The form of the output that a command line asks for, whatever else is wrong with it; else the environment's."""
-    given = build().make_context("gptsh", list(argv), resilient_parsing=True).params.get("output")
     from gptsh.core.settings import wants_output  # noqa: PLC0415 - only a failure asks
 
-    return given or wants_output(os.environ)
+    given = [value for name, value in named(argv) if name in ("-o", "--output") and value in OUTPUTS]
+    return given[-1] if given else wants_output(os.environ)

@@ -79,6 +79,19 @@ class Screen:
 
         return _Late(out, aside, make)
 
+    def ready(self) -> None:
+        """Wait for the reader of the answer. Raises OSError where it is gone."""
+        self._out.ready()
+
+    def finish(self) -> None:
+        """Write the rest of what was begun of the answer. Raises OSError where its reader does not take it."""
+        self._out.finish()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of what was begun of the answer is left."""
+        return self._out.finished
+
     def lose_patience(self) -> None:
         """No reader is waited for any more."""
         self._out.lose_patience()

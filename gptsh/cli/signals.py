@@ -68,6 +68,15 @@ class Endings:
         signal.signal(signum, self._on_signal)
         self._installed.append(signum)
 
+    def listen(self) -> None:
+        """Raise what came while it was held back."""
+        with self.released():
+            pass
+
+    def forget(self) -> None:
+        """What came is too late: all is done and told."""
+        self._pending = None
+
     def disarm(self) -> None:
         """No deadline any more: the answer is there."""
         if not self._last_call:

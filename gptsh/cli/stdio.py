@@ -50,8 +50,8 @@ def width(stream: TextIO | None) -> int:
 class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
 
-    ``waiting`` is entered while the reader lets it wait, and by ``ready``: there a signal may end the run. What the
-    reader takes is written, whatever comes meanwhile.
+    ``waiting`` is entered while the reader lets it wait, and by ``ready``: there a signal may end the run. What was
+    begun goes out before anything else does, or by ``finish``.
     """
 
     def __init__(
@@ -60,14 +60,19 @@ class Sink:
         waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     ) -> None:
         self._patience: float | None = None
+        self._rest = memoryview(b"")  # of what was begun
         self._looks_first = waiting is not None  # whether its reader takes more, since a write could not be ended
         self._waiting = waiting or contextlib.nullcontext
         self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def lose_patience(self) -> None:
-        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing is entered any more."""
-        self._patience, self._waiting, self._looks_first = PATIENCE, contextlib.nullcontext, True
+        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing is entered any more.
+
+        Who has stalled so once is not waited for again.
+        """
+        self._patience = PATIENCE if self._patience is None else self._patience
+        self._waiting, self._looks_first = contextlib.nullcontext, True
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
@@ -77,25 +82,37 @@ class Sink:
         """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
         if self._descriptor is None:
             return
-        view = memoryview(text.encode("utf-8", "replace"))
-        while view:
+        data = text.encode("utf-8", "replace")
+        self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
+        self.finish()
+
+    def finish(self) -> None:
+        """Write the rest of what was begun. Raises OSError as the stream does."""
+        while self._descriptor is not None and self._rest:
             if self._looks_first and not self.takes_more():
                 self.ready()
-            written = _put(self._descriptor, view[: select.PIPE_BUF])
-            view = view[written:]
+            written = _put(self._descriptor, self._rest[: select.PIPE_BUF])
+            self._rest = self._rest[written:]
             if not written:
                 self.ready()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of what was begun is left."""
+        return not self._rest
 
     def ready(self) -> None:
         """Wait until some text can be written. Raises OSError as the stream does."""
         with self._waiting():
             if self._descriptor is not None and not self.takes_more(self._patience):
+                self._patience = 0.0
                 raise TimeoutError
 
     def offer(self, text: str) -> bool:
         """Draw a short text unless its reader stalls; whether it was drawn."""
         return (
-            self.takes_more()
+            not self._rest
+            and self.takes_more()
             and self._descriptor is not None
             and os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
         )
@@ -177,11 +194,11 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write to stderr, unless its reader stalls: no word is worth an answer that waits to be saved."""
+    """Write to stderr as far as its reader takes it: no word is worth an answer that waits to be saved."""
     sink = Sink(sys.stderr)
+    sink.lose_patience()
     with contextlib.suppress(OSError):
-        if sink.takes_more(PATIENCE):
-            sink.write(text)
+        sink.write(text)
 
 
 def report(err: GptshError, *, debug: bool) -> None:

@@ -306,6 +306,12 @@ def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Ag
     )
 
 
+def likely_agent(settings: Settings, wanted: str | None) -> Agent:
+    """The agent of a turn as far as the command line, the environment and the config tell, whatever is wrong there."""
+    named = next((name for name in (wanted, settings.agent) if name in settings.agents), None)
+    return settings.agents[named or settings.default_agent]
+
+
 def _model(settings: Settings, wanted: Wanted, own: Agent, stored: Agent | None) -> str | None:
     """``-m``, an explicit ``-a``'s, the session's, ``GPTSH_MODEL``, the agent's, the default agent's, a key's."""
     ways = (

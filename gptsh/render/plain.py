@@ -97,6 +97,9 @@ class Writer:
     def tell(self, kind: str, **fields: Any) -> None:
         """Note what happened beside the answer. Only who reads events learns of it, with the next thing shown."""
 
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """End with the answer as an object, for a program."""
+
     def _say(self, text: str) -> None:
         """Take a piece of the answer."""
         raise NotImplementedError

@@ -8,7 +8,19 @@ from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, Used
 from gptsh.errors import OutputError
 from gptsh.render.plain import Aside, Sink, Writer
 
-_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context", "error")
+_KEYS = (
+    "id",
+    "session",
+    "text",
+    "model",
+    "provider",
+    "finish_reason",
+    "usage",
+    "cost",
+    "tool_calls",
+    "context",
+    "error",
+)
 # Keys are added, never renamed or removed.
 ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 
@@ -53,6 +65,10 @@ class HeldWriter(Writer):
         self._aside.end()
         self._out.write(text if text.endswith("\n") else f"{text}\n")
 
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """Write the answer's object."""
+        self.deliver(line(result))
+
 
 class EventWriter(Writer):
     """Writes what happens as it happens, an object a line."""
@@ -83,5 +99,15 @@ class EventWriter(Writer):
         """Show what is due."""
         if self._due:
             self._out.ready()
-            due, self._due = self._due, ""
-            self._out.write(due)
+            self._show()
+
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """Show what is due and the last events."""
+        if result["error"]:
+            self.tell("error", error=result["error"])
+        self.tell("done", **result)
+        self._show()
+
+    def _show(self) -> None:
+        due, self._due = self._due, ""
+        self._out.write(due)

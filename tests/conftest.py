@@ -1,5 +1,6 @@
 """The command as a user runs it: a real process, a home of its own, a model on loopback."""
 
+import contextlib
 import copy
 import fcntl
 import json
@@ -168,6 +169,17 @@ def read_until(stream: Any, text: bytes) -> bytes:
         assert more, f"the stream ended before {text!r}: {seen!r}"
         seen += more
     return seen
+
+
+def full_pipe() -> tuple[int, int]:
+    """Both ends of a pipe that takes nothing more until it is read; its content is blanks."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b" " * 4096)
+    os.set_blocking(writer, True)
+    return reader, writer
 
 
 @pytest.fixture

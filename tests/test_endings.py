@@ -12,7 +12,7 @@ import time
 import pytest
 
 from gptsh.core.files import locked
-from tests.conftest import COMMAND, Home, Terminal, in_mid_answer, lab_config, read_until, texts, wait_for
+from tests.conftest import COMMAND, Home, Terminal, full_pipe, in_mid_answer, lab_config, read_until, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
 SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -221,11 +221,7 @@ def test_a_second_ctrl_c_waits_for_no_lock_of_the_question(lab: Home, model: Mod
 def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> None:
     """Nobody reads the answer, nor the line that says where it is kept."""
     model.script(*answer(*["x" * 1000] * 300))
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, b"x" * 4096)
+    reader, writer = full_pipe()
     process = lab.start("go", stderr=writer)
     time.sleep(2)
     started = time.monotonic()
@@ -239,6 +235,15 @@ def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> N
         os.close(end)
     assert -process.returncode == signal.SIGINT
     assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
+
+
+def test_what_arrived_waits_for_no_reader_of_stderr(lab: Home, model: ModelServer) -> None:
+    """It was written for ever, behind the deadline and with signals held."""
+    model.say("x" * 300_000, finish="length")
+    process = lab.start("-x", "--timeout", "1", "go")
+    assert process.wait(timeout=10) == 5  # nobody has read a byte
+    out, err = process.communicate()
+    assert (out, err.strip(b"x")) == (b"", b"")
 
 
 def test_a_signal_in_mid_save_leaves_no_torn_session(lab: Home, model: ModelServer) -> None:

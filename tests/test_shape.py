@@ -1,6 +1,7 @@
 """``--schema`` and ``-x``: a part of an answer, or nothing."""
 
 import json
+import signal
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from gptsh.core.models import facts
 from gptsh.core.shape import Shape, asked_in_words, in_words
 from gptsh.errors import UsageError
 from gptsh.render.fences import first_block
-from tests.conftest import Home, lab_config, texts
+from tests.conftest import Home, lab_config, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
 DRAFT_04 = "http://json-schema.org/draft-04/schema#"
@@ -244,6 +245,24 @@ def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServ
     assert (run.code, run.stdout) == (1, "")
     assert run.stderr.startswith("one\ngptsh: lab refused (500): boom\n")
     assert texts(lab.doc())[1] == "assistant: one"
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "deadline"])
+def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer, how: str) -> None:
+    """Signals were held while it went on."""
+    said = f'"{"a" * 40}!"'
+    model.say(said)
+    args = ["--timeout", "2"] if how == "deadline" else []
+    process = lab.start(*args, "-o", "json", "--schema", '{"pattern":"^(a+)+$"}', "go")
+    if how == "SIGINT":
+        while not (lab.files() and lab.doc()["stats"]["messages"] == 2):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    told = json.loads(out)
+    assert wait_for(process) == told["error"]["exit_code"] == (130 if how == "SIGINT" else 124)
+    assert (told["text"], texts(lab.doc())[-1]) == (said, f"assistant: {said}")
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,36 @@
 import json
 import os
 import re
+import select
 import signal
 import subprocess
+import threading
 import time
 from typing import Any
 
 import pytest
 
-from tests.conftest import Home, Result, Terminal, in_mid_answer, lab_config, wait_for
-from tests.server import USAGE, Cut, ModelServer, answer, chunk, event
+from gptsh.cli import manage
+from gptsh.cli.options import JOBS
+from gptsh.core.files import locked
+from gptsh.errors import OutputError
+from gptsh.render import structured
+from tests.conftest import Home, Result, Terminal, full_pipe, in_mid_answer, lab_config, wait_for
+from tests.server import USAGE, ModelServer, answer, chunk, event
 from tests.test_readme import SCRIPTING
+
+
+def before_its_end(lab: Home, model: ModelServer, *args: str) -> "tuple[subprocess.Popen[bytes], threading.Event]":
+    """A run whose question is saved and whose answer has begun, and the event that lets the rest of it come."""
+    release = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, release, *rest)
+    process = lab.start(*args)
+    while not (lab.files() and model.asked):
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return process, release
+
 
 CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -53,9 +73,28 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
 
 
 def test_nothing_of_the_object_comes_before_the_answer_is_saved(lab: Home, model: ModelServer) -> None:
-    model.script(*answer("Hello")[:-1], Cut)
-    run = lab.run("-o", "json", "hi")
-    assert told(run)["text"] == "Hello"
+    process, release = before_its_end(lab, model, "-o", "json", "hi")
+    with locked(lab.state / ".lock"):
+        release.set()
+        assert select.select([process.stdout], [], [], 0.7) == ([], [], [])
+    out, _ = process.communicate(timeout=30)
+    assert json.loads(out)["text"] == "first second"
+
+
+def test_the_object_comes_behind_the_title(home: Home, model: ModelServer) -> None:
+    """It came before, so that what ended the wait for the title was not told."""
+    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    hold = threading.Event()
+    model.script(hold, model="small")
+    process = home.start("-o", "json", "hi")
+    while not (home.files() and home.doc()["stats"]["messages"] == 2):
+        time.sleep(0.01)
+    assert select.select([process.stdout], [], [], 0.3) == ([], [], [])
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    hold.set()
+    assert wait_for(process) == 143 == json.loads(out)["error"]["exit_code"]
+    assert json.loads(out)["text"] == "You said: hi"
 
 
 def test_text_that_is_no_unicode_is_still_json(lab: Home, model: ModelServer) -> None:
@@ -125,8 +164,25 @@ def test_no_reasoning_leaves_out_its_events(lab: Home, model: ModelServer) -> No
 def test_what_is_not_kept_is_not_told_to_be(lab: Home) -> None:
     seen = events(lab.run("-o", "jsonl", "--no-save", "hi"))
     assert not {e["type"] for e in seen} & {"session_created", "message_recorded", "session_saved"}
-    assert seen[-1]["session"] is None
-    assert told(lab.run("-o", "json", "--no-save", "hi"))["session"] is None
+    assert (seen[-1]["session"], seen[-1]["id"]) == (None, None)
+    run = told(lab.run("-o", "json", "--no-save", "hi"))
+    assert (run["session"], run["id"]) == (None, None)
+
+
+def test_a_refusal_stands_behind_the_text(lab: Home, model: ModelServer) -> None:
+    """It was left out where there was text; stdout had both."""
+    said = [event(chunk({"content": "Well, "})), event(chunk({"refusal": "no."})), *answer()[1:]]
+    for args in (["-o", "json"], ["-o", "text"], ["-x"]):
+        model.script(*said)
+        run = lab.run(*args, "hi")
+        assert run.code == 5
+        assert "Well, no." in (run.stdout if args[0] == "-o" else run.stderr)
+
+
+def test_what_is_no_json_is_said_to_be_the_outputs_fault() -> None:
+    """The line spoke of a session that could not be saved."""
+    with pytest.raises(OutputError, match="the output cannot be written as JSON"):
+        structured.line(float("nan"))
 
 
 # ---- failures: stdout can be parsed, the code is the failure's
@@ -143,6 +199,9 @@ FAILURES = [
     (["--schema", "{", "hi"], 2, "--schema"),
     (["--show-session", "nobody"], 2, "no session 'nobody'"),
     (["--list-agents", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+    (["-s", "nobody", "--title", "T"], 2, "no session 'nobody'"),
+    (["-a", "zz", "hi"], 2, "no agent 'zz'"),
+    (["--here", "hi"], 2, "--here"),
 ]
 
 
@@ -156,6 +215,64 @@ def test_what_fails_before_it_is_asked(lab: Home, args: list[str], code: int, wh
     assert run.stderr.count("\n") == 1
     assert last["error"]["message"] in run.stderr
     assert lab.files() == []
+
+
+def test_the_jobs_that_are_no_question_are_one_table() -> None:
+    assert set(JOBS) == set(manage.JOBS)
+
+
+@pytest.mark.parametrize(
+    ("args", "answers"),
+    [
+        (["--bogus", "-o", "json", "hi"], True),
+        (["hi", "--bogus", "-o", "json"], True),
+        (["hi", "--bogus", "-ojson"], True),
+        (["--no-stream=1", "--output=json", "hi"], True),
+        (["-z", "-xojson", "hi"], True),
+        (["-o", "text", "--bogus", "-o", "json"], True),
+        (["-p", "--list-sessions", "-o", "json", "--bogus"], True),
+        (["-o", "json", "hi", "--list-sessions", "--bogus"], False),
+        (["--bogus", "--show-session=0", "-o", "json"], False),
+    ],
+)
+def test_a_broken_command_line_is_told_as_it_asks(lab: Home, args: list[str], answers: bool) -> None:
+    """Only what stood before the first fault counted."""
+    run = lab.run(*args)
+    assert (run.code, told(run)["error"]["exit_code"]) == (2, 2)
+    assert list(told(run)) == (list(structured.ANSWER) if answers else ["error"])
+
+
+@pytest.mark.parametrize("args", [["--bogus", "--", "-o", "json"], ["-p", "-ojson", "--bogus"], ["--bogus", "-o", "x"]])
+def test_what_is_no_option_asks_for_nothing(lab: Home, args: list[str]) -> None:
+    assert (lab.run(*args).code, lab.run(*args).stdout) == (2, "")
+
+
+CONFIGURED = [
+    ["-s", "nobody", "hi"],
+    [],
+    ["-f", "missing", "hi"],
+    ["--schema", "{", "hi"],
+    ["-a", "zz", "hi"],
+    ["--timeout", "x", "hi"],
+    ["-s", "nobody", "--tag", "T"],
+]
+
+
+@pytest.mark.parametrize("args", CONFIGURED)
+def test_a_failure_is_told_in_the_form_that_the_config_asks_for(lab: Home, args: list[str]) -> None:
+    """The agent's form was known only once all that could fail had been looked at."""
+    lab.configure('[agents.default]\nmodel = "echo"\noutput = "json"\n')
+    run = lab.run(*args)
+    assert (run.code, told(run)["error"]["exit_code"], told(run)["tool_calls"]) == (2, 2, [])
+    assert list(told(run)) == list(structured.ANSWER)
+
+
+def test_the_form_is_that_of_the_agent_that_is_named(lab: Home) -> None:
+    lab.configure('[agents.a]\noutput = "json"\n[agents.default]\nmodel = "echo"\n')
+    assert told(lab.run("-a", "a", stdin=b"\0\1"))["error"]["exit_code"] == 2
+    assert told(lab.run(stdin=b"\0\1", env={"GPTSH_AGENT": "a"}))["error"]["exit_code"] == 2
+    assert lab.run(stdin=b"\0\1").stdout == ""
+    assert lab.run("-a", "a", "-o", "text", stdin=b"\0\1").stdout == ""
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "config"])
@@ -209,6 +326,102 @@ def test_an_answer_that_cannot_be_saved_is_told_with_its_error(lab: Home, output
     assert run.code == 1
     assert (done["text"], done["session"], done["error"]["exit_code"]) == ("You said: hi", None, 1)
     assert "cannot be saved" in done["error"]["message"]
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_a_session_that_was_torn_meanwhile_is_exit_1_in_the_object_too(
+    lab: Home, model: ModelServer, output: str
+) -> None:
+    """The object said 2, as of a session that cannot be read."""
+    process, release = before_its_end(lab, model, "-o", output, "hi")
+    lab.files()[0].write_text('{"torn')
+    release.set()
+    out, _ = process.communicate(timeout=30)
+    assert wait_for(process) == 1 == json.loads(out.splitlines()[-1])["error"]["exit_code"]
+
+
+@pytest.mark.parametrize("titles", ["off", "model"])
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_a_signal_while_the_answer_waits_for_the_lock_is_told(
+    lab: Home, model: ModelServer, output: str, titles: str
+) -> None:
+    """It was raised behind the object, which knew nothing of it."""
+    lab.configure(lab_config(model, f'[sessions]\ntitles = "{titles}"\n'))
+    process, release = before_its_end(lab, model, "-o", output, "hi")
+    with locked(lab.state / ".lock"):
+        release.set()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    out, _ = process.communicate(timeout=30)
+    done = json.loads(out.splitlines()[-1])
+    assert wait_for(process) == 130 == done["error"]["exit_code"]
+    assert done["text"] == "first second" == lab.doc()["messages"][-1]["content"]
+
+
+LONG = "x" * 300_000  # more than a pipe takes
+ENDS = [("SIGINT", 130), ("SIGTERM", 143), ("deadline", 124)]
+
+
+@pytest.mark.parametrize(("how", "code"), ENDS)
+def test_a_reader_that_stalls_and_goes_on_gets_whole_events(lab: Home, model: ModelServer, how: str, code: int) -> None:
+    """The rest of the event was forgotten, and the next one glued to what had been written of it."""
+    model.say(LONG, "tail")
+    process = lab.start("-o", "jsonl", *(["--timeout", "1.5"] if how == "deadline" else []), "go")
+    time.sleep(1.5)
+    if how != "deadline":
+        process.send_signal(getattr(signal, how))
+    time.sleep(0.4)
+    out, _ = process.communicate(timeout=30)
+    seen = [json.loads(line) for line in out.splitlines()]
+    assert next(e["text"] for e in seen if e["type"] == "text") == LONG
+    assert [e["type"] for e in seen][-2:] == ["error", "done"]
+    assert wait_for(process) == code == seen[-1]["error"]["exit_code"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_mid_object_comes_too_late(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+    """The object was torn; now it goes out as it was begun, and the exit code is the one that it tells."""
+    model.say(LONG)
+    process = lab.start("-o", "json", "go")
+    time.sleep(1.5)
+    process.send_signal(signum)
+    time.sleep(0.4)
+    out, err = process.communicate(timeout=30)
+    assert (json.loads(out)["text"], json.loads(out)["error"]) == (LONG, None)
+    assert (wait_for(process), err) == (0, b"")
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_a_reader_that_never_goes_on_gets_no_second_object(lab: Home, model: ModelServer, output: str) -> None:
+    model.say(LONG)
+    process = lab.start("-o", output, "go")
+    time.sleep(1.5)
+    process.send_signal(signal.SIGTERM)
+    assert wait_for(process) == 143
+    out, _ = process.communicate()
+    assert b'"error":{' not in out
+    assert lab.doc()["messages"][-1]["content"] == LONG
+
+
+@pytest.mark.parametrize("comes", [True, False])
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_a_signal_before_the_first_byte_is_told_if_the_reader_comes(
+    lab: Home, model: ModelServer, output: str, comes: bool
+) -> None:
+    """Where nothing had been written, nothing was told; or it was told to a reader that never came, for ever."""
+    reader, writer = full_pipe()
+    process = lab.start("-o", output, "go", stdout=writer)
+    os.close(writer)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    if not comes:
+        assert wait_for(process) == 130
+    with open(reader, "rb") as rest:
+        out = rest.read().strip()
+    process.communicate(timeout=30)
+    assert wait_for(process) == 130
+    assert (json.loads(out.splitlines()[-1])["error"]["exit_code"] == 130) if comes else (out == b"")
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -306,9 +519,11 @@ def test_a_session_is_shown_as_its_document_or_a_message_a_line(lab: Home) -> No
 
 
 def test_agents_and_models_for_programs(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": "dear", "pricing": {"prompt": "inf", "completion": "1"}}]}
     (agent,) = json.loads(lab.run("--list-agents", "-o", "json").stdout)
     assert agent == {"name": "default", "model": "lab/m", "default": True}
-    first = events(lab.run("--list-models", "-o", "jsonl"))[0]
+    first, dear = events(lab.run("--list-models", "-o", "jsonl"))[:2]
+    assert (dear["model"], dear["price_in"], dear["price_out"]) == ("lab/dear", None, None)
     assert first == {"model": "echo", "wire": "echo", "window": None, "price_in": 0.0, "price_out": 0.0}
 
 

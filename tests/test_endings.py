@@ -237,6 +237,23 @@ def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> N
     assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
 
 
+@pytest.mark.parametrize("args", [[], ["-x"], ["-o", "json"]])
+def test_a_deadline_while_a_whole_answer_waits_to_be_saved_is_none(
+    lab: Home, model: ModelServer, args: list[str]
+) -> None:
+    release = threading.Event()
+    model.script(event(chunk({"content": "first "})), release, *answer("second")[1:])
+    process = lab.start("--timeout", "1.5", *args, "go")
+    while not (lab.files() and model.asked):
+        time.sleep(0.01)
+    with locked(lab.state / ".lock"):
+        release.set()
+        time.sleep(1.9)
+    out, err = process.communicate(timeout=30)
+    assert (wait_for(process), err) == (0, b"")
+    assert b"first second" in out
+
+
 def test_what_arrived_waits_for_no_reader_of_stderr(lab: Home, model: ModelServer) -> None:
     """It was written for ever, behind the deadline and with signals held."""
     model.say("x" * 300_000, finish="length")

@@ -247,6 +247,14 @@ def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServ
     assert texts(lab.doc())[1] == "assistant: one"
 
 
+@pytest.mark.parametrize(("said", "code"), [('{"n":1}', 0), ("one", 5)])
+def test_a_deadline_behind_a_whole_answer_ends_no_check(lab: Home, model: ModelServer, said: str, code: int) -> None:
+    """Its timer goes on, and only the usage has not come. Nothing is asked any more."""
+    model.script(*answer(said)[:3], 30.0)
+    run = lab.run("--schema", NUMBER, "--timeout", "1", "go")
+    assert (run.code, run.stdout, len(model.sent)) == (code, f"{said}\n" if not code else "", 1)
+
+
 @pytest.mark.parametrize("how", ["SIGINT", "deadline"])
 def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer, how: str) -> None:
     """Signals were held while it went on."""

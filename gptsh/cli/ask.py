@@ -105,6 +105,7 @@ class _Run:
         self._form = job.form
         self._title = _title_thread(job, keeper)
         self._costs: list[float | None] = []
+        self._time_is_up = False
         self._notes: list[str] = []  # to be said behind the answer
         self._open_screen()
 
@@ -129,6 +130,8 @@ class _Run:
     def _asked(self, sent: Context, request: Request, question: str) -> _Outcome:
         """The outcome of one request, with what the form takes of it. A signal ends the taking, too."""
         outcome = self._ask(sent, request, question)
+        if outcome.failure or not self._form.shape:  # nothing more is asked
+            self._endings.disarm()
         if outcome.text is None:
             return outcome
         try:
@@ -155,8 +158,10 @@ class _Run:
             with self._screen.spinner:
                 self._write(turn)
         except (GptshError, Ended, OSError) as err:
-            whole = turn.finished and isinstance(err, Ended) and err.by_deadline  # only the usage did not come in time
-            return None if whole else err
+            if not (turn.finished and isinstance(err, Ended) and err.by_deadline):
+                return err
+            self._time_is_up = True  # but the answer is whole, only its usage did not come in time
+            self._endings.disarm()
         return None
 
     def _write(self, turn: Turn) -> None:
@@ -175,6 +180,8 @@ class _Run:
         outcome, faults = self._held_against(shape, outcome)
         if not faults:
             return outcome
+        if self._time_is_up:
+            return outcome._replace(failure=_misshapen(faults))
         doc, sending = self._job.doc, self._job.sending
         sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
         question = doc["messages"][-1]["id"]

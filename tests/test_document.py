@@ -48,7 +48,7 @@ def test_what_is_sent_passes_a_strict_server_whatever_the_file_holds(
 ) -> None:
     before = copy.deepcopy(messages)
     question: Message = {"role": "user", "content": "and now?", "id": "q"}
-    built = context.build([*messages, question], system, Count(0, 0), Room(None)).messages
+    built = context.build([*messages, question], system, Count(0, 0, 0, anchored=False), Room(None)).messages
     sent = body(Request("lab/m", built, {}), "m", OWN, provider="lab", stream_options=False)
     json.dumps(sent)
     assert messages == before

@@ -199,7 +199,9 @@ class _Run:
         message["id"], message["parent"] = new_message_id(), question
         message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
         self._costs.append(_cost(self._job.settings, sending.model, usage))
-        self._notice_a_cut(usage, sent)
+        message["estimated"] = sent.size.plain
+        if self._notices_a_cut(usage, sent):
+            del message["estimated"]  # what was read of it says nothing about the whole
         sessions.append_messages(doc, [message], {"tokens": usage, "cost": self._costs[-1]})
         self._keeper.save(durable=True)
         if self._keeper.keeps:
@@ -207,13 +209,16 @@ class _Run:
             self._writer.tell("session_saved", session=doc["id"])
         return message
 
-    def _notice_a_cut(self, usage: Usage | None, sent: Context) -> None:
+    def _notices_a_cut(self, usage: Usage | None, sent: Context) -> bool:
+        """Whether the server has read less than was sent; the user will be told so behind the answer."""
         reported = usage["prompt"] if usage else None
-        if reported and tokens.was_cut(reported, sent.size.likely):
-            self._notes.append(
-                f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
-                "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
-            )
+        if not reported or not tokens.was_cut(reported, sent.size, sent.messages):
+            return False
+        self._notes.append(
+            f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+            "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
+        )
+        return True
 
     # ---- showing
 

@@ -11,9 +11,11 @@ from typing import Any, TypeGuard
 from gptsh.core.messages import (
     Message,
     is_empty,
+    parts_of,
     shortened,
     starts_turn,
     sum_costs,
+    text_parts_of,
     timestamp,
     words_of,
 )
@@ -274,7 +276,7 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     brings a message brings ``agent``, ``provider`` and the latest tokens; all else is of the copy on disk.
     """
     new = {**ours, **theirs}
-    new["messages"] = join_messages(ours["messages"], theirs["messages"])
+    new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
     if tags:
@@ -287,6 +289,22 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
     return new
+
+
+def _with_cuts(messages: list[Message], ours: Sequence[Message]) -> list[Message]:
+    """The messages, with what we cut of a text in what is sent marked beside it."""
+    marked = {message["id"]: message for message in ours if any("cut" in part for part in text_parts_of(message))}
+    for place, message in enumerate(messages):
+        own = marked.get(message["id"])
+        if own and _whole(own) == _whole(message):
+            messages[place] = own
+    return messages
+
+
+def _whole(message: Message) -> Message:
+    """The message without the marks of cuts."""
+    parts = [{key: value for key, value in part.items() if key != "cut"} for part in parts_of(message)]
+    return {**message, "content": parts}
 
 
 def _join_by_id(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ class Message(TypedDict):
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
+    estimated: NotRequired[int]  # tokens that the prompt was estimated to take, before its usage was reported
     thinking: NotRequired[list[Part]]
     replay: NotRequired[dict[str, Any]]
     tool_call_id: NotRequired[str]

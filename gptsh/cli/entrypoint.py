@@ -30,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
         return die_of(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
+    except MemoryError:
+        return reporter.fail(UsageError("the input is too large for this machine's memory"))
 
 
 def _complete(asked: str) -> int:

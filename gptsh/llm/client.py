@@ -197,13 +197,13 @@ class Client:
         if route.wire == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
 
-            call = arguments(request, route, self._settings.network)
-            return {"call": {**call, "api_key": failures.MASK} if "api_key" in call else call}
-        headers = {name: failures.masked(value, route.secrets) for name, value in route.headers.items()}
+            return {"call": failures.without_secret_parameters(arguments(request, route, self._settings.network))}
+        headers = routes.headers_for(route.provider, route.wire, route.key, failures.MASK)
         from gptsh.llm import chat_completions  # noqa: PLC0415 - as in ``_wire``
 
         body = json.loads(chat_completions.encode(self._chat().body(request, route)))
-        return {"method": "POST", "url": route.url, "headers": headers, "body": body}
+        shown = failures.without_secret_parameters(body)
+        return {"method": "POST", "url": route.url, "headers": headers, "body": shown}
 
     def _transport(self, route: Route) -> Open:
         if route.wire == "echo":

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from tests.conftest import COMMAND, Home
+from tests.server import ModelServer
 
 
 def test_a_list_is_newest_first_in_stable_columns(lab: Home) -> None:
@@ -51,6 +52,17 @@ def test_filters_leave_holes_and_never_renumber(lab: Home) -> None:
     assert shown("-a", "nobody") == []
     assert shown("--here") == ["0", "2"]
     assert shown("--limit", "0") == []
+
+
+def test_a_model_is_found_in_either_spelling(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert home.run("-m", spelling, "a").code == 0
+    home.run("-m", "echo", "b")
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert home.run("--list-sessions", "-m", spelling).stdout.count("\n") == 2
+    assert home.run("--list-sessions", "-m", "echo").stdout.count("\n") == 1
+    assert home.run("--list-sessions", "-m", "groq/gpt-4.1").stdout == ""
 
 
 def test_a_list_is_printed_as_it_is_read(home: Home) -> None:

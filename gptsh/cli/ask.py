@@ -251,7 +251,8 @@ class _Run:
                 title = self._title.wait()
         except Ended as ended:
             return outcome if ended.by_user else outcome._replace(failure=ended)
-        if self._keeper.keep_title(title, _cost(self._job.settings, self._title.model, self._title.usage)):
+        cost = _cost(self._job.settings, self._title.model, self._title.usage)
+        if self._keeper.keep_title(title, self._title.model, cost):
             self._writer.tell("title", title=title)
         return outcome
 

@@ -8,7 +8,7 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
 from gptsh.core.document import Document, tags_of
-from gptsh.core.messages import is_named
+from gptsh.core.messages import full_name, is_named
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, transcript
@@ -56,7 +56,7 @@ def _passing(flags: Flags) -> Iterator[SessionSummary]:
 
 def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
     chosen = _is_chosen(flags, project, item["agent"], item["project"], item["tags"])
-    return chosen and is_named(item["model"], flags.model)
+    return chosen and is_named(full_name(item["model"], item["provider"]), flags.model)
 
 
 def _is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:

@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import document, usage
+from gptsh.core.messages import token_count
+from gptsh.core.models import Facts
 from gptsh.core.usage import FIELDS, Report
+from gptsh.llm.chat_completions import usage_from
+from gptsh.llm.windows import listed_window
 from gptsh.render.look import Look
 from gptsh.render.usage import PLAIN, drawn, plain
 from tests.conftest import COMMAND, Home, Terminal, lab_config
@@ -443,6 +447,22 @@ def test_a_reader_that_leaves_early_is_no_failure(home: Home) -> None:
 
 
 # ---- the sums
+
+
+@pytest.mark.parametrize(
+    ("value", "tokens"),
+    [
+        (0, 0), (7, 7), (7.0, 7), (1e6, 10**6), (10**12 - 1, 10**12 - 1), (10**12, None), (10**400, None), (-1, None),
+        (7.5, None), (float("nan"), None), (float("inf"), None), (True, None), ("7", None), (None, None), ([7], None),
+    ],
+)  # fmt: skip
+def test_what_is_a_count_of_tokens(value: object, tokens: int | None) -> None:
+    assert token_count(value) == tokens
+    assert type(token_count(value)) is type(tokens)
+    assert usage_from({"prompt_tokens": value})["prompt"] == tokens
+    assert Facts("lab", "m", {"max_input_tokens": value}).window == (tokens or None)
+    assert listed_window({"context_length": value}) == (tokens or None)
+
 
 _count = st.none() | st.integers(0, 10**9)
 _usd = st.none() | st.floats(0, 1000) | st.integers(0, 10**9).map(lambda units: units / 10**9)

@@ -8,6 +8,7 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
 from gptsh.core.document import Document, tags_of
+from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import full_name, is_named
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
@@ -30,7 +31,7 @@ def _lines(
     flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
 ) -> Iterator[str]:
     """The lines of a list: for people, or for programs where ``-o`` asks for it."""
-    if flags.output not in ("json", "jsonl"):
+    if flags.output not in STRUCTURED:
         return map(line, items)
     from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
 
@@ -85,7 +86,7 @@ def show_session(flags: Flags) -> int:
 
 
 def _shown(doc: Document, output: str | None) -> Iterator[str]:
-    if output not in ("json", "jsonl"):
+    if output not in STRUCTURED:
         return transcript(doc)
     from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
 
@@ -97,7 +98,7 @@ def show_usage(flags: Flags) -> int:
     from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
 
     report = usage.count(_documents(flags), flags.model, flags.limit)
-    if flags.output in ("json", "jsonl"):
+    if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
 
         stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))

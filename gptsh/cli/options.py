@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
-OUTPUTS = ("text", "markdown", "json", "jsonl")
+from gptsh.core.forms import OUTPUTS
+
 ENDS = ("head", "tail", "middle")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 

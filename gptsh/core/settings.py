@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.core.folders import config_folder
+from gptsh.core.forms import OUTPUTS
 from gptsh.core.messages import safe_params
 from gptsh.core.models import Facts, facts, near_names, split_model
 from gptsh.core.providers import (
@@ -24,7 +25,7 @@ from gptsh.core.providers import (
     endpoint,
     near_providers,
 )
-from gptsh.core.schema import LONGEST, OUTPUTS, SCHEMA, URL, check
+from gptsh.core.schema import LONGEST, SCHEMA, URL, check
 from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name

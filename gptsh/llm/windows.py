@@ -14,7 +14,7 @@ from gptsh.core.settings import Provider
 Fetch = Callable[[str, Mapping[str, Any] | None], Any]  # the URL, and the body where it is posted
 _Way = Callable[[Provider, str, Fetch], int | None]
 
-_NUM_CTX = re.compile(r"^\s*num_ctx\s+([0-9]{1,10})\s*$", re.MULTILINE)
+_NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
 _LATEST = ":latest"
 
 

@@ -104,3 +104,23 @@ def test_showing_what_is_not_there_is_exit_2(lab: Home) -> None:
         run = lab.run("--show-session", ref)
         assert (run.code, run.stdout) == (2, "")
         assert len(run.stderr.splitlines()) == 1
+
+
+def test_limit_and_model_choose_models_and_agents(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": f"m{number}"} for number in range(5)]}
+    lab.configure(lab.config.read_text() + '[agents.big]\nmodel = "gpt-4.1"\n')
+
+    def listed(*args: str) -> list[str]:
+        run = lab.run(*args)
+        assert run.code == 0
+        return [line.lstrip("* ").split()[0] for line in run.stdout.splitlines()]
+
+    assert listed("--list-models", "--limit", "2") == ["echo", "lab/m0"]
+    assert listed("--list-models", "--limit", "1", "-m", "m3") == ["lab/m3"]
+    asked = len(model.asked)
+    assert listed("--list-models", "--limit", "0") == []
+    assert len(model.asked) == asked  # nothing is asked for what is not shown
+    assert len(listed("--list-agents")) == 2
+    assert listed("--list-agents", "--limit", "1") == ["default"]
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert listed("--list-agents", "-m", spelling) == ["big"]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
@@ -134,10 +135,13 @@ def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
 def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
     from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.core.models import with_provider  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
-    items = [(name, agent.model, name == default) for name, agent in loaded.agents.items()]
+    agents = [(name, agent.model) for name, agent in loaded.agents.items()]
+    chosen = (agent for agent in agents if is_named(agent[1] and with_provider(agent[1]), flags.model))
+    items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     stdio.write_lines(_lines(flags, items, lambda item: agent_line(*item), _agent_object))
     return 0
 
@@ -153,7 +157,7 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
-    items = _named(catalog(loaded, Client(loaded, os.environ)), flags.model or "")
+    items = islice(_named(catalog(loaded, Client(loaded, os.environ)), flags.model or ""), flags.limit)
     stdio.write_lines(_lines(flags, items, lambda item: model_line(*item), _model_object))
     return 0
 

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from gptsh.core import table
-from gptsh.core.messages import token_count
+from gptsh.core.messages import full_name, token_count
 from gptsh.core.providers import PROVIDERS
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
@@ -44,6 +44,11 @@ def split_model(model: str) -> tuple[str | None, str]:
     if _OPENAI_NAME.fullmatch(model):
         return "openai", model
     return ("echo" if model == "echo" else _owner(model)), model
+
+
+def with_provider(model: str, otherwise: str | None = None) -> str:
+    """A model as PROVIDER/NAME, a bare name with the provider whose it is, else with the one that is named here."""
+    return full_name(model, split_model(model)[0] or otherwise) or model
 
 
 def _owner(name: str) -> str | None:

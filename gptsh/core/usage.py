@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.core.messages import Message, full_name, is_named, sum_costs, token_count
-from gptsh.core.models import split_model
+from gptsh.core.models import with_provider
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 _UNIT = 10**12  # to a USD: sums of whole numbers are exact, in whatever order they are made
@@ -95,8 +95,8 @@ def _models(doc: Document) -> tuple[str | None, str | None]:
 
 @cache
 def _whole(model: str | None, provider: str | None = None) -> str | None:
-    """A model with the provider whose it is by its name, else with this one."""
-    return full_name(model, split_model(model)[0] or provider) if model else None
+    """As ``with_provider``, each name looked up once."""
+    return with_provider(model, provider) if model else None
 
 
 def _of_message(message: Message, *, is_answer: bool, is_priced: bool) -> _Sums:

@@ -124,3 +124,18 @@ def test_limit_and_model_choose_models_and_agents(lab: Home, model: ModelServer)
     assert listed("--list-agents", "--limit", "1") == ["default"]
     for spelling in ("gpt-4.1", "openai/gpt-4.1"):
         assert listed("--list-agents", "-m", spelling) == ["big"]
+
+
+def test_an_unknown_form_in_the_environment_is_exit_2_for_lists_too(home: Home) -> None:
+    for args in (["hi"], ["--list-sessions"], ["--usage", "-o", "text"], ["--list-agents"], ["--list-models"]):
+        run = home.run(*args, env={"GPTSH_OUTPUT": "bad"})
+        assert (run.stdout, run.code) == ("", 2), args
+        assert run.stderr == "gptsh: GPTSH_OUTPUT: expected one of text, markdown, json, jsonl, not 'bad'\n"
+
+
+def test_a_question_with_an_option_of_lists_names_the_lists(home: Home) -> None:
+    for option in (["--here"], ["--limit", "1"]):
+        run = home.run("-m", "echo", *option, "hi")
+        assert (run.stdout, run.code) == ("", 2)
+        assert "--list-sessions" in run.stderr
+        assert "--usage" in run.stderr

@@ -157,7 +157,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         session=environ.get("GPTSH_SESSION") or None,
         model=environ.get("GPTSH_MODEL") or None,
         agent=environ.get("GPTSH_AGENT") or None,
-        output=_output(environ),
+        output=output_in(environ),
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
@@ -170,7 +170,7 @@ def wants_debug(environ: Mapping[str, str]) -> bool:
 
 
 def wants_output(environ: Mapping[str, str]) -> str | None:
-    """The form of the output that ``GPTSH_OUTPUT`` asks for; None where it names none that there is."""
+    """As ``output_in``, but None for an unknown one: a failure is told that may be that very one."""
     output = environ.get("GPTSH_OUTPUT")
     return output if output in OUTPUTS else None
 
@@ -248,7 +248,8 @@ def _flag(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").lower() not in _NO
 
 
-def _output(environ: Mapping[str, str]) -> str | None:
+def output_in(environ: Mapping[str, str]) -> str | None:
+    """The form of the output that ``GPTSH_OUTPUT`` names; None for none. Raises ConfigError for an unknown one."""
     output = environ.get("GPTSH_OUTPUT") or None
     if output and output not in OUTPUTS:
         raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")

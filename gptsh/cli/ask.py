@@ -42,7 +42,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask, show, save; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
     reporter.asks = True
     if flags.here or flags.limit is not None:
-        raise UsageError("--here and --limit belong to a list", "add --list-sessions")
+        raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     loaded = settings.load(environ, flags.config)
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
@@ -256,7 +256,8 @@ class _Run:
                 title = self._title.wait()
         except Ended as ended:
             return outcome if ended.by_user else outcome._replace(failure=ended)
-        if self._keeper.keep_title(title, _cost(self._job.settings, self._title.model, self._title.usage)):
+        cost = _cost(self._job.settings, self._title.model, self._title.usage)
+        if self._keeper.keep_title(title, self._title.model, cost):
             self._writer.tell("title", title=title)
         return outcome
 

@@ -81,10 +81,11 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         raise UsageError(f"{job} takes no prompt")
     from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
 
-    if flags.output is None and "GPTSH_OUTPUT" in os.environ:
-        from gptsh.core.settings import wants_output  # noqa: PLC0415 - a list needs no settings
+    if "GPTSH_OUTPUT" in os.environ:
+        from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
 
-        flags = flags._replace(output=wants_output(os.environ))
+        output = output_in(os.environ)
+        flags = flags._replace(output=flags.output or output)
     return manage.JOBS[job](flags)
 
 

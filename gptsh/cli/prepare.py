@@ -16,6 +16,7 @@ from gptsh.core import context, cuts, document, references, sessions, settings, 
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import as_sent
 from gptsh.core.document import Document
+from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
@@ -151,7 +152,7 @@ def prepare(
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
     """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
     output = flags.output or loaded.output or agent.output
-    if output not in ("json", "jsonl"):
+    if output not in STRUCTURED:
         person = stdio.is_terminal(stdio.answers_to())
         output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
     if flags.extract and flags.schema is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.options import build
 from gptsh.cli.signals import Ended
+from gptsh.core.forms import STRUCTURED
 from gptsh.errors import GptshError, OutputError, TimedOut
 
 
@@ -28,7 +29,7 @@ class Reporter:
         """Say what went wrong; the exit code."""
         stdio.report(err, debug=self._wants_debug())
         output = self.output or _form_of(self._argv)
-        if output in ("json", "jsonl") and not self.told:
+        if output in STRUCTURED and not self.told:
             self._tell(err, output)
         return err.exit_code
 
@@ -37,7 +38,7 @@ class Reporter:
         if ended.hint:
             stdio.note(ended.hint)
         output = self.output or _form_of(self._argv)
-        if output in ("json", "jsonl") and not self.told:
+        if output in STRUCTURED and not self.told:
             self._tell(in_words(ended), output)
 
     def _tell(self, err: GptshError, output: str) -> None:

@@ -74,12 +74,10 @@ _KILO = 1000
 class Kind(NamedTuple):
     """Data that cannot be sent as text.
 
-    ``name`` goes behind "is", such as ``a PNG image``; ``media_type`` is None where it is not known; ``todo`` is what
-    the user can do about it.
+    ``name`` goes behind "is", such as ``a PNG image``; ``todo`` is what the user can do about it.
     """
 
     name: str
-    media_type: str | None = None
     todo: str = "only text can be sent"
 
 
@@ -137,7 +135,7 @@ def _named(head: bytes, *, sure: bool) -> Kind | None:
 
     media_type = filetype.guess_mime(head)
     name = _NAMES.get(media_type)
-    return Kind(name, media_type) if name and (sure or media_type in (_PDF, _TAR)) else None
+    return Kind(name) if name and (sure or media_type in (_PDF, _TAR)) else None
 
 
 def decoded(data: bytearray) -> str:

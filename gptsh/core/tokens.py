@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.messages import Message, Part, parts_of, text_of, text_parts_of
-from gptsh.core.models import price
+from gptsh.core.messages import Message, Part, parts_of, text_of, text_parts_of, token_count
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -214,7 +213,7 @@ def _usage(message: Message) -> dict[str, int]:
     """What was reported, as far as it makes sense; empty without prompt and completion."""
     usage: Any = message.get("usage")
     said = usage if isinstance(usage, dict) and message["role"] == "assistant" else {}
-    known = {key: int(size) for key in said if (size := price(said[key])) is not None and size < _ABSURD}
+    known = {key: size for key in said if (size := token_count(said[key])) is not None and size < _ABSURD}
     return known if known.get("prompt") and "completion" in known else {}
 
 

@@ -52,7 +52,31 @@ LANGUAGES = {
     "왜 송금이 거절되었는지 설명해 주시겠습니까? 지난여름 아이들은 부모님을 위해 작은 연극을 준비했습니다. "
     "사전은 부엌 식탁 위에 펼쳐져 있었고 그 옆에는 반쯤 먹은 사과가 있었습니다. "
     "내일은 더 일찍 가고 싶지만 먼저 장을 봐야 합니다.",
-}  # fmt: skip
+    "persian": "دیشب مدت زیادی در بالکن نشستیم و درباره باغ صحبت کردیم. آیا می‌توانید توضیح دهید چرا این انتقال رد شد؟ "
+    "فرهنگ لغت روی میز آشپزخانه باز بود.",
+    "arabic": "جلسنا مساء أمس طويلا على الشرفة وتحدثنا عن الحديقة. هل يمكنك أن تشرح لي لماذا تم رفض التحويل؟ كان "
+    "القاموس مفتوحا على طاولة المطبخ.",
+    "hebrew": "אתמול בערב ישבנו זמן רב במרפסת ודיברנו על הגינה. האם תוכל להסביר מדוע ההעברה נדחתה?",
+    "hindi": "कल शाम हम बहुत देर तक बालकनी में बैठे रहे और बगीचे के बारे में बात करते रहे। क्या आप बता सकते हैं कि "
+    "भुगतान क्यों अस्वीकार कर दिया गया? शब्दकोश रसोई की मेज पर खुला पड़ा था।",
+    "greek": "Χθες το βράδυ καθίσαμε πολλή ώρα στο μπαλκόνι και μιλήσαμε για τον κήπο. Μπορείτε να μου εξηγήσετε "
+    "γιατί απορρίφθηκε η πληρωμή; Το λεξικό ήταν ανοιχτό στο τραπέζι της κουζίνας.",
+    "thai": "เมื่อคืนนี้เรานั่งคุยกันที่ระเบียงเป็นเวลานานเกี่ยวกับสวน คุณช่วยอธิบายได้ไหมว่าทำไมการโอนเงินจึงถูกปฏิเสธ",
+    "tamil": "நேற்று மாலை நாங்கள் நீண்ட நேரம் பால்கனியில் அமர்ந்து தோட்டத்தைப் பற்றி பேசினோம். பரிமாற்றம் ஏன் "
+    "நிராகரிக்கப்பட்டது என்பதை விளக்க முடியுமா?",
+    "georgian": "გუშინ საღამოს დიდხანს ვისხედით აივანზე და ბაღზე ვსაუბრობდით. შეგიძლიათ ამიხსნათ რატომ იქნა უარყოფილი "
+    "გადარიცხვა?",
+}
+CAPITALS = (
+    "IN NO EVENT SHALL THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY. ",
+    "SELECT CUSTOMER_ID, SUM(TOTAL) FROM CUSTOMER_ORDERS WHERE STATUS = 'SHIPPED' GROUP BY CUSTOMER_ID;\n",
+    "DIE STRASSENBAHN FÄHRT ALLE ZEHN MINUTEN, AUSSER AN SONN- UND FEIERTAGEN. ",
+    "MAX_BUFFER_SIZE = DEFAULT_TIMEOUT_MS\n",
+)
+DRAWN = (
+    "┌──────────────┬──────────────┐\n", "│ name         │ value        │\n", "├──────────────┼──────────────┤\n",
+    "\n\n\n\n", "====================\n", "INFO worker started successfully\n",
+)  # fmt: skip
 
 
 def tokenizers() -> dict[str, Callable[[str], int]]:
@@ -189,5 +213,7 @@ def _ls() -> str:
 MAKERS: dict[str, Callable[[random.Random], str]] = {
     "python": _python, "prose": _prose, "json": _json(2), "compact json": _json(None), "csv": _csv, "log": _log,
     "digests": _digests, "base64": _base64, "diff": _diff, "listing": _listing,
+    "capitals": lambda dice: "".join(dice.choice(CAPITALS) for _ in range(60)),
+    "drawn": lambda dice: "".join(dice.choice(DRAWN) for _ in range(200)),
     **{name: _language(name) for name in LANGUAGES},
 }  # fmt: skip

@@ -272,3 +272,40 @@ def test_bash_completes_what_is_typed(bash: Bash) -> None:
         ("gptsh -s @wo -m echo" + 8 * "\x02", "gptsh -s @work -m echo"),
     ]:
         assert bash.after_tab(typed) == completed
+
+
+@pytest.mark.skipif(not has_bash(), reason="bash 4.4 or newer is not installed")
+def test_bash_completes_within_an_open_quote(bash: Bash) -> None:
+    for typed, completed in [
+        ('gptsh -s "@wo', 'gptsh -s "@work" '),
+        ("gptsh -s '@wo", "gptsh -s '@work' "),
+        ('gptsh -s "@team:al', 'gptsh -s "@team:alpha" '),
+        ('gptsh --session="@wo', 'gptsh --session="@work" '),
+        ('gptsh --session="@team:al', 'gptsh --session="@team:alpha" '),
+        ('gptsh -a "te', 'gptsh -a "terse" '),
+        ('gptsh -o "m', 'gptsh -o "markdown" '),
+        ('gptsh -f "my', 'gptsh -f "my file.txt" '),
+        ('gptsh -f "my fi', 'gptsh -f "my file.txt" '),
+        ('gptsh "what is this" -s "@wo', 'gptsh "what is this" -s "@work" '),
+    ]:
+        assert bash.after_tab(typed) == completed
+
+
+@pytest.mark.skipif(not has_bash(), reason="bash 4.4 or newer is not installed")
+def test_bash_completes_files_behind_a_redirection(bash: Bash) -> None:
+    for typed, completed in [
+        ("gptsh < no", "gptsh < notes.txt "),
+        ("gptsh <no", "gptsh <notes.txt "),
+        ("gptsh > no", "gptsh > notes.txt "),
+        ("gptsh >no", "gptsh >notes.txt "),
+        ("gptsh hi >> no", "gptsh hi >> notes.txt "),
+        ("gptsh 2> no", "gptsh 2> notes.txt "),
+        ("gptsh 2>no", "gptsh 2>notes.txt "),
+        ("gptsh &> no", "gptsh &> notes.txt "),
+        ("gptsh < my", "gptsh < my\\ file.txt "),
+        ('gptsh < "my', 'gptsh < "my file.txt" '),
+        ("gptsh < notes.txt -s @wo", "gptsh < notes.txt -s @work "),
+        ("gptsh 2>/dev/null -s @wo", "gptsh 2>/dev/null -s @work "),
+        ("gptsh -s @work < no", "gptsh -s @work < notes.txt "),
+    ]:
+        assert bash.after_tab(typed) == completed, typed

@@ -24,6 +24,11 @@ def small(home: Home, model: ModelServer) -> Home:
     return home
 
 
+def say(model: ModelServer, prompt: int) -> None:
+    """Queue a short answer to a prompt of so many tokens."""
+    model.say("ok", usage={"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2})
+
+
 def window(config: str, size: int) -> str:
     """The config with a window for the model server."""
     return config.replace("[providers.lab]\n", f"[providers.lab]\ncontext_window = {size}\n")
@@ -144,12 +149,12 @@ def test_reported_tokens_count_more_than_the_estimate(small: Home, model: ModelS
 
 def test_a_prompt_that_the_server_cut_is_said(lab: Home, model: ModelServer) -> None:
     text = "some words of a text that is rather long\n" * 2000
-    model.say("ok", usage={"prompt_tokens": 4096, "completion_tokens": 2, "total_tokens": 4098})
+    say(model, 4096)
     run = lab.run("sum up", stdin=text)
     assert (run.code, run.stdout) == (0, "ok\n")
     assert run.stderr.startswith("gptsh: lab read 4,096 tokens of a prompt of about ")
     assert run.stderr.count("\n") == 1
-    model.say("ok", usage={"prompt_tokens": 18_000, "completion_tokens": 2, "total_tokens": 18_002})
+    say(model, 18_000)
     assert lab.run("sum up", stdin=text).stderr == ""
 
 
@@ -176,6 +181,7 @@ def test_piped_text_is_cut_at_a_line_marked_and_said(small: Home, model: ModelSe
 
 
 def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: Home, model: ModelServer) -> None:
+    say(model, 1000)
     small.run("--truncate", "middle", "sum up", stdin=LINES)
     assert small.doc()["messages"][0]["content"][1]["text"] == LINES
     assert small.run("-s", "0", "and?").code == 0
@@ -218,7 +224,7 @@ def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: Model
 
 def test_a_session_asked_again_in_a_smaller_window_is_cut_in_what_is_sent(home: Home, model: ModelServer) -> None:
     home.configure(window(lab_config(model), 100_000))
-    model.say("ok", usage={"prompt_tokens": 16_000, "completion_tokens": 2, "total_tokens": 16_002})
+    say(model, 16_000)
     home.run("sum up", stdin=LINES)
     home.configure(window(lab_config(model), 2000))
     assert home.run("-s", "0", "and?").code == 6
@@ -265,10 +271,93 @@ def test_what_is_cut_fits_and_the_rest_is_as_it_was(given_texts: list[str], room
         assert part["text"].startswith(text[:start])
 
 
+def test_an_older_text_that_is_cut_stays_cut(small: Home, model: ModelServer) -> None:
+    """The mark is saved, and what was sent is what is sent again."""
+    (small.cwd / "a.txt").write_text(LINES[:5000])
+    text = small.config.read_text()
+    small.config.write_text(text.replace("context_window = 2000", "context_window = 10000"))
+    say(model, 1600)
+    small.run("-f", "a.txt", "one")
+    small.config.write_text(text)
+    say(model, 1000)
+    assert small.run("-s", "0", "--truncate", "middle", "two").code == 0
+    cut = model.sent[-1]["messages"][0]["content"]
+    assert "[gptsh: " in cut
+    assert small.run("-s", "0", "three").code == 0
+    assert model.sent[-1]["messages"][0]["content"] == cut
+    assert small.doc()["messages"][0]["content"][1]["text"] == LINES[:5000]
+
+
+def test_a_question_that_was_refused_for_length_is_cut_when_it_is_asked_again(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    model.refuse(400, {"error": {"message": "maximum context length is 2000 tokens"}})
+    assert home.run("sum up", stdin=LINES).code == 6
+    home.configure(window(lab_config(model), 2000))
+    say(model, 1000)
+    assert home.run("-s", "0", "--truncate", "tail").code == 0
+    assert home.run("-s", "0", "go on").code == 0
+    first, second = (body["messages"][0]["content"] for body in model.sent[-2:])
+    assert first == second
+
+
+@pytest.mark.parametrize("form", [[], ["-o", "json"], ["--dry-run"]])
+@pytest.mark.parametrize(("limit", "code"), [("9000", 6), ("100", 0)])
+def test_the_exit_code_does_not_depend_on_the_form(
+    home: Home, model: ModelServer, form: list[str], limit: str, code: int
+) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    args = ["-m", "openai/gpt-4", "-p", f"max_tokens={limit}", *form, "hi"]
+    assert home.run(*args, env={"OPENAI_API_KEY": "sk-x"}).code == code
+
+
+def test_a_longer_system_prompt_counts_though_the_one_before_was_reported(small: Home, model: ModelServer) -> None:
+    small.run("hi")
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
+    assert small.run("-s", "0", "--system", "word " * 700, "and?").code == 1
+    small.config.write_text(small.config.read_text().replace("context_window = 2000", "context_window = 1000"))
+    run = small.run("-s", "0")
+    assert run.code == 6
+
+
+def test_a_server_that_cuts_every_prompt_is_said_to_every_time(lab: Home, model: ModelServer) -> None:
+    for _ in range(3):
+        say(model, 4096)
+        run = lab.run("-s", "@s", "sum up", stdin="some words of a text that is rather long\n" * 2000)
+        assert "lab read 4,096 tokens of a prompt of about " in run.stderr
+
+
+def test_a_session_that_outgrows_the_servers_window_is_noticed(lab: Home, model: ModelServer) -> None:
+    words = "some words of a text that is rather long\n" * 350  # 3,150 tokens
+    for turn, reported in enumerate([3_200, 6_400, 8_192, 8_192], 1):
+        say(model, reported)
+        run = lab.run("-s", "@s", "sum up", stdin=words)
+        assert ("it cut the rest" in run.stderr) == (turn == 4)
+
+
+def test_parallel_turns_are_counted_once(lab: Home, model: ModelServer) -> None:
+    for _ in range(2):
+        for process in [lab.start("-s", "@s", "word " * 100) for _ in range(4)]:
+            process.communicate(timeout=30)
+    told = json.loads(lab.run("-s", "@s", "-o", "json", "hi").stdout)["context"]
+    everything = estimate("word " * 100) + estimate("You said: " + "word " * 100) + 20
+    assert told["at_most"] <= 9 * everything
+
+
+def test_the_advice_fits_the_run(small: Home) -> None:
+    assert "--truncate cuts" in small.run("sum up", stdin=LINES).stderr
+    assert "--truncate cuts" not in small.run("word " * 3000).stderr
+    assert "--truncate cuts" not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
+
+
+def test_a_schema_counts_as_part_of_the_prompt(small: Home) -> None:
+    schema = json.dumps({"type": "object", "description": "word " * 3000})
+    assert small.run("--schema", schema, "hi").code == 6
+
+
 def test_what_was_cut_once_is_cut_anew_where_it_still_does_not_fit(home: Home, model: ModelServer) -> None:
     for size in (3000, 1000):
         home.configure(window(lab_config(model), size))
-        model.say("ok", usage={"prompt_tokens": 2000, "completion_tokens": 2, "total_tokens": 2002})
+        say(model, 2000)
         args = ["-s", "@s", "--truncate", "middle", "sum up"]
         assert home.run(*args, stdin=LINES if size == 3000 else None).code == 0
     first, second = (body["messages"][0]["content"] for body in model.sent if "messages" in body)

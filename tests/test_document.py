@@ -48,7 +48,7 @@ def test_what_is_sent_passes_a_strict_server_whatever_the_file_holds(
 ) -> None:
     before = copy.deepcopy(messages)
     question: Message = {"role": "user", "content": "and now?", "id": "q"}
-    built = context.build([*messages, question], system, Count(0, 0), Room(None)).messages
+    built = context.build([*messages, question], system, Count(0, 0, 0, anchored=False), Room(None)).messages
     sent = body(Request("lab/m", built, {}), "m", OWN, provider="lab", stream_options=False)
     json.dumps(sent)
     assert messages == before
@@ -134,3 +134,19 @@ def test_a_turn_starts_at_a_question_not_at_a_tool_result() -> None:
     result: Message = {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}
     messages: list[Message] = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}, result]
     assert document.turns(messages) == [0]
+
+
+def test_a_union_keeps_a_titles_cost_and_its_model_together() -> None:
+    def doc(**usage: Any) -> dict[str, Any]:
+        return document.migrate({"version": 1, "id": "7x2m", "messages": [], "usage": usage})
+
+    def joined(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+        known = document.union(doc(**ours), doc(**theirs), title=None, tags=())["usage"]
+        return {key: value for key, value in known.items() if key.startswith("title")}
+
+    one, two = {"title_cost": 0.1, "title_model": "a"}, {"title_cost": 0.2, "title_model": "b"}
+    older = {"title_cost": 0.3}
+    assert joined(one, {}) == joined({}, one) == one
+    assert joined(one, two) == two
+    assert joined(one, older) == older
+    assert joined(older, one) == one

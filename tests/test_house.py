@@ -37,6 +37,10 @@ ROOMS = {
 }
 
 
+def test_the_forms_of_output_are_named_in_one_place() -> None:
+    assert [path.name for path in FILES if re.search('"json", *"jsonl"', path.read_text())] == ["forms.py"]
+
+
 def imports(path: Path) -> list[str]:
     names = []
     for node in ast.walk(ast.parse(path.read_text())):

@@ -138,6 +138,12 @@ def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
     assert model.sent[0]["tools"][0]["name"] == "ls"
 
 
+def test_an_answer_that_repeats_itself_is_an_answer(far: Home, model: ModelServer) -> None:
+    model.script(*claude(text(0, *["again "] * 150)))
+    run = far.run("-m", CLAUDE, "hi")
+    assert (run.code, run.stdout) == (0, "again " * 150 + "\n")
+
+
 def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hel"}, {"text": "lo."}))
     assert far.run("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from tests.conftest import COMMAND, Home
+from tests.server import ModelServer
 
 
 def test_a_list_is_newest_first_in_stable_columns(lab: Home) -> None:
@@ -53,6 +54,17 @@ def test_filters_leave_holes_and_never_renumber(lab: Home) -> None:
     assert shown("--limit", "0") == []
 
 
+def test_a_model_is_found_in_either_spelling(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert home.run("-m", spelling, "a").code == 0
+    home.run("-m", "echo", "b")
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert home.run("--list-sessions", "-m", spelling).stdout.count("\n") == 2
+    assert home.run("--list-sessions", "-m", "echo").stdout.count("\n") == 1
+    assert home.run("--list-sessions", "-m", "groq/gpt-4.1").stdout == ""
+
+
 def test_a_list_is_printed_as_it_is_read(home: Home) -> None:
     home.run("-m", "echo", "a")
     raw = home.files()[0].read_bytes()
@@ -92,3 +104,38 @@ def test_showing_what_is_not_there_is_exit_2(lab: Home) -> None:
         run = lab.run("--show-session", ref)
         assert (run.code, run.stdout) == (2, "")
         assert len(run.stderr.splitlines()) == 1
+
+
+def test_limit_and_model_choose_models_and_agents(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": f"m{number}"} for number in range(5)]}
+    lab.configure(lab.config.read_text() + '[agents.big]\nmodel = "gpt-4.1"\n')
+
+    def listed(*args: str) -> list[str]:
+        run = lab.run(*args)
+        assert run.code == 0
+        return [line.lstrip("* ").split()[0] for line in run.stdout.splitlines()]
+
+    assert listed("--list-models", "--limit", "2") == ["echo", "lab/m0"]
+    assert listed("--list-models", "--limit", "1", "-m", "m3") == ["lab/m3"]
+    asked = len(model.asked)
+    assert listed("--list-models", "--limit", "0") == []
+    assert len(model.asked) == asked  # nothing is asked for what is not shown
+    assert len(listed("--list-agents")) == 2
+    assert listed("--list-agents", "--limit", "1") == ["default"]
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert listed("--list-agents", "-m", spelling) == ["big"]
+
+
+def test_an_unknown_form_in_the_environment_is_exit_2_for_lists_too(home: Home) -> None:
+    for args in (["hi"], ["--list-sessions"], ["--usage", "-o", "text"], ["--list-agents"], ["--list-models"]):
+        run = home.run(*args, env={"GPTSH_OUTPUT": "bad"})
+        assert (run.stdout, run.code) == ("", 2), args
+        assert run.stderr == "gptsh: GPTSH_OUTPUT: expected one of text, markdown, json, jsonl, not 'bad'\n"
+
+
+def test_a_question_with_an_option_of_lists_names_the_lists(home: Home) -> None:
+    for option in (["--here"], ["--limit", "1"]):
+        run = home.run("-m", "echo", *option, "hi")
+        assert (run.stdout, run.code) == ("", 2)
+        assert "--list-sessions" in run.stderr
+        assert "--usage" in run.stderr

@@ -193,7 +193,7 @@ def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
 
 def test_facts_of_a_model() -> None:
     known = facts("openai", "gpt-4.1")
-    assert (known.window, known.output_limit, known.prices) == (1047576, 32768, (2e-06, 8e-06))
+    assert (known.window, known.prices) == (1047576, (2e-06, 8e-06))
     assert (known.can("vision"), known.can("reasoning"), known.speaks_chat) == (True, None, True)
     assert facts("gemini", "gemini-2.5-flash").window == 1048576
     assert facts("vertex_ai", "gemini-2.5-pro").prices

@@ -54,3 +54,9 @@ def test_the_keys_of_a_list_are_those_of_the_readme(lab: Home) -> None:
     lab.run("hi")
     (item,) = json.loads(lab.run("--list-sessions", "-o", "json").stdout)
     assert sorted(item) == sorted(keys_in("key of a list's item"))
+
+
+def test_the_keys_of_models_and_agents_are_those_of_the_readme(lab: Home) -> None:
+    for job, heading in (("--list-models", "key of a model"), ("--list-agents", "key of an agent")):
+        first = json.loads(lab.run(job, "-o", "json").stdout)[0]
+        assert list(first) == keys_in(heading)

@@ -371,3 +371,43 @@ def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:
     assert process.communicate(text.encode(), timeout=60) == (b"read\n", b"")
     assert wait_for(process) == 0
     assert model.sent[-1]["messages"][0]["content"] == text
+
+
+def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
+    with open("/dev/zero", "rb") as zero:
+        process = home.start("-m", "echo", "hi", stdin=zero)
+        out, err = process.communicate(timeout=60)
+    assert (wait_for(process), out) == (2, b"")
+    assert err.startswith(b"gptsh: stdin is binary data (more than 100.0 MB): only text can be sent")
+
+
+def test_more_than_memory_holds_is_one_line(home: Home) -> None:
+    script = f'ulimit -v 400000; yes "a line of text" | {sys.executable} -m gptsh -m echo -o json hi'
+    done = subprocess.run(
+        ["bash", "-c", script], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, json.loads(done.stdout)["error"]["exit_code"]) == (2, 2)
+    assert done.stderr == "gptsh: the input is too large for this machine's memory\n"
+
+
+@pytest.mark.parametrize("data", [b"a\0b", b"1\0002\0003", b"x\0y\0"])
+def test_a_few_letters_between_nul_bytes_are_no_utf_16(lab: Home, data: bytes) -> None:
+    run = lab.run("hi", stdin=data)
+    assert (run.code, "binary data" in run.stderr) == (2, True)
+
+
+def test_a_silent_pipe_beside_a_label_is_worth_the_note_too(lab: Home) -> None:
+    lab.run("hi")
+    process = lab.start("-s", "0", "--title", "T", stdin=subprocess.PIPE)
+    time.sleep(2.6)
+    _, err = process.communicate(timeout=30)
+    assert b"--no-stdin" in err
+    assert lab.doc()["title"] == "T"
+
+
+def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
+    process = subprocess.run(
+        [*COMMAND, b"caf\xe9"], env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30
+    )
+    assert process.returncode == 0
+    assert process.stderr.startswith(b"gptsh: not UTF-8 throughout: the prompt: ")

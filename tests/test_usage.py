@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import document, usage
+from gptsh.core.messages import token_count
+from gptsh.core.models import Facts
 from gptsh.core.usage import FIELDS, Report
+from gptsh.llm.chat_completions import usage_from
+from gptsh.llm.windows import listed_window
 from gptsh.render.look import Look
 from gptsh.render.usage import PLAIN, drawn, plain
 from tests.conftest import COMMAND, Home, Terminal, lab_config
@@ -75,16 +79,48 @@ def test_days_models_and_total_of_real_runs(priced: Home) -> None:
     (day,) = {message["timestamp"][:10] for doc in priced.docs() for message in doc["messages"]}
     tokens = {"prompt": 11, "completion": 5, "total": 16}
     each = [{key: times * count for key, count in tokens.items()} for times in (2, 1, 3)]
-    big = row(model="gpt-4.1", answers=2, cost=pytest.approx(2 * ANSWER), **each[0])
-    assert [{**entry, "model": entry["model"].removeprefix("openai/")} for entry in found["models"]] == [
-        big,
-        row(model="gpt-4.1-mini", cost=pytest.approx(TITLE)),
+    assert found["models"] == [
+        row(model="openai/gpt-4.1", answers=2, cost=pytest.approx(2 * ANSWER), **each[0]),
+        row(model="openai/gpt-4.1-mini", cost=pytest.approx(TITLE)),
         row(model="lab/m", answers=1, unpriced=1, **each[1]),
     ]
     total = row(answers=3, unpriced=1, cost=pytest.approx(2 * ANSWER + TITLE), **each[2])
     assert found["total"] == total
     assert found["days"] == [{"day": day, **total}]
     assert found["total"]["cost"] == sum(doc["usage"]["cost"] or 0 for doc in priced.docs())
+
+
+def test_one_model_in_two_spellings_is_one_row(priced: Home) -> None:
+    priced.run("-m", "gpt-4.1", "--title", "t", "one")
+    priced.run("-m", "openai/gpt-4.1", "--title", "t", "two")
+    priced.run("-m", "echo", "three")
+    assert sorted(doc["agent"]["model"] for doc in priced.docs()) == ["echo", "gpt-4.1", "openai/gpt-4.1"]
+    assert [(entry["model"], entry["answers"]) for entry in report(priced)["models"]] == [
+        ("openai/gpt-4.1", 2), ("echo", 1),
+    ]  # fmt: skip
+    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
+        assert report(priced, "-m", spelling)["total"]["answers"] == 2
+
+
+def test_a_title_counts_under_the_model_that_made_it(priced: Home) -> None:
+    priced.run("-m", "gpt-4.1", "one")
+    assert priced.doc()["usage"]["title_model"] == "openai/gpt-4.1-mini"
+    priced.configure(priced.config.read_text().replace("gpt-4.1-mini", "gpt-4.1-nano"))
+    priced.run("-s", "0", "-a", "default", "two")
+    assert priced.doc()["agent"]["model_small"] == "openai/gpt-4.1-nano"
+    assert report(priced, "-m", "gpt-4.1-mini")["total"] == row(cost=pytest.approx(TITLE))
+    assert report(priced, "-m", "gpt-4.1-nano")["total"] == UNKNOWN
+
+
+def test_a_title_of_a_bare_model_counts_with_its_provider(home: Home) -> None:
+    usage = {"title_cost": 0.1, "title_model": "gpt-4.1-mini"}
+    put(home, "20261101-100000-aaaa", {"version": 1, "usage": usage, "provider": {"name": "lab"}, "messages": []})
+    guessed = {"agent": {"model": "m", "model_small": "gpt-4.1-mini"}, "usage": {"title_cost": 0.2}}
+    put(home, "20261101-100001-aaab", {"version": 1, "provider": {"name": "lab"}, "messages": [], **guessed})
+    alone = {"agent": {"model": "m"}, "usage": {"title_cost": 0.4}}
+    put(home, "20261101-100002-aaac", {"version": 1, "provider": {"name": "lab"}, "messages": [], **alone})
+    costs = {entry["model"]: entry["cost"] for entry in report(home)["models"]}
+    assert costs == {"openai/gpt-4.1-mini": 0.3, "lab/m": 0.4}
 
 
 def test_a_fork_pays_only_for_what_is_its_own(priced: Home) -> None:
@@ -160,7 +196,7 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_and_once(home: Home) -> 
     expected = row(answers=2, prompt=30, completion=12, total=42, cost=0.5)
     assert report(home) == {
         "days": [{"day": "2025-10-27", **expected}],
-        "models": [{"model": "old", **expected}],
+        "models": [{"model": "openai/old", **expected}],
         "total": expected,
     }
     home.run("-m", "echo", "-s", "0@2", "more")
@@ -176,6 +212,19 @@ def test_a_session_of_the_first_gptsh_that_goes_on_keeps_its_cost(home: Home) ->
     home.run("-m", "echo", "-s", "0", "more")
     assert home.doc()["usage"]["cost"] == 0.5
     assert report(home)["total"]["cost"] == 0.5
+
+
+def test_a_session_of_the_first_gptsh_that_goes_on_keeps_its_tokens_model_and_day(priced: Home) -> None:
+    put(priced, "20251027-091530-7x2m", LEGACY)
+    priced.run("-m", "lab/m", "-s", "0", "more")
+    priced.run("-m", "echo", "-s", "0", "and more")
+    found = report(priced)
+    old = row(answers=2, prompt=30, completion=12, total=42, cost=0.5)
+    assert found["models"][0] == {"model": "openai/old", **old}
+    assert [entry["model"] for entry in found["models"][1:]] == ["lab/m", "echo"]
+    assert found["models"][1] == row(model="lab/m", answers=1, prompt=11, completion=5, total=16, unpriced=1)
+    assert found["days"][-1] == {"day": "2025-10-27", **old}
+    assert priced.doc()["usage"]["cost"] == 0.5
 
 
 def test_a_session_of_the_first_gptsh_without_a_cost_is_unpriced(home: Home) -> None:
@@ -398,6 +447,22 @@ def test_a_reader_that_leaves_early_is_no_failure(home: Home) -> None:
 
 
 # ---- the sums
+
+
+@pytest.mark.parametrize(
+    ("value", "tokens"),
+    [
+        (0, 0), (7, 7), (7.0, 7), (1e6, 10**6), (10**12 - 1, 10**12 - 1), (10**12, None), (10**400, None), (-1, None),
+        (7.5, None), (float("nan"), None), (float("inf"), None), (True, None), ("7", None), (None, None), ([7], None),
+    ],
+)  # fmt: skip
+def test_what_is_a_count_of_tokens(value: object, tokens: int | None) -> None:
+    assert token_count(value) == tokens
+    assert type(token_count(value)) is type(tokens)
+    assert usage_from({"prompt_tokens": value})["prompt"] == tokens
+    assert Facts("lab", "m", {"max_input_tokens": value}).window == (tokens or None)
+    assert listed_window({"context_length": value}) == (tokens or None)
+
 
 _count = st.none() | st.integers(0, 10**9)
 _usd = st.none() | st.floats(0, 1000) | st.integers(0, 10**9).map(lambda units: units / 10**9)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core.settings import Provider, load
+from gptsh.errors import ConfigError
 from gptsh.llm.client import Client
 from gptsh.llm.windows import ask_window, listed_window
 from tests.conftest import Home
@@ -249,6 +250,29 @@ def test_garbage_is_no_window(home: Home, model: ModelServer, page: bytes) -> No
     )
     for kind in (*BASES, "lab"):
         assert quickly(client(home, model), f"{kind}/m") is None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("blank", ["\n", " ", "num_ctx ", "\r\n \t"])
+def test_parameters_of_millions_of_blank_lines_take_no_time(blank: str) -> None:
+    def shown(end: str) -> int | None:
+        pages = {"http://x/api/show": {"parameters": blank * 2_000_000 + end}}
+        return ask_window(Provider("ollama", base_url="http://x/v1"), "m", lambda url, _body: pages.get(url))
+
+    assert shown("x") is None
+    assert shown("\n \tnum_ctx\t 16384 \r\n") == 16384
+
+
+def test_a_probe_reads_four_megabytes_and_a_list_more(home: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = listing({"id": "m", "max_model_len": 5, "more": "x" * 5_000_000})
+    asker = client(home, model)
+    assert asker.window("lab/m", ask=True) is None
+    assert quickly(asker, "hosted_vllm/m") is None
+    provider = load({"OLLAMA_API_BASE": model.base_url}).providers.get("ollama")
+    assert provider
+    assert [entry["id"] for entry in asker.served_models(provider, 20)] == ["other", "m"]
+    with pytest.raises(ConfigError):  # nobody's name, and a list that is too long to look for it
+        asker.prepare(asker.named("m"), {})
 
 
 @pytest.mark.parametrize("size", [True, 0, -5, 10**12, 10**400, 4096.5, "4096", [4096], {"n": 1}, None])

@@ -10,6 +10,7 @@ import threading
 import time
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -649,3 +650,43 @@ def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Hom
         assert run.code == 124
         assert "does not take the request" in run.stderr
         assert time.monotonic() - started < 6
+
+
+# ---- what a dry run shows of secrets
+
+
+def shown(home: Home, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """The request that would be sent, as ``--dry-run`` tells it; nothing secret may be in it."""
+    run = home.run("--dry-run", "-o", "json", *args, "hi", env=env)
+    assert run.code == 0, run.stderr
+    assert "secret-value" not in run.stdout
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def test_a_dry_run_through_litellm_masks_headers_and_secret_parameters(home: Home) -> None:
+    home.configure('[providers.anthropic]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
+    nested = '{"client": "secret-value", "private_key": "secret-value"}'
+    args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
+    env = {"ANTHROPIC_API_KEY": "k1"}
+    call = shown(home, "-m", "anthropic/claude-sonnet-4-5", *args, env=env)["call"]
+    assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
+    assert call["aws_secret_access_key"] == call["api_key"] == "***"
+    assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}
+    assert call["max_tokens"] == 7
+    assert call["messages"] == [{"role": "user", "content": "hi"}]
+
+
+def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, model: ModelServer) -> None:
+    own = 'api_key_env = "LAB_KEY"\nheaders = { X-Team = "ab", User-Agent = "mine" }\n'
+    home.configure(lab_config(model, own))
+    headers = '{"Authorization": "secret-value", "x-api-key": "secret-value"}'
+    tool = {"type": "function", "function": {"name": "t", "parameters": {"properties": {"token": {"type": "string"}}}}}
+    args = ["-p", "api_key=secret-value", "-p", f"extra_headers={headers}", "-p", "max_tokens=7"]
+    told = shown(home, *args, "-p", f"tools={json.dumps([tool])}", env={"LAB_KEY": "k1"})
+    assert told["headers"] == {
+        "content-type": "application/json", "user-agent": "***", "x-team": "***", "authorization": "Bearer ***",
+    }  # fmt: skip
+    body = told["body"]
+    assert (body["api_key"], body["max_tokens"], body["tools"]) == ("***", 7, [tool])
+    assert body["extra_headers"] == {"Authorization": "***", "x-api-key": "***"}

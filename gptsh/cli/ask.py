@@ -44,7 +44,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
     if flags.here or flags.limit is not None:
-        raise UsageError("--here and --limit belong to a list", "add --list-sessions")
+        raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
         return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter)
@@ -229,7 +229,9 @@ class _Run:
         message["id"], message["parent"] = new_message_id(), question
         message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
         self._costs.append(_cost(self._job.settings, sending.model, usage))
-        self._notice_a_cut(usage, sent)
+        message["estimated"] = sent.size.plain
+        if self._notices_a_cut(usage, sent):
+            del message["estimated"]  # what was read of it says nothing about the whole
         sessions.append_messages(doc, [message], {"tokens": usage, "cost": self._costs[-1]})
         self._keeper.save(durable=True)
         if self._keeper.keeps:
@@ -237,13 +239,16 @@ class _Run:
             self._writer.tell("session_saved", session=doc["id"])
         return message
 
-    def _notice_a_cut(self, usage: Usage | None, sent: Context) -> None:
+    def _notices_a_cut(self, usage: Usage | None, sent: Context) -> bool:
+        """Whether the server has read less than was sent; the user will be told so behind the answer."""
         reported = usage["prompt"] if usage else None
-        if reported and tokens.was_cut(reported, sent.size.likely):
-            self._notes.append(
-                f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
-                "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
-            )
+        if not reported or not tokens.was_cut(reported, sent.size, sent.messages):
+            return False
+        self._notes.append(
+            f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+            "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
+        )
+        return True
 
     # ---- showing
 
@@ -287,7 +292,8 @@ class _Run:
                 title = self._title.wait()
         except Ended as ended:
             return outcome if ended.by_user else outcome._replace(failure=ended)
-        if self._keeper.keep_title(title, _cost(self._job.settings, self._title.model, self._title.usage)):
+        cost = _cost(self._job.settings, self._title.model, self._title.usage)
+        if self._keeper.keep_title(title, self._title.model, cost):
             self._writer.tell("title", title=title)
         return outcome
 

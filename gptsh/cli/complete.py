@@ -23,14 +23,21 @@ _MOST = 50  # values; nobody reads more, and each session costs the reading of a
 _RECENT = 1000  # sessions whose models are offered
 
 # Bash breaks words at "@", ":" and "=", too, and replaces only what stands behind the last of them ($2). So the words
-# are those of the line, which click counts from behind, and what bash keeps is taken off the values.
+# are those of the line, which click counts from behind, and what bash keeps is taken off the values; the quote that is
+# open stays in any case. Behind a blank an empty word begins; behind a redirection the name of a file.
 _BASH = """\
 %(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} response kind value
     local word=${line##*[[:space:]]}
     local kept=${word%%"$2"}
+    kept=${kept//[\\"\\']/}
     COMPREPLY=()
-    response=$(env COMP_WORDS="$line''" COMP_CWORD=-1 %(complete_var)s=bash_complete "$1" 2>/dev/null)
+    if [[ $3 == ["<>"]* || ${COMP_WORDS[COMP_CWORD]} == ["<>"]* ]]; then
+        compopt -o default
+        return
+    fi
+    [[ $line == *[[:space:]] ]] && line+="''"
+    response=$(env COMP_WORDS="$line" COMP_CWORD=-1 %(complete_var)s=bash_complete "$1" 2>/dev/null)
     while IFS=, read -r kind value; do
         case $kind in
             file) compopt -o default ;;

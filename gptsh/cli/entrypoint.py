@@ -30,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
         return die_of(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
+    except MemoryError:
+        return reporter.fail(UsageError("the input is too large for this machine's memory"))
 
 
 def _complete(asked: str) -> int:
@@ -71,10 +73,11 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         raise UsageError(f"{job} takes no prompt")
     from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
 
-    if flags.output is None and "GPTSH_OUTPUT" in os.environ:
-        from gptsh.core.settings import wants_output  # noqa: PLC0415 - a list needs no settings
+    if "GPTSH_OUTPUT" in os.environ:
+        from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
 
-        flags = flags._replace(output=wants_output(os.environ))
+        output = output_in(os.environ)
+        flags = flags._replace(output=flags.output or output)
     return manage.JOBS[job](flags)
 
 

@@ -56,11 +56,12 @@ class Keeper:
         """Whether the session is kept and has no title yet."""
         return self._enabled and not (self._doc["title"] or self._by_hand.title)
 
-    def keep_title(self, title: str | None, cost: float | None) -> bool:
-        """Save a title that came after the answer, and what it cost in USD; whether it is on disk."""
+    def keep_title(self, title: str | None, model: str, cost: float | None) -> bool:
+        """Save a title that came after the answer, its model, and what it cost in USD; whether it is on disk."""
         if not title or not self.keeps:
             return False
-        self._doc["title"], self._doc["usage"]["title_cost"] = title, cost
+        self._doc["title"] = title
+        self._doc["usage"] |= {"title_cost": cost, "title_model": model}
         with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
             self._write(durable=True)
             return True

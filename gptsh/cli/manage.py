@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import references, sessions
 from gptsh.core.document import Document, tags_of
-from gptsh.core.messages import is_named
+from gptsh.core.forms import STRUCTURED
+from gptsh.core.messages import full_name, is_named
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, transcript
@@ -30,7 +32,7 @@ def _lines(
     flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
 ) -> Iterator[str]:
     """The lines of a list: for people, or for programs where ``-o`` asks for it."""
-    if flags.output not in ("json", "jsonl"):
+    if flags.output not in STRUCTURED:
         return map(line, items)
     from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
 
@@ -56,7 +58,7 @@ def _passing(flags: Flags) -> Iterator[SessionSummary]:
 
 def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
     chosen = _is_chosen(flags, project, item["agent"], item["project"], item["tags"])
-    return chosen and is_named(item["model"], flags.model)
+    return chosen and is_named(full_name(item["model"], item["provider"]), flags.model)
 
 
 def _is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
@@ -85,7 +87,7 @@ def show_session(flags: Flags) -> int:
 
 
 def _shown(doc: Document, output: str | None) -> Iterator[str]:
-    if output not in ("json", "jsonl"):
+    if output not in STRUCTURED:
         return transcript(doc)
     from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
 
@@ -97,7 +99,7 @@ def show_usage(flags: Flags) -> int:
     from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
 
     report = usage.count(_documents(flags), flags.model, flags.limit)
-    if flags.output in ("json", "jsonl"):
+    if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
 
         stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))
@@ -133,10 +135,13 @@ def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
 def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
     from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.core.models import with_provider  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
-    items = [(name, agent.model, name == default) for name, agent in loaded.agents.items()]
+    agents = [(name, agent.model) for name, agent in loaded.agents.items()]
+    chosen = (agent for agent in agents if is_named(agent[1] and with_provider(agent[1]), flags.model))
+    items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     stdio.write_lines(_lines(flags, items, lambda item: agent_line(*item), _agent_object))
     return 0
 
@@ -152,7 +157,7 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
-    items = _named(catalog(loaded, Client(loaded, os.environ)), flags.model or "")
+    items = islice(_named(catalog(loaded, Client(loaded, os.environ)), flags.model or ""), flags.limit)
     stdio.write_lines(_lines(flags, items, lambda item: model_line(*item), _model_object))
     return 0
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
-OUTPUTS = ("text", "markdown", "json", "jsonl")
+from gptsh.core.forms import OUTPUTS
+
 ENDS = ("head", "tail", "middle")
 JOBS = ("--list-sessions", "--show-session", "--usage", "--list-agents", "--list-models")  # in place of asking
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
@@ -66,7 +67,7 @@ _MANY: dict[str, Any] = {"multiple": True}
 ROWS = (
     Row("Ask", ("-a", "--agent"), "Agent from the config file; in a list, only its sessions.", {"metavar": "NAME"},
         "agent"),
-    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only its sessions.", {"metavar": "MODEL"},
+    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only what matches.", {"metavar": "MODEL"},
         "model"),
     Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
     Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",

@@ -16,6 +16,7 @@ from gptsh.core import context, cuts, document, references, sessions, settings, 
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import as_sent
 from gptsh.core.document import Document
+from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
@@ -26,23 +27,20 @@ from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
 
-ASK_FROM = 2000  # tokens; below it no server is asked for its window, and the table is not read for it
+ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 
 
 class Sending(NamedTuple):
-    """How a session is sent: to whom, behind which system prompt, into how much room.
-
-    ``anchored``: what the model last reported still holds for the messages that it has seen.
-    """
+    """How a session is sent: to whom, behind which system prompt, into how much room."""
 
     agent: Agent
     provider: str
     system: str | None
     schema: dict[str, Any] | None
     stream: bool
-    anchored: bool
     reports: bool  # a program reads what was sent
     room: Room = Room(None)
+    advice: str = ""  # what else can be done about a prompt that is too long
 
     @property
     def model(self) -> str:
@@ -50,13 +48,15 @@ class Sending(NamedTuple):
         return self.agent.model or ""
 
     def measured(self, messages: Sequence[Message]) -> Count:
-        """Tokens that the messages take, system prompt included."""
+        """Tokens that the messages take, system prompt and schema included."""
         sent = [as_sent(message) for message in messages]
-        return tokens.count(sent, self.system, model=self.model, provider=self.provider, anchored=self.anchored)
+        schema = None if self.schema is None else json.dumps(self.schema)
+        before = "\n".join(filter(None, (self.system, schema)))
+        return tokens.count(sent, before, model=self.model, provider=self.provider)
 
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
-        sent = context.build(messages, self.system, size, self.room)
+        sent = context.build(messages, self.system, size, self.room, self.advice)
         return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
 
 
@@ -136,13 +136,14 @@ def prepare(
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    sending = _sending(agent, stored, form, loaded, stream=not flags.no_stream)
+    sending = _sending(agent, form, loaded, stream=not flags.no_stream)
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
-        sending = sending._replace(anchored=False)
         doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
         size = sending.measured(doc["messages"])
+    elif flags.truncate is None and any(map(cuts.attached, doc["messages"])):
+        sending = sending._replace(advice="; --truncate cuts what is piped or attached")
     built, request = sending.built(doc["messages"], size)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, built, request, asked, at, form)
@@ -151,7 +152,7 @@ def prepare(
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
     """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
     output = flags.output or loaded.output or agent.output
-    if output not in ("json", "jsonl"):
+    if output not in STRUCTURED:
         person = stdio.is_terminal(stdio.answers_to())
         output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
     if flags.extract and flags.schema is not None:
@@ -160,7 +161,7 @@ def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
     return Form(output, flags.extract, shape, not flags.no_reasoning)
 
 
-def _sending(agent: Agent, stored: Document | None, form: Form, loaded: Settings, *, stream: bool) -> Sending:
+def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sending:
     """A schema goes as a field where the model is known to take it, in words where not, as both where none knows."""
     provider, name = settings.provider_of(loaded, agent.model or "")
     system, schema = agent.system, None
@@ -170,14 +171,14 @@ def _sending(agent: Agent, stored: Document | None, form: Form, loaded: Settings
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)
-    anchored = stored is not None and form.shape is None and stored["agent"].get("system") == agent.system
-    return Sending(agent, provider.name, system, schema, stream, anchored, form.structured)
+    return Sending(agent, provider.name, system, schema, stream, form.structured)
 
 
 def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:
-    """What the model's window leaves. A small prompt fits any: only who is told the window looks it up for one."""
+    """What the model's window leaves. For a prompt that fits any it is looked up only where it is told."""
     asks = size.safe > ASK_FROM or flags.truncate is not None
-    if asks or flags.dry_run or sending.reports:
+    least = context.least_window(size.safe, sending.agent.params, loaded.reserve)
+    if asks or least > ASK_FROM or flags.dry_run or sending.reports:
         window = client.window(sending.model, ask=asks)
     else:
         window = settings.provider_of(loaded, sending.model)[0].context_window

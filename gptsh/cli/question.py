@@ -16,10 +16,10 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     words = " ".join(flags.prompt)
     attached = [(path, _text_in(stdio.read_file(path), path)) for path in flags.file]
     if reads_stdin(flags, loaded):
-        piped = stdio.read_piped(prompted=bool(words.strip() or attached))
+        piped = stdio.read_piped(prompted=bool(words.strip() or attached or flags.title or flags.tag))
         if piped and not piped.isspace():
             attached.append(("stdin", _text_in(piped, "stdin")))
-    if odd := [source for source, text in attached if not is_unicode(text)]:
+    if odd := [source for source, text in (("the prompt", words), *attached) if not is_unicode(text)]:
         stdio.note(
             f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
             "iconv -f ENCODING -t utf-8 makes letters of them"
@@ -35,5 +35,6 @@ def reads_stdin(flags: Flags, loaded: Settings) -> bool:
 def _text_in(data: bytearray, source: str) -> str:
     """The bytes as text; they are used up. Raises UsageError for what is no text."""
     if kind := kind_of(data):
-        raise UsageError(f"{source} is {kind.name} ({shown_size(len(data))})", kind.todo)
+        size = f"more than {shown_size(stdio.ENOUGH)}" if len(data) > stdio.ENOUGH else shown_size(len(data))
+        raise UsageError(f"{source} is {kind.name} ({size})", kind.todo)
     return decoded(data)

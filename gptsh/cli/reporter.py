@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptsh.cli import stdio
-from gptsh.cli.options import JOBS, OUTPUTS, named
+from gptsh.cli.options import JOBS, named
 from gptsh.cli.signals import Ended
+from gptsh.core.forms import OUTPUTS, STRUCTURED
 from gptsh.errors import GptshError, OutputError, TimedOut
 
 
@@ -27,7 +28,7 @@ class Reporter:
         """Say what went wrong; the exit code."""
         stdio.report(err, debug=self._wants_debug())
         output = self.output or _form_of(self._argv)
-        if output in ("json", "jsonl") and not self.told:
+        if output in STRUCTURED and not self.told:
             self._tell(err, output)
         return err.exit_code
 
@@ -36,7 +37,7 @@ class Reporter:
         if ended.hint:
             stdio.note(ended.hint)
         output = self.output or _form_of(self._argv)
-        if output in ("json", "jsonl") and not self.told:
+        if output in STRUCTURED and not self.told:
             self._tell(in_words(ended), output)
 
     def _tell(self, err: GptshError, output: str) -> None:

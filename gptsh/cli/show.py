@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gptsh.cli import stdio
+from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Event
 from gptsh.core.shape import Shape
 from gptsh.render.look import look
@@ -29,7 +30,7 @@ class Form(NamedTuple):
     @property
     def structured(self) -> bool:
         """Whether a program reads it."""
-        return self.output in ("json", "jsonl")
+        return self.output in STRUCTURED
 
     @property
     def held(self) -> bool:

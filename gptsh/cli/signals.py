@@ -115,7 +115,7 @@ class Endings:
             if self._interrupts > 1:
                 self._hurry()
         elif signum == signal.SIGALRM and self._last_call:
-            die_of(signal.SIGINT)
+            os._exit(die_of(signal.SIGINT))  # as process 1 of a container it lives on
         if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
             self._pending = signum
         if not self._held:
@@ -124,7 +124,7 @@ class Endings:
     def _hurry(self) -> None:
         """A second Ctrl-C: end, with a moment for what is about to be saved. It takes the place of the deadline."""
         if not self._saves:
-            die_of(signal.SIGINT)
+            os._exit(die_of(signal.SIGINT))
         if not self._last_call:
             self._last_call = True
             self._install(signal.SIGALRM)

@@ -17,6 +17,7 @@ from gptsh.render.look import able
 from gptsh.render.visible import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
+ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
 _USUAL_WIDTH = 80  # columns
 _SILENCE = 2.0  # seconds until a person is told what is waited for
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
@@ -159,10 +160,11 @@ def read_piped(*, prompted: bool) -> bytearray:
 
 
 def _whole(descriptor: int) -> bytearray:
-    """All that can be read. Raises OSError."""
-    data = bytearray()
-    while piece := _read(descriptor):
+    """All that can be read; of what is no text little more than ENOUGH. Raises OSError."""
+    data, has_nul = bytearray(), False
+    while (piece := _read(descriptor)) and not (has_nul and len(data) > ENOUGH):
         data += piece  # in place: no list of pieces stands beside the whole
+        has_nul = has_nul or b"\0" in piece
     return data
 
 

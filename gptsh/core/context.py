@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gptsh.core.cuts import as_sent
 from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
-from gptsh.core.tokens import Count, of_message
+from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
 
 _PARAGRAPH: Part = {"type": "text", "text": "\n\n"}
@@ -60,28 +60,40 @@ def room_for(window: int | None, params: Mapping[str, Any], reserve: float) -> R
     """What a window leaves to the prompt: ``reserve`` is the share that the answer gets where no parameter says it."""
     if window is None:
         return Room(None)
-    asked = [params[name] for name in ("max_tokens", "max_completion_tokens") if type(params.get(name)) is int]
-    return Room(window, max(0, asked[0]) if asked else int(window * reserve))
+    asked = _asked(params)
+    return Room(window, int(window * reserve) if asked is None else asked)
 
 
-def build(messages: Sequence[Message], system: str | None, count: Count, room: Room) -> Context:
-    """All of the messages behind the system prompt, as a model may be shown them; ``count`` is what they take.
+def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> float:
+    """The smallest window that has room for so many tokens beside the answer."""
+    asked = _asked(params)
+    return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
 
-    Raises TooLong, with both numbers, when that is more than there is room for.
+
+def _asked(params: Mapping[str, Any]) -> int | None:
+    """Tokens of the answer, as far as a parameter says so."""
+    limits = [params[name] for name in ("max_tokens", "max_completion_tokens") if type(params.get(name)) is int]
+    return max(0, limits[0]) if limits else None
+
+
+def build(messages: Sequence[Message], system: str | None, size: Count, room: Room, advice: str = "") -> Context:
+    """All of the messages behind the system prompt, as a model may be shown them; ``size`` is what they take.
+
+    Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
     """
-    if room.prompt is not None and count.safe > room.prompt:
+    if room.prompt is not None and size.safe > room.prompt:
         window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
         raise TooLong(
-            f"the prompt takes up to {count.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
-            "shorten it, choose a larger window with -m, or let --truncate cut what is piped or attached",
+            f"the prompt takes up to {size.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
+            f"shorten it, or choose a larger window with -m{advice}",
         )
     said = [message for message in messages if _says_something(message)]
     head: list[Message] = [{"role": "system", "content": system}] if system else []
     return Context(
         head + join_adjacent(pair_calls([as_sent(message) for message in said])),
         "full",
-        count,
-        sum(map(of_message, head)),
+        size,
+        of_system(system),
         room,
         included=len(said),
     )

@@ -52,7 +52,7 @@ def _span_of(part: Part) -> tuple[int, int]:
 def without(messages: Sequence[Message]) -> list[Message]:
     """The messages, their piped and attached text empty: what is left when all of it is cut."""
     return [
-        _with_parts(message, {id(part): {**part, "text": ""} for part in _attached(message)}) for message in messages
+        _with_parts(message, {id(part): {**part, "text": ""} for part in attached(message)}) for message in messages
     ]
 
 
@@ -61,7 +61,7 @@ def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message]
 
     ``end`` says what goes: head, tail or middle. None where hardly anything of them would be left.
     """
-    parts = [part for message in messages for part in _attached(message)]
+    parts = [part for message in messages for part in attached(message)]
     sizes = [estimate(part["text"]) for part in parts]
     level = _level(sizes, room)
     if level < min(_LEAST, max(sizes, default=0)):
@@ -75,7 +75,8 @@ def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message]
     return [_with_parts(message, shortened) for message in messages], cuts
 
 
-def _attached(message: Message) -> list[Part]:
+def attached(message: Message) -> list[Part]:
+    """The piped and attached texts of a question."""
     return [part for part in text_parts_of(message) if "source" in part] if message["role"] == "user" else []
 
 

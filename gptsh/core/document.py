@@ -10,10 +10,13 @@ from typing import Any, TypeGuard
 
 from gptsh.core.messages import (
     Message,
+    full_name,
     is_empty,
+    parts_of,
     shortened,
     starts_turn,
     sum_costs,
+    text_parts_of,
     timestamp,
     words_of,
 )
@@ -157,11 +160,24 @@ def migrate(doc: Document) -> Document:
         new[table] = {**blank[table], **given}
     if is_unsaved(new):
         new["updated_at"] = _just_after(moment)
-    if not doc.get("version") and not any(message.get("cost") for message in doc["messages"]):
-        new["usage"].setdefault("carried", new["usage"]["cost"])  # else the next count would forget what it cost
+    if not doc.get("version"):
+        _carry(new)
     new["messages"] = _with_ids(doc["messages"], f"{doc['id']} {moment}")
     new["stats"] = {**new.get("stats", {}), **stats(new["messages"])}
     return new
+
+
+def _carry(doc: Document) -> None:
+    """Note what the first gptsh knew of the session as a whole: the next turn takes its place elsewhere.
+
+    ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
+    """
+    usage = doc["usage"]
+    if not any(message.get("cost") for message in doc["messages"]):
+        usage.setdefault("carried", usage["cost"])
+    if not any(message.get("usage") for message in doc["messages"]):
+        usage.setdefault("carried_tokens", usage["tokens"])
+    usage.setdefault("carried_model", full_name(doc["agent"].get("model"), doc["provider"].get("name")))
 
 
 def _with_ids(messages: Sequence[Message], place: str) -> list[Message]:
@@ -274,12 +290,12 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     brings a message brings ``agent``, ``provider`` and the latest tokens; all else is of the copy on disk.
     """
     new = {**ours, **theirs}
-    new["messages"] = join_messages(ours["messages"], theirs["messages"])
+    new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
     if tags:
         new["meta"]["tags"] = list(dict.fromkeys([*tags_of(new), *tags]))
-    new["usage"] = {**ours["usage"], **theirs["usage"]}
+    new["usage"] = {**_without_title(ours["usage"], theirs["usage"]), **theirs["usage"]}
     if len(new["messages"]) > len(theirs["messages"]):
         new["agent"], new["provider"] = ours["agent"], ours["provider"]
         new["usage"]["tokens"] = ours["usage"]["tokens"]
@@ -287,6 +303,27 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
     return new
+
+
+def _without_title(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Our usage without the model of a title whose cost is not ours: the two belong together."""
+    return {key: value for key, value in ours.items() if key != "title_model" or "title_cost" not in theirs}
+
+
+def _with_cuts(messages: list[Message], ours: Sequence[Message]) -> list[Message]:
+    """The messages, with what we cut of a text in what is sent marked beside it."""
+    marked = {message["id"]: message for message in ours if any("cut" in part for part in text_parts_of(message))}
+    for place, message in enumerate(messages):
+        own = marked.get(message["id"])
+        if own and _whole(own) == _whole(message):
+            messages[place] = own
+    return messages
+
+
+def _whole(message: Message) -> Message:
+    """The message without the marks of cuts."""
+    parts = [{key: value for key, value in part.items() if key != "cut"} for part in parts_of(message)]
+    return {**message, "content": parts}
 
 
 def _join_by_id(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 _HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
 _MOST_ODD = 0.05  # of the head; bytes that are compressed or drawn at random have more
+_FEWEST_LETTERS = 4  # that tell an encoding
 _MOST_ASCII = 0.9  # of the letters of a text whose encoding nothing names
 # Control characters that text has no use for. Of use are white space, backspace (man pages), ESC (colours), and the
 # four separators of fields and records.
@@ -73,12 +74,10 @@ _KILO = 1000
 class Kind(NamedTuple):
     """Data that cannot be sent as text.
 
-    ``name`` goes behind "is", such as ``a PNG image``; ``media_type`` is None where it is not known; ``todo`` is what
-    the user can do about it.
+    ``name`` goes behind "is", such as ``a PNG image``; ``todo`` is what the user can do about it.
     """
 
     name: str
-    media_type: str | None = None
     todo: str = "only text can be sent"
 
 
@@ -86,7 +85,7 @@ def kind_of(data: bytes | bytearray) -> Kind | None:
     """The kind of data that is no text; None for text, in UTF-8 or in an older encoding of one byte a letter."""
     head = bytes(data[:_HEAD])
     has_nul = b"\0" in data
-    if encoding := _wide_encoding(head) if has_nul else _marked_encoding(head):
+    if encoding := _wide_encoding(head, is_all=len(data) == len(head)) if has_nul else _marked_encoding(head):
         return Kind(f"{encoding[:6].upper()} text", todo=f"iconv -f {encoding} -t utf-8 makes it text that can be sent")
     odd = len(head) - len(head.translate(None, _NO_TEXT))
     foreign = not _is_in(head, "utf-8")
@@ -102,8 +101,11 @@ def _marked_encoding(head: bytes) -> str | None:
     return found if found and _is_in(head, found) else None
 
 
-def _wide_encoding(head: bytes) -> str | None:
-    """The encoding of text that has NUL bytes because its letters take two or four bytes; None for any other data."""
+def _wide_encoding(head: bytes, *, is_all: bool) -> str | None:
+    """The encoding of text that has NUL bytes because its letters take two or four bytes; None for any other data.
+
+    ``is_all``: nothing follows the head, so that it must end with a whole letter.
+    """
     if marked := _marked_encoding(head):
         return marked
     # Most letters of most texts are ASCII, and then all the other bytes are NUL.
@@ -112,7 +114,8 @@ def _wide_encoding(head: bytes) -> str | None:
         letters = whole[at::width]
         others = len(whole) - len(letters)
         likely = others and not set(letters) & {0, *_NO_TEXT} and whole.count(0) >= _MOST_ASCII * others
-        if likely and _is_in(whole, encoding):
+        enough = len(letters) >= _FEWEST_LETTERS and not (is_all and len(whole) < len(head))
+        if likely and enough and _is_in(whole, encoding):
             return encoding
     return None
 
@@ -132,7 +135,7 @@ def _named(head: bytes, *, sure: bool) -> Kind | None:
 
     media_type = filetype.guess_mime(head)
     name = _NAMES.get(media_type)
-    return Kind(name, media_type) if name and (sure or media_type in (_PDF, _TAR)) else None
+    return Kind(name) if name and (sure or media_type in (_PDF, _TAR)) else None
 
 
 def decoded(data: bytearray) -> str:

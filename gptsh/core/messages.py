@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
+_ABSURD = 10**12  # tokens
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 
 
@@ -47,6 +48,7 @@ class Message(TypedDict):
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
+    estimated: NotRequired[int]  # tokens that the prompt was estimated to take, before its usage was reported
     thinking: NotRequired[list[Part]]
     replay: NotRequired[dict[str, Any]]
     tool_call_id: NotRequired[str]
@@ -190,14 +192,29 @@ def shortened(text: str, width: int) -> str:
     return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
 
 
+def token_count(value: object) -> int | None:
+    """A count of tokens, as an int; None for what is none: no whole number, below 0, or beyond all reason."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _ABSURD:
+        return None
+    return int(value) if value == int(value) else None
+
+
 def sum_costs(costs: Iterable[float | None]) -> float | None:
     """The sum of the known costs in USD; None where none is known."""
     known = [cost for cost in costs if isinstance(cost, (int, float))]
     return round(sum(known), 10) if known else None
 
 
+def full_name(model: str | None, provider: str | None) -> str | None:
+    """A model as PROVIDER/NAME, given as ``-m`` takes it; a bare name stays one where nobody knows its provider.
+
+    ``echo`` is its own provider.
+    """
+    return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
+
+
 def is_named(model: str | None, wanted: str | None) -> bool:
-    """Whether a model is the one that is wanted: it is named so, or so behind its provider. None wants any."""
+    """Whether a model (its full name) is the one that is wanted, with or without its provider. None wants any."""
     return wanted is None or (model is not None and (model == wanted or model.endswith(f"/{wanted}")))
 
 

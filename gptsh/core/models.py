@@ -1,4 +1,4 @@
-"""Facts about models: whose a name is, window, output limit, abilities, price, and which parameters are refused."""
+"""Facts about models: whose a name is, window, abilities, price, and which parameters are refused."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from gptsh.core import table
+from gptsh.core.messages import full_name, token_count
 from gptsh.core.providers import PROVIDERS
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
@@ -43,6 +44,11 @@ def split_model(model: str) -> tuple[str | None, str]:
     if _OPENAI_NAME.fullmatch(model):
         return "openai", model
     return ("echo" if model == "echo" else _owner(model)), model
+
+
+def with_provider(model: str, otherwise: str | None = None) -> str:
+    """A model as PROVIDER/NAME, a bare name with the provider whose it is, else with the one that is named here."""
+    return full_name(model, split_model(model)[0] or otherwise) or model
 
 
 def _owner(name: str) -> str | None:
@@ -103,12 +109,7 @@ class Facts(NamedTuple):
     @property
     def window(self) -> int | None:
         """Tokens that a prompt may have."""
-        return _tokens(self.entry.get("max_input_tokens"))
-
-    @property
-    def output_limit(self) -> int | None:
-        """Tokens that an answer may have."""
-        return _tokens(self.entry.get("max_output_tokens"))
+        return token_count(self.entry.get("max_input_tokens")) or None
 
     @property
     def prices(self) -> tuple[float, float] | None:
@@ -156,10 +157,6 @@ def price(value: object) -> float | None:
     """A price or a count of tokens; None for what is none."""
     sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ASTRONOMIC
     return float(value) if sound else None  # type: ignore[arg-type]
-
-
-def _tokens(value: object) -> int | None:
-    return int(price(value) or 0) or None
 
 
 # ---- parameters

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gptsh.core.forms import OUTPUTS
 from gptsh.errors import ConfigError
 
-OUTPUTS = ("text", "markdown", "json", "jsonl")
 LONGEST = 1e8  # seconds, three years: what a timer takes
 
 

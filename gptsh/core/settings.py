@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.core.folders import config_folder
+from gptsh.core.forms import OUTPUTS
 from gptsh.core.messages import safe_params
 from gptsh.core.models import Facts, facts, near_names, split_model
 from gptsh.core.providers import (
@@ -24,7 +25,7 @@ from gptsh.core.providers import (
     endpoint,
     near_providers,
 )
-from gptsh.core.schema import LONGEST, OUTPUTS, SCHEMA, URL, check
+from gptsh.core.schema import LONGEST, SCHEMA, URL, check
 from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name
@@ -156,7 +157,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         session=environ.get("GPTSH_SESSION") or None,
         model=environ.get("GPTSH_MODEL") or None,
         agent=environ.get("GPTSH_AGENT") or None,
-        output=_output(environ),
+        output=output_in(environ),
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
@@ -169,7 +170,7 @@ def wants_debug(environ: Mapping[str, str]) -> bool:
 
 
 def wants_output(environ: Mapping[str, str]) -> str | None:
-    """The form of the output that ``GPTSH_OUTPUT`` asks for; None where it names none that there is."""
+    """As ``output_in``, but None for an unknown one: a failure is told that may be that very one."""
     output = environ.get("GPTSH_OUTPUT")
     return output if output in OUTPUTS else None
 
@@ -247,7 +248,8 @@ def _flag(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").lower() not in _NO
 
 
-def _output(environ: Mapping[str, str]) -> str | None:
+def output_in(environ: Mapping[str, str]) -> str | None:
+    """The form of the output that ``GPTSH_OUTPUT`` names; None for none. Raises ConfigError for an unknown one."""
     output = environ.get("GPTSH_OUTPUT") or None
     if output and output not in OUTPUTS:
         raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")

@@ -5,13 +5,14 @@ What has an id counts once, in whichever document it stands, since a fork copies
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.core.messages import Message, is_named, sum_costs
+from gptsh.core.messages import Message, full_name, is_named, sum_costs, token_count
+from gptsh.core.models import with_provider
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
-_MOST_TOKENS = 10**15  # of one answer; a larger number is none
 _UNIT = 10**12  # to a USD: sums of whole numbers are exact, in whatever order they are made
 
 Row = dict[str, Any]  # FIELDS behind a "day" or a "model"; tokens and cost are None where nothing is known
@@ -27,7 +28,10 @@ class Report(NamedTuple):
 
 
 class _Spent(NamedTuple):
-    """What one call used, or a cost that stands beside the answers. ``key`` counts once; ``at`` is ISO 8601."""
+    """What one call used, or a cost that stands beside the answers.
+
+    ``key`` counts once; ``at`` is ISO 8601; ``model`` is a full name.
+    """
 
     key: str
     at: str | None
@@ -64,21 +68,35 @@ def rows(report: Report) -> Iterator[Row]:
 
 
 def _spendings(doc: Document) -> Iterator[_Spent]:
-    usage, agent, messages = doc["usage"], doc["agent"], doc["messages"]
-    model = _name(agent.get("model"))
-    small = _name(agent.get("model_small")) or model
+    usage, messages = doc["usage"], doc["messages"]
+    model, small = _models(doc)
     carried = _cost(usage, "carried")
     for message in messages:
         is_answer = message["role"] == "assistant"
         if is_answer or message.get("cost") is not None:
             is_priced = bool(carried) and "usage" not in message  # it came with the history that was carried
             sums = _of_message(message, is_answer=is_answer, is_priced=is_priced)
-            yield _Spent(message["id"], message.get("timestamp"), _name(message.get("model")) or model, sums)
+            named = full_name(_name(message.get("model")), _name(message.get("provider")))
+            yield _Spent(message["id"], message.get("timestamp"), named or model, sums)
     for item in doc["context"].get("summaries", ()):
-        yield _Spent(item["id"], _name(item.get("timestamp")), _name(item.get("model")) or small, _cost(item))
+        yield _Spent(item["id"], _name(item.get("timestamp")), _whole(_name(item.get("model"))) or small, _cost(item))
     own = f"{doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
-    yield _Spent(f"title of {own}", doc["created_at"], small, _cost(usage, "title_cost"))
+    titled = _whole(_name(usage.get("title_model"))) or small
+    yield _Spent(f"title of {own}", doc["created_at"], titled, _cost(usage, "title_cost"))
     yield _Spent(f"carried by {own}", doc["created_at"], model, {**_unsaid(doc), **carried})
+
+
+def _models(doc: Document) -> tuple[str | None, str | None]:
+    """Whose what names no model is: the session's model, for small jobs the small one."""
+    agent, provider = doc["agent"], _name(doc["provider"].get("name"))
+    model = _name(doc["usage"].get("carried_model")) or full_name(_name(agent.get("model")), provider)
+    return model, _whole(_name(agent.get("model_small")), provider) or model
+
+
+@cache
+def _whole(model: str | None, provider: str | None = None) -> str | None:
+    """As ``with_provider``, each name looked up once."""
+    return with_provider(model, provider) if model else None
 
 
 def _of_message(message: Message, *, is_answer: bool, is_priced: bool) -> _Sums:
@@ -91,14 +109,18 @@ def _of_message(message: Message, *, is_answer: bool, is_priced: bool) -> _Sums:
 
 def _unsaid(doc: Document) -> _Sums:
     """Tokens that the document knows and no message says: the first gptsh kept them there alone."""
+    usage = doc["usage"]
+    if "carried_tokens" in usage:
+        return _tokens(usage["carried_tokens"])
     said = any(_tokens(message.get("usage")) for message in doc["messages"])
-    return {} if said else _tokens(doc["usage"]["tokens"])
+    return {} if said else _tokens(usage["tokens"])
 
 
 def _tokens(usage: object) -> _Sums:
     if not isinstance(usage, Mapping):
         return {}
-    known = {key: usage[key] for key in TOKEN_KEYS if type(usage.get(key)) is int and 0 <= usage[key] < _MOST_TOKENS}
+    counts = {key: token_count(usage.get(key)) for key in TOKEN_KEYS}
+    known = {key: number for key, number in counts.items() if number is not None}
     if "total" not in known and "prompt" in known and "completion" in known:
         known["total"] = known["prompt"] + known["completion"]
     return known

@@ -29,6 +29,7 @@ from gptsh.core.messages import (
     parts_of,
     text_of,
     text_parts_of,
+    token_count,
 )
 from gptsh.core.providers import Endpoint
 from gptsh.core.turn import Request
@@ -398,8 +399,8 @@ def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str,
 def usage_from(raw: dict[str, Any]) -> Usage:
     """The provider's usage in our names, with cached tokens under any of theirs."""
     prompt_details = _dict(raw.get("prompt_tokens_details"))
-    prompt, completion, total = (_tokens(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
-    reasoning = _tokens(_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
+    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
+    reasoning = token_count(_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
     if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
         completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
     elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
@@ -411,11 +412,7 @@ def usage_from(raw: dict[str, Any]) -> Usage:
         "completion": completion,
         "total": total,
         "reasoning_tokens": reasoning,
-        "cached_tokens": next((_tokens(value) for value in cached if value is not None), None),
-        "cache_write_tokens": _tokens(prompt_details.get("cache_write_tokens")),
+        "cached_tokens": next((token_count(value) for value in cached if value is not None), None),
+        "cache_write_tokens": token_count(prompt_details.get("cache_write_tokens")),
         "raw": raw,
     }
-
-
-def _tokens(value: object) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None

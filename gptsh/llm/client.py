@@ -24,6 +24,7 @@ BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jit
 LONGEST_RETRY_AFTER = 30.0  # seconds; a server that wants a longer pause is not waited for
 PROBE_TIMEOUT = 0.3  # seconds for a local server to say that it is there, and for any to tell a window
 
+_PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
 _ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider is
 # What says how servers are reached, and must be checked before anything is saved.
 _UNUSUAL = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"}
@@ -120,15 +121,19 @@ class Client:
     def _here(self, provider: Provider) -> list[dict[str, Any]]:
         """What a server on this machine lists; nothing where none answers at once."""
         try:
-            return self.served_models(provider, PROBE_TIMEOUT)
+            return self.served_models(provider, PROBE_TIMEOUT, _PROBED)
         except GptshError:
             return []
 
-    def served_models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
-        """What a server lists under ``/models``, each with its ``id``. Raises GptshError where it does not tell."""
+    def served_models(self, provider: Provider, seconds: float, most: int | None = None) -> list[dict[str, Any]]:
+        """What a server lists under ``/models``, each with its ``id``, in ``seconds`` and ``most`` bytes.
+
+        Raises GptshError where it does not tell.
+        """
         route = routes.route(provider, "", "chat", self._key(provider), ())
         try:
-            payload = json.loads(self._wire().fetch(f"{provider.base_url}/models", seconds, route.headers))
+            listed = self._wire().fetch(f"{provider.base_url}/models", seconds, route.headers, most=most)
+            payload = json.loads(listed)
         except (ValueError, RecursionError) as err:
             raise ModelError(f"{provider.name} does not list its models") from err
         except GptshError as err:
@@ -166,7 +171,8 @@ class Client:
             if left <= 0:
                 return None
             try:
-                return json.loads(http.fetch(url, left, headers, json.dumps(body).encode() if body else None))
+                posted = json.dumps(body).encode() if body else None
+                return json.loads(http.fetch(url, left, headers, posted, most=_PROBED))
             except (GptshError, ValueError, RecursionError):
                 return None
 
@@ -197,13 +203,13 @@ class Client:
         if route.wire == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
 
-            call = arguments(request, route, self._settings.network)
-            return {"call": {**call, "api_key": failures.MASK} if "api_key" in call else call}
-        headers = {name: failures.masked(value, route.secrets) for name, value in route.headers.items()}
+            return {"call": failures.without_secret_parameters(arguments(request, route, self._settings.network))}
+        headers = routes.headers_for(route.provider, route.wire, route.key, failures.MASK)
         from gptsh.llm import chat_completions  # noqa: PLC0415 - as in ``_wire``
 
         body = json.loads(chat_completions.encode(self._chat().body(request, route)))
-        return {"method": "POST", "url": route.url, "headers": headers, "body": body}
+        shown = failures.without_secret_parameters(body)
+        return {"method": "POST", "url": route.url, "headers": headers, "body": shown}
 
     def _transport(self, route: Route) -> Open:
         if route.wire == "echo":

@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gptsh.errors import GptshError, ModelError, TooLong
-from gptsh.llm.routes import Route, source_of_key
+from gptsh.llm.routes import Route, is_telling, source_of_key
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
 MASK = "***"
+_NO_PARAMETERS = ("messages", "response_format", "properties")  # words, and schemas, whose names are the user's own
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, others.
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|larger than) "
@@ -112,6 +113,22 @@ def masked(text: str, secrets: Collection[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
+
+
+def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:
+    """A request with every text masked that stands under a telling name, or among headers. Numbers are not secret."""
+    if isinstance(value, str):
+        return MASK if hides else value
+    if isinstance(value, list):
+        return [without_secret_parameters(item, hides=hides) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: inner
+        if name in _NO_PARAMETERS
+        else without_secret_parameters(inner, hides=hides or is_telling(name) or name.lower().endswith("headers"))
+        for name, inner in value.items()
+    }
 
 
 def _find(payload: Any, depth: int) -> str | None:

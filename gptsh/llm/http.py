@@ -29,7 +29,7 @@ from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds
 _LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
-_LISTING = 1 << 25  # bytes of a server's list of models
+_LISTING = 1 << 25  # bytes of a document such as a list of models, unless told otherwise
 _SHORTEST_WAIT = 0.001  # seconds; 0 would be not to wait at all
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _Result = TypeVar("_Result")
@@ -152,19 +152,28 @@ class Http:
         assert response is not None, "the thread has reported why"
         return response
 
-    def fetch(self, url: str, seconds: float, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
-        """A small document within ``seconds`` in all, by POST where there is a body; empty for any status but 200.
+    def fetch(
+        self,
+        url: str,
+        seconds: float,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        most: int | None = None,
+    ) -> bytes:
+        """A document within ``seconds`` in all, by POST where there is a body; empty for any status but 200.
 
-        Raises as ``post``.
+        ``most`` bounds the bytes that are read. Raises as ``post``.
         """
         until, timeout = time.monotonic() + seconds, urllib3.Timeout(connect=seconds, read=seconds)
+        limit = most or _LISTING
 
         def read() -> bytes:
             response = self._request("GET" if body is None else "POST", url, body, headers, timeout)
             response.hurry(max(until - time.monotonic(), _SHORTEST_WAIT))
-            document = response.small_body(_LISTING) if response.status == 200 else b""  # noqa: PLR2004 - OK
+            document = response.small_body(limit) if response.status == 200 else b""  # noqa: PLR2004 - OK
             response.close()
-            return document
+            return document[:limit]  # the last piece may have been a large one
 
         document = _Errand(read).wait(seconds)
         if document is None:

@@ -35,6 +35,7 @@ _SWITCHES = {
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else the first call fetches a list of headers
     "LITELLM_MODE": "PRODUCTION",  # else a .env file is read
     "LITELLM_LOG": "ERROR",
+    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself is an error
 }
 _BEARER = "ANTHROPIC_AUTH_TOKEN"  # no key: litellm sends it in another header
 _TOKENIZER = "cl100k_base"

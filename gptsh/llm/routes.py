@@ -42,19 +42,33 @@ def wire_for(provider: Provider, name: str, params: Mapping[str, Any]) -> Wire:
 
 
 def route(provider: Provider, name: str, wire: Wire, key: Secret | None, more_secrets: Collection[str]) -> Route:
-    """The route with its headers: the key as the provider wants it, and what the config file adds."""
-    headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire == "chat" else {}
-    headers |= {header.lower(): value for header, value in provider.headers.items()}
-    if key and wire == "chat":
-        headers |= {name: value.format(api_key=key) for name, value in provider.endpoint.headers.items()}
+    """The route with its headers, and what must not be shown."""
+    headers = headers_for(provider, wire, key)
     secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
     secrets |= {str(key)} if key else set()
     return Route(provider, name, wire, key, headers, worth_hiding({*secrets, *more_secrets}))
 
 
+def headers_for(provider: Provider, wire: Wire, key: Secret | None, mask: str | None = None) -> dict[str, str]:
+    """What goes with a request: the key as the provider wants it, and what the config file adds.
+
+    ``mask`` stands in the place of the key and of every configured value, however short.
+    """
+    headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire == "chat" else {}
+    headers |= {header.lower(): mask or value for header, value in provider.headers.items()}
+    if key and wire == "chat":
+        headers |= {name: value.format(api_key=mask or key) for name, value in provider.endpoint.headers.items()}
+    return headers
+
+
+def is_telling(name: str) -> bool:
+    """Whether a variable or a parameter of this name holds a secret."""
+    return bool(_TELLING.search(name))
+
+
 def secrets_in(environ: Mapping[str, str]) -> set[str]:
     """Values of variables whose names tell of a secret: litellm may use one that gptsh does not know."""
-    found = {value.strip() for name, value in environ.items() if _TELLING.search(name)}
+    found = {value.strip() for name, value in environ.items() if is_telling(name)}
     return {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}  # no paths
 
 

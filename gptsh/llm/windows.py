@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gptsh.core.messages import token_count
 from gptsh.core.providers import LOCAL
 from gptsh.core.settings import Provider
 
 Fetch = Callable[[str, Mapping[str, Any] | None], Any]  # the URL, and the body where it is posted
 _Way = Callable[[Provider, str, Fetch], int | None]
 
-_LARGEST = 1 << 30  # tokens; what says more is wrong
-_NUM_CTX = re.compile(r"^\s*num_ctx\s+([0-9]{1,10})\s*$", re.MULTILINE)
+_NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
 _LATEST = ":latest"
 
 
@@ -137,8 +137,7 @@ def _tagged(name: object) -> str | None:
 
 def _first(*sizes: object) -> int | None:
     """The first that can be a window."""
-    sound = (size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _LARGEST)
-    return next(sound, None)
+    return next(filter(None, map(token_count, sizes)), None)
 
 
 def _dict(value: object) -> dict[str, Any]:

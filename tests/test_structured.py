@@ -469,12 +469,13 @@ def test_a_reader_that_leaves_is_success_and_the_answer_is_kept(lab: Home, model
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
-def test_a_slow_reader_gets_all_of_it(lab: Home, model: ModelServer, output: str) -> None:
-    model.say(*["x" * 1000] * 300)
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_slow_reader_gets_all_of_it(lab: Home, model: ModelServer, output: str, finish: str) -> None:
+    model.say(*["x" * 1000] * 300, finish=finish)
     process = lab.start("-o", output, "go")
     time.sleep(2.0)  # longer than a reader of a failed answer is waited for
     out, err = process.communicate(timeout=30)
-    assert (wait_for(process), err) == (0, b"")
+    assert (wait_for(process), bool(err)) == ((0, False) if finish == "stop" else (5, True))
     assert json.loads(out.splitlines()[-1])["text"] == "x" * 300_000
 
 

@@ -254,7 +254,7 @@ class _Run:
 
     def _delivered(self, outcome: _Outcome) -> _Outcome:
         """With the rest of it shown: what was held back until it was whole, or what arrived of it on stderr."""
-        if outcome.failure:
+        if isinstance(outcome.failure, (Ended, OSError)):
             self._screen.lose_patience()
         if not isinstance(outcome.failure, OSError):
             outcome = self._tried(outcome, partial(self._deliver, outcome))

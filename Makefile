@@ -31,10 +31,13 @@ bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row mis
 man: .venv/bin/ruff ## Write man/gptsh.1 from the option table and the README
 	.venv/bin/python -m man.build
 
+slow: .venv/bin/ruff ## The tests that take their time
+	.venv/bin/python -m pytest -m slow
+
 .venv-servers/bin/litellm:
 	python3 -m venv .venv-servers && .venv-servers/bin/pip install -q -e '.[test,servers]'
 
 servers: .venv-servers/bin/litellm ## Tests against real servers from packages, in an environment of their own
 	.venv-servers/bin/python -m pytest -m servers
 
-.PHONY: help check try test lint types bench man servers
+.PHONY: help check try test lint types bench man servers slow

@@ -116,6 +116,7 @@ def test_ctrl_c_while_waiting_for_the_title_ends_with_0(home: Home, model: Model
     assert home.doc()["title"] is None
 
 
+@pytest.mark.slow
 def test_a_title_is_waited_for_five_seconds_at_most(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
     hold = threading.Event()
@@ -498,6 +499,7 @@ def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
     assert texts(lab.doc()) == ["user: go", "assistant: first "]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [*SHELL_CODE, "deadline"])
 def test_a_halted_terminal_does_not_hold_the_end(lab: Home, model: ModelServer, how: signal.Signals | str) -> None:
     """Ctrl-S while the spinner turned: its thread held the lock that the end waited for."""

@@ -237,6 +237,7 @@ def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> N
     assert run.stderr.startswith(f"gptsh: anthropic has no room for the prompt: {said}\n")
 
 
+@pytest.mark.slow
 def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:
     model.refuse(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     model.script(*claude(text(0, "Now.")))
@@ -325,6 +326,7 @@ def test_nothing_listening_is_said(home: Home) -> None:
     assert run.stderr.startswith("gptsh: nothing answers at anthropic (http://127.0.0.1:9): ")
 
 
+@pytest.mark.slow
 def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
     release, usual = threading.Event(), far.config.read_text()
     model.script(release, *claude(text(0, "late")))
@@ -361,6 +363,7 @@ def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServe
     assert texts(far.doc()) == expected
 
 
+@pytest.mark.slow
 def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
     secret = KEYS["ANTHROPIC_API_KEY"]
     for status in (401, 400, 500, 500):
@@ -583,6 +586,7 @@ def test_no_traceback_and_no_advice_of_litellms_stands_in_a_line(far: Home, mode
         assert "File " not in run.stderr
 
 
+@pytest.mark.slow
 def test_a_run_ends_though_litellm_still_waits(far: Home, model: ModelServer) -> None:
     """The end of the interpreter once waited forever for a lock that litellm's thread held."""
     far.config.write_text(far.config.read_text() + "first_byte_timeout = 0.2\n")

@@ -65,6 +65,7 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
     assert split_model(model) == (provider, name)
 
 
+@pytest.mark.slow
 def test_bare_names_go_where_litellm_sends_them() -> None:
     """Of the names that litellm gives to the providers with rows of their own, and of none that it does not know."""
     names = [key for key, entry in table.entries().items() if "/" not in key and entry.get("mode") == "chat"]
@@ -117,6 +118,7 @@ def test_providers_of_litellms_list_have_their_base_key_and_variable() -> None:
     assert all(endpoint(name) for name in table.compatible_endpoints())
 
 
+@pytest.mark.slow
 def test_every_provider_of_litellm_that_talks_is_known() -> None:
     listed = litellm_says("told = [getattr(p, 'value', p) for p in litellm.provider_list]", None)
     silent = (
@@ -126,6 +128,7 @@ def test_every_provider_of_litellm_that_talks_is_known() -> None:
     assert {name for name in listed if endpoint(name) is None} <= set(silent.split())
 
 
+@pytest.mark.slow
 def test_the_keys_of_providers_behind_litellm_are_those_that_litellm_reads() -> None:
     names = [name for name, known in PROVIDERS.items() if known.wire == "litellm" and known.key_vars]
     code = "told = {n: litellm.validate_environment(model=n + '/m')['missing_keys'] for n in asked}"
@@ -285,6 +288,7 @@ def usages(seed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_prices_agree_with_litellm() -> None:
     asked = [[model, usages(seed)] for seed, model in enumerate(PRICED * 12)]
     code = """
@@ -489,6 +493,7 @@ def test_echo_stays_offline_and_a_compatible_provider_keeps_its_key(home: Home, 
     assert (chutes.key, chutes.wire, chutes.base_url) == ("a-key", "chat", model.base_url)
 
 
+@pytest.mark.slow
 def test_every_direct_provider_has_litellms_base_and_key() -> None:
     """But for those whose base litellm has otherwise, or not at all (DESIGN, section 5)."""
     ours = {

@@ -6,6 +6,8 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.conftest import Home, texts
 from tests.server import ModelServer
 
@@ -46,6 +48,7 @@ def test_16_new_sessions_at_once_are_16_sessions(lab: Home) -> None:
     assert all(doc["stats"]["turns"] == 1 for doc in docs)
 
 
+@pytest.mark.slow
 def test_100_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
     home.run("-m", "echo", "-s", "@k", stdin="x" * 2_000_000)  # a file so large that saving is half of the run
     seed = random.Random(4711)

@@ -416,6 +416,7 @@ def raw_controls(seen: bytes) -> set[str]:
     return CONTROLS & set(SGR.sub("", text))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(EVIL.map("".join), EVIL.map("".join), st.sampled_from(["xterm", "dumb"]))
 def test_no_control_byte_reaches_the_terminal(

@@ -440,6 +440,7 @@ def test_a_lost_tail_takes_nothing_from_a_complete_answer(
     assert lab.doc()["messages"][1]["usage"]["total"] == 7
 
 
+@pytest.mark.slow
 def test_a_server_that_never_hangs_up_is_left_soon_after_the_answer(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), 30.0)
     started = time.monotonic()
@@ -525,6 +526,7 @@ def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, e
     assert not home.state.exists()
 
 
+@pytest.mark.slow
 def test_a_large_prompt_may_take_longer_to_send_than_a_connection_to_make(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
@@ -577,6 +579,7 @@ def test_a_retry_shows_no_key_on_the_terminal(home: Home, model: ModelServer) ->
     assert SECRET.encode() not in seen
 
 
+@pytest.mark.slow
 def test_pings_behind_a_complete_answer_do_not_hold_it(lab: Home, model: ModelServer) -> None:
     pings = [step for _ in range(30) for step in (b": ping\n\n", 0.5)]
     model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), *pings)

@@ -343,6 +343,14 @@ def test_parallel_turns_are_counted_once(lab: Home, model: ModelServer) -> None:
     assert told["at_most"] <= 9 * everything
 
 
+def test_a_cut_makes_room_for_what_was_reported_too(small: Home, model: ModelServer) -> None:
+    (small.cwd / "a.txt").write_text("a short one\n")
+    say(model, 1000)
+    small.run("-f", "a.txt", "short")
+    assert small.run("-s", "0", "--truncate", "tail", "sum up", stdin=LINES).code == 0
+    assert "[gptsh: " in model.sent[-1]["messages"][-1]["content"]
+
+
 def test_the_advice_fits_the_run(small: Home) -> None:
     assert "--truncate cuts" in small.run("sum up", stdin=LINES).stderr
     assert "--truncate cuts" not in small.run("word " * 3000).stderr

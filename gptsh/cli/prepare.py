@@ -14,7 +14,7 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.show import Form
 from gptsh.core import context, cuts, document, references, sessions, settings, tokens
 from gptsh.core.context import Context, Room
-from gptsh.core.cuts import as_sent
+from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message, safe_params
@@ -140,8 +140,7 @@ def prepare(
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
-        doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
-        size = sending.measured(doc["messages"])
+        doc["messages"], size = _truncated(sending, doc["messages"], flags.truncate)
     elif flags.truncate is None and any(map(cuts.attached, doc["messages"])):
         sending = sending._replace(advice="; --truncate cuts what is piped or attached")
     built, request = sending.built(doc["messages"], size)
@@ -188,15 +187,19 @@ def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client:
     return context.room_for(window, sending.agent.params, loaded.reserve)
 
 
-def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Message]:
-    """Piped and attached text cut until all fits. What cannot be brought to fit stays, and will be refused."""
-    room = (sending.room.prompt or 0) - sending.measured(cuts.without(messages)).safe
-    if (cut := cuts.cut(messages, room, end)) is None:
-        return messages
-    shorter, made = cut
+def _truncated(sending: Sending, messages: list[Message], end: str) -> tuple[list[Message], Count]:
+    """The messages, piped and attached text in them cut until all fits or nothing is left to cut, and what they take."""
+    limit = sending.room.prompt or 0
+    room = limit - sending.measured(cuts.without(messages)).safe
+    size = sending.measured(messages)
+    made: list[Cut] = []
+    while size.safe > limit and (cut := cuts.cut(messages, room, end)):
+        messages, made = cut
+        size = sending.measured(messages)
+        room -= max(1, size.safe - limit)  # where more was reported of what stays than is estimated
     for one in made:
         stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
-    return shorter
+    return messages, size
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:

@@ -188,7 +188,7 @@ def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client:
 
 
 def _truncated(sending: Sending, messages: list[Message], end: str) -> tuple[list[Message], Count]:
-    """The messages, piped and attached text in them cut until all fits or nothing is left to cut, and what they take."""
+    """The messages, their piped and attached text cut until all fits or nothing is left to cut, and what they take."""
     limit = sending.room.prompt or 0
     room = limit - sending.measured(cuts.without(messages)).safe
     size = sending.measured(messages)

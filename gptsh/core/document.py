@@ -64,6 +64,7 @@ _INNER = (
     ("context", "snapshots", list),
 )
 _NONE: dict[str, Any] = {}
+_SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right
 
 
 def check(doc: object, *, head: bool = False) -> Document:
@@ -85,9 +86,12 @@ def check(doc: object, *, head: bool = False) -> Document:
 
 
 def _check_types(doc: Document, inner: tuple[tuple[str, str, type], ...]) -> None:
-    for key, kind in _SHAPE.items():
-        if key in doc and not isinstance(doc[key], kind):
-            raise ValueError(f"not a session: {key!r} has the wrong type")
+    outline = (*doc, *map(type, doc.values()))
+    if outline not in _SOUND:  # most of 10,000 look alike
+        for key, kind in _SHAPE.items():
+            if key in doc and not isinstance(doc[key], kind):
+                raise ValueError(f"not a session: {key!r} has the wrong type")
+        _SOUND.add(outline)
     for table, key, kind in inner:
         value = doc.get(table, _NONE).get(key)
         if value is not None and not isinstance(value, kind):

@@ -84,8 +84,11 @@ class Sink:
         if self._descriptor is None:
             return
         data = text.encode("utf-8", "replace")
-        self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
-        self.finish()
+        if not (self._rest or self._looks_first) and len(data) <= select.PIPE_BUF:  # a line of a list, at once
+            data = data[_put(self._descriptor, data) :]
+        if data:
+            self._rest = memoryview(bytes(self._rest) + data)
+            self.finish()
 
     def finish(self) -> None:
         """Write the rest of what was begun. Raises OSError as the stream does."""
@@ -123,7 +126,7 @@ class Sink:
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
 
-def _put(descriptor: int, view: memoryview) -> int:
+def _put(descriptor: int, view: memoryview | bytes) -> int:
     """Write some of it; how much."""
     try:
         return os.write(descriptor, view)

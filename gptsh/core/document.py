@@ -16,7 +16,6 @@ from gptsh.core.messages import (
     shortened,
     starts_turn,
     sum_costs,
-    text_parts_of,
     timestamp,
     words_of,
 )
@@ -316,12 +315,17 @@ def _without_title(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, An
 
 def _with_cuts(messages: list[Message], ours: Sequence[Message]) -> list[Message]:
     """The messages, with what we cut of a text in what is sent marked beside it."""
-    marked = {message["id"]: message for message in ours if any("cut" in part for part in text_parts_of(message))}
-    for place, message in enumerate(messages):
+    marked = {message["id"]: message for message in ours if _is_cut(message)}
+    for place, message in enumerate(messages if marked else ()):
         own = marked.get(message["id"])
         if own and _whole(own) == _whole(message):
             messages[place] = own
     return messages
+
+
+def _is_cut(message: Message) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any("cut" in part for part in content)
 
 
 def _whole(message: Message) -> Message:

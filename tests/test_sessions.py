@@ -689,7 +689,8 @@ def test_a_fork_of_many_messages_is_saved_in_time_in_proportion(store: Store) ->
         sessions.save_session(doc, durable=False)
         return time.perf_counter() - started
 
-    assert seconds(16_000) < 30 * seconds(2000)
+    # The best of three each: a machine that others use pauses now and then.
+    assert min(seconds(16_000) for _ in range(3)) < 30 * min(seconds(2000) for _ in range(3))
 
 
 def test_usage_without_a_message_is_counted_once(store: Store) -> None:

@@ -1,6 +1,5 @@
 """How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
 
-import contextlib
 import json
 import os
 import re
@@ -371,12 +370,7 @@ def test_a_stderr_that_stalls_holds_nothing_up(lab: Home, model: ModelServer) ->
     """A note that nobody reads once kept the answer from being asked for, saved and given up."""
     lab.state.parent.mkdir(exist_ok=True)
     lab.state.write_text("not a folder: every save is worth a note")
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, b"x" * 4096)
-    os.set_blocking(writer, True)
+    reader, writer = full_pipe()
     process = lab.start("go", stderr=writer)
     out, _ = process.communicate(timeout=20)
     assert (out, process.returncode) == (b"You said: go\n", 1)

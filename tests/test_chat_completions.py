@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from gptsh.core.messages import Finished, Identified, Reasoning, Refusal, Text, ToolCall, Used
 from gptsh.core.providers import OWN
-from gptsh.core.turn import Request, Turn
+from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError
-from gptsh.llm.chat_completions import body, read_stream, read_whole, usage_from
+from gptsh.llm.chat_completions import body
+from gptsh.llm.chat_stream import read_stream, read_whole, usage_from
 from tests.server import answer, chunk, event
 
 DONE = event(b"[DONE]")
@@ -239,7 +240,7 @@ def test_an_error_inside_the_stream(payload: dict[str, Any]) -> None:
     got = []
     with pytest.raises(ModelError, match="overloaded"):
         got += list(read_stream([event(chunk({"content": "partial"})), event(payload)]))
-    turn = Turn(lambda _: read_stream([event(chunk({"content": "partial"})), event(payload)]), Request("m", [], {}))
+    turn = Round(lambda _: read_stream([event(chunk({"content": "partial"})), event(payload)]), Request("m", [], {}))
     with pytest.raises(ModelError):
         list(turn)
     message = turn.message("error")

@@ -33,7 +33,7 @@ from gptsh.core.messages import (
 from gptsh.core.models import split_model
 from gptsh.core.settings import Settings
 from gptsh.core.shape import Shape
-from gptsh.core.turn import Ask, Request, Turn, shortcoming
+from gptsh.core.turn import Ask, Request, Round, shortcoming
 from gptsh.errors import GptshError, Misshapen, OutputError, TimedOut, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.render import structured
@@ -142,7 +142,7 @@ class _Run:
 
     def _ask(self, sent: Context, request: Request, question: str) -> _Outcome:
         """One request, shown as it comes and saved, however it ends."""
-        turn = Turn(_interruptible(self._job.client.ask, self._endings), request)
+        turn = Round(_interruptible(self._job.client.ask, self._endings), request)
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
         try:
             failure = self._show(turn)
@@ -152,7 +152,7 @@ class _Run:
             failure = shortcoming(message)
         return _Outcome(message, failure)
 
-    def _show(self, turn: Turn) -> BaseException | None:
+    def _show(self, turn: Round) -> BaseException | None:
         """Write the answer as it comes; what ended it before its time, or None."""
         try:
             with self._screen.spinner:
@@ -164,7 +164,7 @@ class _Run:
             self._endings.disarm()
         return None
 
-    def _write(self, turn: Turn) -> None:
+    def _write(self, turn: Round) -> None:
         for event in turn:
             if isinstance(event, Retrying):
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
@@ -356,7 +356,7 @@ def _misshapen(faults: list[str]) -> Misshapen:
     return Misshapen(f"the answer is not what --schema asks: {faults[0]}")
 
 
-def _why(failure: BaseException | None, turn: Turn) -> str | None:
+def _why(failure: BaseException | None, turn: Round) -> str | None:
     """The finish reason of an answer that we know is partial; None for a whole one."""
     match failure:
         case None:

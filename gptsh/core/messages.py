@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
+from gptsh.core.loose import as_dicts
+
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 _ABSURD = 10**12  # tokens
@@ -50,10 +52,12 @@ class Message(TypedDict):
     duration_ms: NotRequired[int]
     estimated: NotRequired[int]  # tokens that the prompt was estimated to take, before its usage was reported
     thinking: NotRequired[list[Part]]
-    replay: NotRequired[dict[str, Any]]
+    order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
+    replay: NotRequired[dict[str, Any]]  # by the provider's keys
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
+    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, where the tool gave them
 
 
 class Text(NamedTuple):
@@ -90,6 +94,19 @@ class ToolCall(NamedTuple):
     call: Call
 
 
+class Verbatim(NamedTuple):
+    """What the provider wants back as it came, under its own key, besides the text of reasoning."""
+
+    field: str
+    value: Any
+
+
+class ToolResult(NamedTuple):
+    """What a tool gave, as the message of the role ``tool`` that the model will read."""
+
+    message: Message
+
+
 class Retrying(NamedTuple):
     """Nothing has come yet; the request is sent again after ``seconds``."""
 
@@ -116,7 +133,16 @@ class Finished(NamedTuple):
     reason: str | None
 
 
-Event = Text | Reasoning | Thought | Refusal | ToolCall | Retrying | Identified | Used | Finished
+Said = Text | Reasoning | Thought | Refusal | ToolCall | Verbatim
+Event = Said | ToolResult | Retrying | Identified | Used | Finished
+
+
+class Tool(NamedTuple):
+    """A tool that a model may call: its name for the model, and the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -152,6 +178,20 @@ def parts_of(message: Message) -> list[Part]:
 def text_parts_of(message: Message) -> list[Part]:
     """The parts of the content that are text."""
     return [part for part in parts_of(message) if part.get("type") == "text" and isinstance(part.get("text"), str)]
+
+
+def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
+    """The blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
+
+    A part of the content that is no text has the kind ``text`` too. Without ``order``, and beyond what it names, they
+    stand as thinking, text, calls.
+    """
+    thinking, calls = message.get("thinking"), message.get("tool_calls")
+    listed = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
+    blocks = {f"{kind}:{at}": (kind, block) for kind, found in listed.items() for at, block in enumerate(found)}
+    said: Any = message.get("order")
+    named = [key for key in said if isinstance(key, str) and key in blocks] if isinstance(said, list) else []
+    return [blocks[key] for key in dict.fromkeys([*named, *blocks])]
 
 
 def text_of(message: Message) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from gptsh.core.loose import as_dict
 from gptsh.core.models import Facts, price
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
@@ -46,16 +47,12 @@ def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> fl
     if known.provider == "fireworks_ai" and rates.read is None and rates.prompt is not None:
         rates = rates._replace(read=rates.prompt * _FIREWORKS_CACHED)
     rates = _tiered(known, rates, tokens.prompt)
-    off_peak = _dict(known.entry.get("off_peak_pricing"))
+    off_peak = as_dict(known.entry.get("off_peak_pricing"))
     if _is_off_peak(off_peak, at or datetime.now(UTC)):
         rates = _rates(off_peak, "", rates)
     if rates.prompt is None and rates.completion is None:
         return None
     return _sum(known.provider, tokens, rates)
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
@@ -69,7 +66,7 @@ def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
 
 
 def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
-    prompt_details, completion_details = (_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
+    prompt_details, completion_details = (as_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
     prompt, completion = _first(raw.get("prompt_tokens")), _first(raw.get("completion_tokens"))
     reasoning = _first(raw.get("reasoning_tokens"), completion_details.get("reasoning_tokens"))
     if provider == "xai" and reasoning and raw.get("total_tokens") == prompt + completion + reasoning:
@@ -108,7 +105,7 @@ def _rates(prices: Mapping[str, Any], tier: str = "", base: _Rates | None = None
 def _tiered(known: Facts, rates: _Rates, prompt: int) -> _Rates:
     """The prices for a prompt of this length: the highest tier that it has crossed replaces all of them."""
     listed = known.entry.get("tiered_pricing")
-    ranges = [tier for tier in map(_dict, listed if isinstance(listed, list) else ()) if _range(tier)]
+    ranges = [tier for tier in map(as_dict, listed if isinstance(listed, list) else ()) if _range(tier)]
     if ranges and prompt:
         return _in_range(sorted(ranges, key=_range), rates, prompt)
     found = (_ABOVE.fullmatch(key) for key in known.entry)
@@ -139,7 +136,7 @@ def _in_range(ranges: list[Mapping[str, Any]], rates: _Rates, prompt: int) -> _R
 def _is_off_peak(pricing: Mapping[str, Any], at: datetime) -> bool:
     """Whether the moment lies in one of the windows, each of hours (UTC) on some days of the week (1 is Monday)."""
     windows = pricing.get("windows")
-    rules = [_dict(rule) for rule in windows] if isinstance(windows, list) else []
+    rules = [as_dict(rule) for rule in windows] if isinstance(windows, list) else []
     now = at.astimezone(UTC)
     return any(_within(rule, now) for rule in [{"hours_utc": pricing.get("hours_utc")}, *rules])
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from gptsh.core import table
 
-Wire = Literal["chat", "litellm", "echo"]
+Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
+DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
 Effort = Literal[
     "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "nothing"
 ]

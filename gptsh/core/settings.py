@@ -16,6 +16,7 @@ from gptsh.core.models import Facts, facts, near_names, split_model
 from gptsh.core.providers import (
     AZURE_V1,
     AZURE_V1_VERSIONS,
+    DIRECT,
     ECHO,
     OWN,
     PROVIDERS,
@@ -394,7 +395,7 @@ def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
         raise ConfigError(f"{name!r} of the model {model!r} is no known provider", todo)
     if not 0 < len(bare) <= _LONGEST_NAME:
         raise ConfigError(f"{bare[:40]!r} is no name of a model", "name it PROVIDER/MODEL, as in ollama/qwen3")
-    if (provider.wire == "chat" or provider.endpoint.needs_base) and not provider.base_url:
+    if (provider.wire in DIRECT or provider.endpoint.needs_base) and not provider.base_url:
         way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
         raise ConfigError(f"no base URL for {name}", f"set {way}")
     if provider.base_url and not URL.holds(provider.base_url):

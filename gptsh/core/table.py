@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gptsh.core.loose import as_dicts
+
 _PRICES = "model_prices_and_context_window_backup.json"
 _RULES = "fallback_generalizations"
 _NO_MODELS = ("sample_spec", _RULES)
@@ -64,7 +66,7 @@ def entries() -> dict[str, Entry]:
 def routing_rules() -> list[tuple[str, str]]:
     """``(pattern, provider)``: whose a bare name is that the table does not know yet."""
     rules = (find(_read(_PRICES), _RULES) or {}).get("rules")
-    found = [(rule.get("pattern"), rule.get("model_info")) for rule in _dicts(rules)]
+    found = [(rule.get("pattern"), rule.get("model_info")) for rule in as_dicts(rules)]
     owners = [(pattern, info.get("litellm_provider")) for pattern, info in found if isinstance(info, dict)]
     return [(pattern, owner) for pattern, owner in owners if isinstance(pattern, str) and isinstance(owner, str)]
 
@@ -83,7 +85,3 @@ def provider_names() -> frozenset[str]:
     listed = load(_read("provider_endpoints_support_backup.json")).get("providers", {})
     of_models = {found.get("litellm_provider") for found in entries().values()}
     return frozenset(name for name in (*listed, *of_models) if isinstance(name, str))
-
-
-def _dicts(items: object) -> list[Entry]:
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -1,4 +1,4 @@
-"""One turn: a request in, events out, and the message that is to be saved.
+"""One turn, round by round: a request in, events out, and the message that is to be saved.
 
 Who asks (a transport of ``llm/``) is an argument, so nothing here knows a network.
 """
@@ -19,9 +19,11 @@ from gptsh.core.messages import (
     Refusal,
     Text,
     Thought,
+    Tool,
     ToolCall,
     Usage,
     Used,
+    Verbatim,
 )
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
@@ -46,21 +48,25 @@ class Request(NamedTuple):
     params: dict[str, Any]
     stream: bool = True
     schema: dict[str, Any] | None = None
+    tools: tuple[Tool, ...] = ()
+    tokens: int = 0  # that prompt and answer take together, estimated; 0 is unknown
 
 
 Ask = Callable[[Request], Iterator[Event]]
 
 
-class Turn:
+class Round:
     """Iterating it asks the model once and passes the events on; ``message`` is what has arrived so far."""
 
     def __init__(self, ask: Ask, request: Request) -> None:
         self._ask, self._request = ask, request
-        self._text: list[str] = []
+        self._texts: list[list[str]] = []  # by block
         self._reasoning: dict[str, list[str]] = {}
         self._thoughts: list[Part] = []
         self._refusal: list[str] = []
         self._calls: list[Call] = []
+        self._replay: dict[str, Any] = {}
+        self._kinds: list[str] = []  # of the blocks, in order of arrival
         self._ids = Identified(None, None)
         self._usage: Usage | None = None
         self._finish: str | None = None
@@ -76,17 +82,24 @@ class Turn:
     def _take(self, event: Event) -> None:
         """What the model said."""
         match event:
-            case Text(text):
-                self._text.append(text)
+            case Text(text) if text:
+                if self._kinds[-1:] != ["text"]:
+                    self._kinds.append("text")
+                    self._texts.append([])
+                self._texts[-1].append(text)
             case Reasoning(text, field):
                 self._reasoning.setdefault(field, []).append(text)
             case Thought(block):
                 self._thoughts.append(block)
+                self._kinds.append("thinking")
                 self._reasoning.pop(THINKING, None)
             case Refusal(text):
                 self._refusal.append(text)
             case ToolCall(call):
                 self._calls.append(call)
+                self._kinds.append("tool_call")
+            case Verbatim(field, value):
+                self._replay[field] = value
 
     def _note(self, event: Event) -> None:
         """What is said about the answer."""
@@ -103,10 +116,10 @@ class Turn:
 
         None where it ended before anything came: then the question stays unanswered.
         """
-        arrived = self._text or self._reasoning or self._thoughts or self._refusal or self._calls
+        arrived = self._kinds or self._reasoning or self._refusal
         if ended and not arrived:
             return None
-        message: Message = {"role": "assistant", "content": "".join(self._text)}
+        message: Message = {"role": "assistant", "content": self._content()}
         if self._calls:
             message["tool_calls"] = list(self._calls)
         if self._refusal:
@@ -115,14 +128,31 @@ class Turn:
         cut = [{"type": "thinking", "thinking": reasoning.pop(THINKING)}] if THINKING in reasoning else []
         if self._thoughts or cut:
             message["thinking"] = [*self._thoughts, *cut]
-        if reasoning:
-            message["replay"] = reasoning
+        if self._is_interleaved():
+            message["order"] = self._order(len(cut))
+        if replay := {**reasoning, **self._replay}:
+            message["replay"] = replay
         message["request_id"], message["response_id"] = self._ids
         message["finish_reason"] = ended or self._finish
         message["usage"] = self._usage
         message["cost"] = None
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
         return message
+
+    def _content(self) -> str | list[Part]:
+        """One text, or where others stand between its pieces a part for each."""
+        texts = ["".join(pieces) for pieces in self._texts]
+        return [{"type": "text", "text": text} for text in texts] if self._is_interleaved() else "".join(texts)
+
+    def _is_interleaved(self) -> bool:
+        """Whether the blocks came in another order than thinking, text, calls, which is understood."""
+        usual = ["thinking", "text", "tool_call"]
+        return self._kinds != sorted(self._kinds, key=usual.index) or self._kinds.count("text") > 1
+
+    def _order(self, cut: int) -> list[str]:
+        """The blocks by kind and number, in order of arrival; ``cut``: one more thought was broken off."""
+        kinds = [*self._kinds, *["thinking"] * cut]
+        return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
 
 
 def shortcoming(message: Message) -> GptshError | None:

@@ -1,63 +1,106 @@
-"""The OpenAI chat completions dialect: a request to its JSON body, response bytes to events.
+"""The OpenAI chat completions dialect: a request to its JSON body. No network here."""
 
-No network here. Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an
-index, and in sending errors inside a stream of status 200; all of it is read here, by shape and not by provider.
-"""
-
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
-from gptsh.core.messages import (
-    THINKING,
-    Call,
-    Event,
-    Finished,
-    Identified,
-    Message,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Thought,
-    ToolCall,
-    Usage,
-    Used,
-    is_unicode,
-    new_message_id,
-    parts_of,
-    text_of,
-    text_parts_of,
-    token_count,
-)
+from gptsh.core.messages import Call, Event, Message, Part, parts_of, text_of, text_parts_of
 from gptsh.core.providers import Endpoint
+from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
-from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
-from gptsh.llm import sse
-from gptsh.llm.failures import means_too_long, message_in
+from gptsh.errors import ModelError
+from gptsh.llm.chat_stream import REASONING_FIELDS, read_stream, read_whole
+from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
+from gptsh.llm.routes import Route
 
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 _MESSAGE_KEYS = ("role", "tool_calls", "tool_call_id", "name")
 _PART_KEYS_OF_OURS = ("source",)
-_ADVICE = "is the base URL right?"
-DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
+_SNIFFED = 6  # bytes that tell an event stream from anything else
+_SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_NO_SUCH_FIELD = (400, 422)
+_NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
-# ---- the request
+class ChatCompletions:
+    """The dialect. It remembers which servers refuse a field that not all take."""
+
+    def __init__(self) -> None:
+        self._no_stream_options: set[str] = set()
+        self._no_format: set[str] = set()
+
+    def url(self, route: Route) -> str:
+        """Where the request goes."""
+        return f"{route.provider.base_url}/chat/completions"
+
+    def body(self, request: Request, route: Route) -> dict[str, Any]:
+        """What is sent."""
+        provider = route.provider
+        include = provider.endpoint.stream_options and provider.base_url not in self._no_stream_options
+        asked = _in_words(request) if provider.base_url in self._no_format else request
+        return body(asked, route.model, provider.endpoint, provider=provider.name, stream_options=include)
+
+    def learns(self, err: ModelError, request: Request, route: Route) -> bool:
+        """Whether the server refused a field that it can be asked without."""
+        base = route.provider.base_url
+        if err.status not in _NO_SUCH_FIELD:
+            return False
+        if "stream_options" in err.detail and base not in self._no_stream_options:
+            self._no_stream_options.add(base)
+            return route.provider.endpoint.stream_options
+        if request.schema is not None and _NAMES_FORMAT.search(err.detail) and base not in self._no_format:
+            self._no_format.add(base)
+            return True
+        return False
+
+    def read(self, response: Response) -> Iterator[Event]:
+        """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
+        chunks = response.chunks()
+        first = start = b""
+        while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
+            first += chunk
+            start = first.lstrip(b"\xef\xbb\xbf \r\n")
+            if start.startswith((b":", b"{")):
+                break
+        streamed = "event-stream" in response.headers.get("content-type", "") or start.startswith(_SSE_STARTS)
+        if streamed and not start.startswith(b"{"):
+            return read_stream(chain([first], chunks), response.hurry)
+        return read_whole(b"".join(chain([first], chunks)))
+
+
+def _in_words(request: Request) -> Request:
+    """The request without the field that asks for a schema."""
+    if request.schema is None:
+        return request
+    return request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
 
 
 def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
     messages = [message_for(message, provider, endpoint) for message in request.messages]
-    sent: dict[str, Any] = {"model": model, "messages": messages, **params, **response_format(request)}
+    sent: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        **params,
+        **tools(request),
+        **response_format(request),
+    }
     if request.stream:
         sent["stream"] = True
         if stream_options:
             sent["stream_options"] = {"include_usage": True}
     return sent
+
+
+def tools(request: Request) -> dict[str, Any]:
+    """The field that offers tools; none where there are none."""
+    offered = [
+        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
+        for t in request.tools
+    ]
+    return {"tools": offered} if offered else {}
 
 
 def response_format(request: Request) -> dict[str, Any]:
@@ -68,12 +111,6 @@ def response_format(request: Request) -> dict[str, Any]:
     if request.schema is None:
         return {}
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
-
-
-def encode(payload: Any) -> bytes:
-    """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
@@ -99,8 +136,8 @@ def _calls_for(message: Message, calls: list[Call], provider: str, endpoint: End
     sent: dict[str, Any] = {"tool_calls": calls if own else [_call(call) for call in calls]}
     if endpoint.wants_reasoning:
         replay = message.get("replay", {}) if own else {}
-        said = {field: text for field, text in replay.items() if field in _REASONING_FIELDS}
-        sent |= said or {_REASONING_FIELDS[0]: " "}
+        said = {field: text for field, text in replay.items() if field in REASONING_FIELDS}
+        sent |= said or {REASONING_FIELDS[0]: " "}
     return sent
 
 
@@ -114,305 +151,3 @@ def _nothing(message: Message) -> str | None:
 
 def _part(part: Part) -> Part:
     return {key: value for key, value in part.items() if key not in _PART_KEYS_OF_OURS}
-
-
-# ---- the response
-
-
-def read_whole(data: bytes) -> Iterator[Event]:
-    """The events of an answer that came in one piece. Raises ModelError when it is no answer."""
-    payload = _load(data)
-    yield from read_completion(payload, _shown(data))
-
-
-def read_completion(payload: dict[str, Any], shown: str) -> Iterator[Event]:
-    """The events of a ``chat.completion`` object; ``shown`` is what --debug tells of one that is none."""
-    answer = _Answer()
-    choices = [{**choice, "delta": choice.get("message")} for choice in _dicts(payload.get("choices"))]
-    if not choices:
-        raise _error_in(payload) or ModelError("the response is no chat completion", _ADVICE, detail=shown)
-    yield from answer.take({**payload, "choices": choices})
-    yield from answer.end()
-
-
-def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda: None) -> Iterator[Event]:
-    """The events of a streamed answer, as they come; see ``read_chunks``."""
-    return read_chunks(_loaded(chunks), on_finish)
-
-
-def _loaded(chunks: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], bool]]:
-    for name, data in sse.payloads(chunks):
-        if data.strip() == b"[DONE]":
-            yield DONE, False
-            return
-        if data.strip():
-            yield _load(data), name == "error"
-
-
-def read_chunks(
-    chunks: Iterable[tuple[dict[str, Any], bool]], on_finish: Callable[[], None] = lambda: None
-) -> Iterator[Event]:
-    """The events of ``chat.completion.chunk`` objects, each with whether the server called it an error; DONE ends them.
-
-    ``on_finish`` is called when only usage may still come. Raises ModelError for an error inside, or chunks that end
-    too early. What is known by then (usage, whole tool calls) still comes before. Trouble after the reason for ending
-    was given takes nothing from a complete answer.
-    """
-    answer = _Answer()
-    failure: GptshError = ModelError("the stream broke off before the answer was complete")
-    try:
-        for chunk, failed in chunks:
-            if chunk is DONE:
-                answer.finished = True
-                break
-            yield from answer.take(chunk, failed=failed)
-            if answer.finished:
-                yield answer.ending()
-                on_finish()
-    except (ModelError, TimedOut, TooLong) as err:
-        failure = err
-    if not answer.finished:
-        yield from answer.known()
-        raise failure
-    yield from answer.end()
-
-
-def _load(data: bytes) -> dict[str, Any]:
-    try:
-        payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
-    except (ValueError, RecursionError) as err:
-        raise ModelError(f"the response is garbage: {err}", _ADVICE, detail=_shown(data)) from err
-    if not isinstance(payload, dict):
-        said = message_in(payload)
-        raise ModelError(f"the provider reported: {said}" if said else "the response is no JSON object", _ADVICE)
-    return payload
-
-
-def _finite(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None  # 1e999 could not be saved
-
-
-def _shown(data: bytes) -> str:
-    return data[:2000].decode("utf-8", "replace")
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-class _Answer:
-    """What accumulates over the chunks of one answer: tool calls, usage, the reason for ending."""
-
-    def __init__(self) -> None:
-        self.finished = False
-        self._finish: str | None = None
-        self._id: str | None = None
-        self._usage: dict[str, Any] | None = None
-        self._calls = _Calls()
-        self._thought: list[str] = []  # the thinking block that has no signature yet
-        self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
-
-    def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
-        """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
-        error, was_finished = _error_in(chunk, failed=failed), self.finished
-        if self._id is None and isinstance(chunk.get("id"), str) and chunk["id"]:
-            self._id = chunk["id"]
-            yield Identified(None, self._id)
-        choices = _dicts(chunk.get("choices"))
-        self._usage = _usage_in(chunk, choices) or self._usage  # a later null never overwrites it
-        for choice in choices:
-            if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
-                yield from self._take_delta(_dict(choice.get("delta")))
-                if reason := choice.get("finish_reason"):
-                    self._finish, self.finished = str(reason), True
-        if error:
-            self.finished = was_finished
-            raise error
-
-    def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
-        # Some servers send the same reasoning under two names: the first one that says something counts.
-        field = next((f for f in _REASONING_FIELDS if isinstance(delta.get(f), str) and delta[f]), None)
-        if blocks := _dicts(delta.get(THINKING)):
-            yield from self._take_thoughts(blocks)
-        elif field:
-            yield Reasoning(delta[field], field)
-        yield from map(self._whole_pairs, _content(delta.get("content")))
-        if isinstance(delta.get("refusal"), str) and delta["refusal"]:
-            yield Refusal(delta["refusal"])
-        for call in _dicts(delta.get("tool_calls")):
-            self._calls.take(call)
-
-    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> Iterator[Event]:
-        """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
-        for block in blocks:
-            text = block.get("thinking")
-            if isinstance(text, str) and text:
-                self._thought.append(text)
-                yield Reasoning(text, THINKING)
-            if block.get("type") != "thinking":
-                yield Thought(block)
-            elif block.get("signature"):
-                yield Thought({**block, "thinking": "".join(self._thought)})
-                self._thought = []
-
-    def _whole_pairs(self, event: Event) -> Event:
-        """Text whose surrogate pairs are whole: some servers cut them in two."""
-        if not isinstance(event, Text) or not (self._half or not is_unicode(event.text)):
-            return event
-        text = self._half + event.text
-        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        joined = text.removesuffix(self._half) if self._half else text
-        return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
-
-    def known(self) -> Iterator[Event]:
-        """The last half of a pair, tool calls and usage, as far as they came."""
-        if self._half:
-            yield Text(self._half)
-        yield from map(ToolCall, self._calls.whole())
-        if self._usage is not None:
-            yield Used(usage_from(self._usage))
-
-    def end(self) -> Iterator[Event]:
-        """What is known only now."""
-        yield from self.known()
-        if self._finish == "error":
-            raise ModelError("the provider broke the answer off with an error")
-        yield self.ending()
-
-    def ending(self) -> Finished:
-        """Why it ended; a "stop" with tool calls means these."""
-        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "", None) else self._finish)
-
-
-def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | None:
-    """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
-    error = chunk.get("error")
-    for choice in _dicts(chunk.get("choices")):
-        error = error or choice.get("error")
-    bare = not {"choices", "usage", "object"} & set(chunk)
-    if not error and (failed or bare or "error" in (chunk.get("object"), chunk.get("type"))):
-        error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
-    if not error:
-        return None
-    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
-    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
-
-
-def _content(content: object) -> Iterator[Event]:
-    """Text; of a list (mistral) the text and thinking parts."""
-    if isinstance(content, str) and content:
-        yield Text(content)
-    for part in _dicts(content):
-        if part.get("type") == "thinking":
-            inner = (piece.get("text") for piece in _dicts(part.get("thinking")))
-            yield from (Reasoning(text, "thinking") for text in inner if isinstance(text, str) and text)
-        elif isinstance(part.get("text"), str) and part["text"]:
-            yield Text(part["text"])
-
-
-class _Calls:
-    """Tool calls from their deltas: by index, else by id, else the last one goes on until a name begins another.
-
-    A new id at a used index begins another call too; an empty id or name says nothing (mistral, dashscope, groq).
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[Call] = []
-        self._at: dict[int | str, int] = {}
-
-    @property
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self._calls)
-
-    def take(self, delta: dict[str, Any]) -> None:
-        index, call_id = delta.get("index"), delta.get("id")
-        keys: list[int | str] = [index] if isinstance(index, int) else []
-        keys += [call_id] if call_id and isinstance(call_id, str) else []
-        place = self._place(keys, delta)
-        if place is None:
-            place = len(self._calls)
-            self._calls.append({"function": {"name": "", "arguments": ""}})
-        self._at.update(dict.fromkeys(keys, place))
-        _merge_call(self._calls[place], delta)
-
-    def _place(self, keys: list[int | str], delta: dict[str, Any]) -> int | None:
-        """Where the call that this delta goes on stands; None for a new call."""
-        if not keys:
-            return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
-        place = next(
-            (self._at[key] for key in reversed(keys) if key in self._at), None
-        )  # an id says more than an index
-        if place is not None and isinstance(keys[-1], str) and self._calls[place].get("id") not in (None, keys[-1]):
-            return None
-        return place
-
-    def _begins(self, delta: dict[str, Any]) -> bool:
-        """Whether a delta without index and id begins another call: the last one has another name or is whole."""
-        name, last = _dict(delta.get("function")).get("name"), self._calls[-1]["function"]
-        return bool(name) and (name != last["name"] or _is_whole(last["arguments"]))
-
-    def whole(self) -> list[Call]:
-        """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
-        calls = []
-        for call in self._calls:
-            identified = {"id": call.get("id") or f"call_{new_message_id()[:8]}", "type": "function"}
-            calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
-        return calls
-
-
-def _is_whole(arguments: str) -> bool:
-    try:
-        json.loads(arguments)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _merge_call(call: Call, delta: dict[str, Any]) -> None:
-    function = _dict(delta.get("function"))
-    if isinstance(function.get("name"), str):
-        call["function"]["name"] = call["function"]["name"] or function["name"]
-    arguments = function.get("arguments")
-    if arguments is not None:
-        call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
-    for key, value in delta.items():
-        if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
-            call[key] = value
-
-
-# ---- usage
-
-
-def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Usage at the top of the chunk, in the choice (moonshot), or in ``x_groq``."""
-    places = [chunk.get("usage"), *(choice.get("usage") for choice in choices[:1])]
-    places.append(_dict(chunk.get("x_groq")).get("usage"))
-    return next((place for place in places if isinstance(place, dict) and place), None)
-
-
-def usage_from(raw: dict[str, Any]) -> Usage:
-    """The provider's usage in our names, with cached tokens under any of theirs."""
-    prompt_details = _dict(raw.get("prompt_tokens_details"))
-    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
-    reasoning = token_count(_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
-    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
-        completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
-    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
-    cached = (prompt_details.get("cached_tokens"), *(raw.get(key) for key in elsewhere))
-    if total is None and prompt is not None and completion is not None:
-        total = prompt + completion
-    return {
-        "prompt": prompt,
-        "completion": completion,
-        "total": total,
-        "reasoning_tokens": reasoning,
-        "cached_tokens": next((token_count(value) for value in cached if value is not None), None),
-        "cache_write_tokens": token_count(prompt_details.get("cache_write_tokens")),
-        "raw": raw,
-    }

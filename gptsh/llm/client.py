@@ -16,7 +16,7 @@ from gptsh.llm import echo, failures, parameters, routes, windows
 from gptsh.llm.routes import Route
 
 if TYPE_CHECKING:
-    from gptsh.llm.direct import Direct
+    from gptsh.llm.direct import Dialect, Direct
     from gptsh.llm.http import Http
     from gptsh.llm.litellm_bridge import Bridge
 
@@ -41,7 +41,7 @@ class Client:
         self._keys: dict[str, Secret | None] = {}
         self._windows: dict[tuple[str, str], int | None] = {}  # by base URL and model; None: it does not tell
         self._http: Http | None = None
-        self._direct: Direct | None = None
+        self._directs: dict[Wire, Direct] = {}
         self._bridge: Bridge | None = None
 
     # ---- before anything is saved or sent
@@ -55,20 +55,23 @@ class Client:
         if routes.wire_for(provider, name, {}) == "litellm":
             self._litellm().warm()
 
-    def prepare(self, model: str, params: Mapping[str, Any]) -> list[str]:
-        """Settle where the model is, by which way and with which key it is asked.
+    def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
+        """Settle where the model is, by which way and with which key it is asked, with tools or without.
 
         Returns the names of the parameters that it would refuse and that are therefore not sent. Raises ConfigError
         for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
-        route = self._route(model, params)
+        route = self._route(model, params, tools=tools)
         if route.wire == "litellm":
             self._litellm().warm()
         return parameters.fit(params, route.provider.name, route.model, route.provider.endpoint).left_out
 
-    def _route(self, model: str, params: Mapping[str, Any]) -> Route:
+    def _route_of(self, request: Request) -> Route:
+        return self._route(request.model, request.params, tools=bool(request.tools))
+
+    def _route(self, model: str, params: Mapping[str, Any], *, tools: bool) -> Route:
         provider, name = provider_of(self._settings, model)
-        wire = routes.wire_for(provider, name, params)
+        wire = routes.wire_for(provider, name, params, tools=tools)
         if (model, wire) not in self._routes:
             checked = self._checked(provider, name, wire) if wire != "echo" else Route(provider, name, wire)
             self._routes[model, wire] = checked
@@ -83,7 +86,7 @@ class Client:
 
         route = routes.route(provider, name, wire, key, others | proxy_secrets(self._environ))
         try:
-            self._wire().manager(route.url if provider.base_url else _ANYWHERE)
+            self._wire().manager(provider.base_url or _ANYWHERE)
         except GptshError as err:
             raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
         return route
@@ -185,7 +188,7 @@ class Client:
 
         Raises ModelError or TimedOut, also in mid-answer, and ConfigError as ``prepare``.
         """
-        route = self._route(request.model, request.params)
+        route = self._route_of(request)
         try:
             yield from (yield from self._open(request, route, self._transport(route)))
         except GptshError as err:
@@ -193,36 +196,33 @@ class Client:
 
     def wire(self, request: Request) -> Wire:
         """By which transport it would be asked. Raises as ``prepare``."""
-        return self._route(request.model, request.params).wire
+        return self._route_of(request).wire
 
     def preview(self, request: Request) -> dict[str, Any]:
         """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
-        route = self._route(request.model, request.params)
+        route = self._route_of(request)
         if route.wire == "echo":
             return {"messages": request.messages}
         if route.wire == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
 
             return {"call": failures.without_secret_parameters(arguments(request, route, self._settings.network))}
-        headers = routes.headers_for(route.provider, route.wire, route.key, failures.MASK)
-        from gptsh.llm import chat_completions  # noqa: PLC0415 - as in ``_wire``
-
-        body = json.loads(chat_completions.encode(self._chat().body(request, route)))
-        shown = failures.without_secret_parameters(body)
-        return {"method": "POST", "url": route.url, "headers": headers, "body": shown}
+        shown = self._by_ourselves(route.wire).preview(request, route)
+        return {**shown, "body": failures.without_secret_parameters(shown["body"])}
 
     def _transport(self, route: Route) -> Open:
         if route.wire == "echo":
             return echo.open_echo
         if route.wire == "litellm":
             return self._litellm().open
-        return self._chat().open
+        return self._by_ourselves(route.wire).open
 
-    def _chat(self) -> "Direct":
-        from gptsh.llm.direct import Direct  # noqa: PLC0415 - as in ``_wire``
+    def _by_ourselves(self, wire: Wire) -> "Direct":
+        if wire not in self._directs:
+            from gptsh.llm.direct import Direct  # noqa: PLC0415 - as in ``_wire``
 
-        self._direct = self._direct or Direct(self._wire())
-        return self._direct
+            self._directs[wire] = Direct(self._wire(), _dialect(wire))
+        return self._directs[wire]
 
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs need it
@@ -263,3 +263,10 @@ class Client:
         pause = backoff if err.after is None else err.after
         too_late = self._deadline is not None and time.monotonic() + pause >= self._deadline
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
+
+
+def _dialect(wire: Wire) -> "Dialect":
+    """How servers of this kind are spoken to; only the one that is needed is loaded."""
+    from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the start of a run needs one at most
+
+    return ChatCompletions()

@@ -1,106 +1,78 @@
-"""The transport to servers that speak OpenAI chat completions: over HTTP, by ourselves."""
+"""The transport to servers whose dialect we speak: over HTTP, by ourselves."""
 
-import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol
 
 from gptsh.core.messages import Event, Identified
-from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
-from gptsh.llm import chat_completions, failures
+from gptsh.llm import failures, routes
 from gptsh.llm.http import Http, Response
+from gptsh.llm.payloads import encode, load
 from gptsh.llm.routes import Route
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
-_SNIFFED = 6  # bytes that tell an event stream from anything else
-_SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
-_NO_SUCH_FIELD = (400, 422)
-_NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
-class Direct:
-    """One process's requests to such servers; it remembers which of them refuse a field that not all take."""
+class Dialect(Protocol):
+    """How servers of one kind are asked, and how they answer; it remembers what they have refused."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        self._no_stream_options: set[str] = set()
-        self._no_format: set[str] = set()
-
-    def open(self, request: Request, route: Route) -> Iterator[Event]:
-        """The events of the answer, once a server has accepted the request. Raises ModelError, TimedOut or TooLong."""
-        try:
-            return _events(self._respond(request, route))
-        except ModelError as err:
-            if not self._learns(err, request, route):
-                raise
-        return self.open(request, route)
-
-    def _learns(self, err: ModelError, request: Request, route: Route) -> bool:
-        """Whether the server refused a field that it can be asked without."""
-        base = route.provider.base_url
-        if err.status not in _NO_SUCH_FIELD:
-            return False
-        if "stream_options" in err.detail and base not in self._no_stream_options:
-            self._no_stream_options.add(base)
-            return route.provider.endpoint.stream_options
-        if request.schema is not None and _NAMES_FORMAT.search(err.detail) and base not in self._no_format:
-            self._no_format.add(base)
-            return True
-        return False
+    def url(self, route: Route) -> str:
+        """Where the request goes."""
 
     def body(self, request: Request, route: Route) -> dict[str, Any]:
         """What is sent."""
-        provider = route.provider
-        include = provider.endpoint.stream_options and provider.base_url not in self._no_stream_options
-        asked = _in_words(request) if provider.base_url in self._no_format else request
-        return chat_completions.body(
-            asked, route.model, provider.endpoint, provider=provider.name, stream_options=include
-        )
+
+    def learns(self, err: ModelError, request: Request, route: Route) -> bool:
+        """Whether the server has refused something that it can be asked without, from now on."""
+
+    def read(self, response: Response) -> Iterator[Event]:
+        """The events of an accepted request. Raises ModelError, TimedOut or TooLong."""
+
+
+class Direct:
+    """One process's requests to such servers."""
+
+    def __init__(self, http: Http, dialect: Dialect) -> None:
+        self._http, self._dialect = http, dialect
+
+    def open(self, request: Request, route: Route) -> Iterator[Event]:
+        """The events of the answer, once its first one has come. Raises ModelError, TimedOut or TooLong."""
+        try:
+            return _begun(self._events(self._respond(request, route)))
+        except ModelError as err:
+            if not self._dialect.learns(err, request, route):
+                raise
+        return self.open(request, route)
+
+    def preview(self, request: Request, route: Route) -> dict[str, Any]:
+        """The request as it would be sent, its keys masked."""
+        body, url = load(encode(self._dialect.body(request, route))), self._dialect.url(route)
+        headers = routes.headers_for(route.provider, route.wire, route.key, failures.MASK)
+        return {"method": "POST", "url": url, "headers": headers, "body": body}
 
     def _respond(self, request: Request, route: Route) -> Response:
         """The response, if it is an answer; else its refusal as an error."""
-        body = chat_completions.encode(self.body(request, route))
-        response = self._http.post(route.url, body, route.headers)
+        body = encode(self._dialect.body(request, route))
+        response = self._http.post(self._dialect.url(route), body, route.headers)
         if response.status == 200:  # noqa: PLR2004 - OK
             return response
         said = response.small_body()
         response.close()
         raise failures.refusal(response.url, response.status, response.headers, said, route)
 
-
-def _in_words(request: Request) -> Request:
-    """The request without the field that asks for a schema."""
-    if request.schema is None:
-        return request
-    return request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
-
-
-def _events(response: Response) -> Iterator[Event]:
-    try:
-        request_id = next((response.headers[name] for name in _REQUEST_IDS if name in response.headers), None)
-        yield Identified(request_id, None)
-        for event in _read(response):
-            yield Identified(request_id, event.response_id) if isinstance(event, Identified) else event
-    finally:
-        response.close()
+    def _events(self, response: Response) -> Iterator[Event]:
+        try:
+            request_id = next((response.headers[name] for name in _REQUEST_IDS if name in response.headers), None)
+            yield Identified(request_id, None)
+            for event in self._dialect.read(response):
+                yield Identified(request_id, event.response_id) if isinstance(event, Identified) else event
+        finally:
+            response.close()
 
 
-def _read(response: Response) -> Iterator[Event]:
-    """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
-    chunks = response.chunks()
-    first = start = b""
-    while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
-        first += chunk
-        start = first.lstrip(b"\xef\xbb\xbf \r\n")
-        if start.startswith((b":", b"{")):
-            break
-    streamed = "event-stream" in response.headers.get("content-type", "") or start.startswith(_SSE_STARTS)
-    if streamed and not start.startswith(b"{"):
-        return chat_completions.read_stream(_chain(first, chunks), response.hurry)
-    return chat_completions.read_whole(b"".join(_chain(first, chunks)))
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+def _begun(events: Iterator[Event]) -> Iterator[Event]:
+    """The same events, the first of the body at hand: a server that is overloaded may say so in place of it."""
+    first = [event for event in (next(events, None), next(events, None)) if event is not None]
+    return chain(first, events)

@@ -26,8 +26,10 @@ from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
-from gptsh.llm.chat_completions import encode, message_for, read_chunks, read_completion, response_format
+from gptsh.llm.chat_completions import message_for, response_format, tools
+from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
+from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
 
 _SWITCHES = {
@@ -278,6 +280,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     messages = [_message(message, provider) for message in request.messages]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
+        **tools(request),
         **response_format(request),
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
         "messages": json.loads(encode(messages)),

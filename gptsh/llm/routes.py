@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gptsh import __version__
 from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
-from gptsh.core.providers import Wire
+from gptsh.core.providers import DIRECT, Wire
 from gptsh.core.settings import Provider, Secret
 from gptsh.errors import ConfigError
 
@@ -26,18 +26,13 @@ class Route(NamedTuple):
     headers: Mapping[str, str] = {}
     secrets: frozenset[str] = frozenset()
 
-    @property
-    def url(self) -> str:
-        """Where chat completions are asked for."""
-        return f"{self.provider.base_url}/chat/completions"
 
-
-def wire_for(provider: Provider, name: str, params: Mapping[str, Any]) -> Wire:
+def wire_for(provider: Provider, name: str, params: Mapping[str, Any], *, tools: bool = False) -> Wire:
     """The provider's transport, but for OpenAI's models that chat completions do not serve, or not with these tools."""
     if provider.wire != "chat" or provider.name not in OPENAIS or _PLAIN.match(name):
         return provider.wire
     known = facts(provider.name, name)
-    refused = not known.speaks_chat or (bool(params.get("tools")) and chat_refuses_tools(known, params))
+    refused = not known.speaks_chat or ((tools or bool(params.get("tools"))) and chat_refuses_tools(known, params))
     return "litellm" if refused else "chat"
 
 
@@ -54,9 +49,9 @@ def headers_for(provider: Provider, wire: Wire, key: Secret | None, mask: str | 
 
     ``mask`` stands in the place of the key and of every configured value, however short.
     """
-    headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire == "chat" else {}
+    headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire in DIRECT else {}
     headers |= {header.lower(): mask or value for header, value in provider.headers.items()}
-    if key and wire == "chat":
+    if key and wire in DIRECT:
         headers |= {name: value.format(api_key=mask or key) for name, value in provider.endpoint.headers.items()}
     return headers
 

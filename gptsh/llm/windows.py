@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import token_count
-from gptsh.core.providers import LOCAL
+from gptsh.core.providers import DIRECT, LOCAL
 from gptsh.core.settings import Provider
 
 Fetch = Callable[[str, Mapping[str, Any] | None], Any]  # the URL, and the body where it is posted
@@ -21,7 +22,7 @@ _LATEST = ":latest"
 def can_tell(provider: Provider) -> bool:
     """Whether asking the provider for a window makes sense: servers of the user's own, and OpenRouter."""
     known = provider.own_base or provider.name in LOCAL or provider.name == "openrouter"
-    return provider.wire == "chat" and known
+    return provider.wire in DIRECT and known
 
 
 def ask_window(provider: Provider, model: str, fetch: Fetch) -> int | None:
@@ -35,15 +36,15 @@ def ask_window(provider: Provider, model: str, fetch: Fetch) -> int | None:
 def entries(payload: Any) -> list[dict[str, Any]]:
     """The models in the payload of ``/models``, each with its ``id``."""
     found = payload.get("data") if isinstance(payload, dict) else payload
-    return [entry for entry in _dicts(found) if entry.get("id") and isinstance(entry["id"], str)]
+    return [entry for entry in as_dicts(found) if entry.get("id") and isinstance(entry["id"], str)]
 
 
 def listed_window(entry: Mapping[str, Any]) -> int | None:
     """The window in an entry of ``/models``: vLLM's, llama.cpp's, OpenRouter's for who answers first, the model's."""
     windows = (
         entry.get("max_model_len"),
-        _dict(entry.get("meta")).get("n_ctx"),
-        _dict(entry.get("top_provider")).get("context_length"),
+        as_dict(entry.get("meta")).get("n_ctx"),
+        as_dict(entry.get("top_provider")).get("context_length"),
         entry.get("context_length"),
     )
     return _first(*windows)
@@ -62,13 +63,13 @@ def _listed(provider: Provider, model: str, fetch: Fetch) -> int | None:
 
 def _props(provider: Provider, _model: str, fetch: Fetch) -> int | None:
     """llama.cpp before it told this in its list."""
-    props = _dict(fetch(f"{_root(provider)}/props", None))
-    return _first(_dict(props.get("default_generation_settings")).get("n_ctx"))
+    props = as_dict(fetch(f"{_root(provider)}/props", None))
+    return _first(as_dict(props.get("default_generation_settings")).get("n_ctx"))
 
 
 def _loaded_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
     """What is allocated now."""
-    running = _dicts(_dict(fetch(f"{_root(provider)}/api/ps", None)).get("models"))
+    running = as_dicts(as_dict(fetch(f"{_root(provider)}/api/ps", None)).get("models"))
     wanted = _tagged(model)
     named = [entry for entry in running if wanted in (_tagged(entry.get("name")), _tagged(entry.get("model")))]
     return _first(*(entry.get("context_length") for entry in named))
@@ -80,8 +81,8 @@ def _shown_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None
     The latter is an upper bound: the server's own default may be less, and a prompt beyond it is cut without a word.
     Only what the answer reports then tells (``tokens.was_cut``).
     """
-    shown = _dict(fetch(f"{_root(provider)}/api/show", {"model": model}))
-    parameters, info = shown.get("parameters"), _dict(shown.get("model_info"))
+    shown = as_dict(fetch(f"{_root(provider)}/api/show", {"model": model}))
+    parameters, info = shown.get("parameters"), as_dict(shown.get("model_info"))
     chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     trained = info.get(f"{info.get('general.architecture')}.context_length")
     return _first(int(chosen[1]) if chosen else None, trained)
@@ -95,12 +96,12 @@ def _shown_or_loaded(provider: Provider, model: str, fetch: Fetch) -> int | None
 
 def _of_lm_studio(provider: Provider, model: str, fetch: Fetch) -> int | None:
     """What it is loaded with, else the model's maximum, an upper bound; since 0.4."""
-    models = _dicts(_dict(fetch(f"{_root(provider)}/api/v1/models", None)).get("models"))
+    models = as_dicts(as_dict(fetch(f"{_root(provider)}/api/v1/models", None)).get("models"))
     for entry in models:
-        instances = _dicts(entry.get("loaded_instances"))
+        instances = as_dicts(entry.get("loaded_instances"))
         of_instance = [instance for instance in instances if instance.get("id") == model]
         if of_instance or model in (entry.get("key"), entry.get("id")):
-            loaded = [_dict(instance.get("config")) | instance for instance in of_instance or instances]
+            loaded = [as_dict(instance.get("config")) | instance for instance in of_instance or instances]
             return _first(*(settings.get("context_length") for settings in loaded), entry.get("max_context_length"))
     return None
 
@@ -138,11 +139,3 @@ def _tagged(name: object) -> str | None:
 def _first(*sizes: object) -> int | None:
     """The first that can be a window."""
     return next(filter(None, map(token_count, sizes)), None)
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,306 @@
+"""Answers in the OpenAI dialect: response bytes to events.
+
+No network here. Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an
+index, and in sending errors inside a stream of status 200; all of it is read here, by shape and not by provider.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import (
+    THINKING,
+    Call,
+    Event,
+    Finished,
+    Identified,
+    Reasoning,
+    Refusal,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+    Used,
+    is_unicode,
+    new_message_id,
+    token_count,
+)
+from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
+from gptsh.llm import sse
+from gptsh.llm.failures import means_too_long, message_in
+from gptsh.llm.payloads import ADVICE, load, shown
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
+
+
+def read_whole(data: bytes) -> Iterator[Event]:
+    """The events of an answer that came in one piece. Raises ModelError when it is no answer."""
+    payload = load(data)
+    yield from read_completion(payload, shown(data))
+
+
+def read_completion(payload: dict[str, Any], told: str) -> Iterator[Event]:
+    """The events of a ``chat.completion`` object; ``told`` is what --debug tells of one that is none."""
+    answer = _Answer()
+    choices = [{**choice, "delta": choice.get("message")} for choice in as_dicts(payload.get("choices"))]
+    if not choices:
+        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=told)
+    yield from answer.take({**payload, "choices": choices})
+    yield from answer.end()
+
+
+def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda: None) -> Iterator[Event]:
+    """The events of a streamed answer, as they come; see ``read_chunks``."""
+    return read_chunks(_loaded(chunks), on_finish)
+
+
+def _loaded(chunks: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], bool]]:
+    for name, data in sse.payloads(chunks):
+        if data.strip() == b"[DONE]":
+            yield DONE, False
+            return
+        if data.strip():
+            yield load(data), name == "error"
+
+
+def read_chunks(
+    chunks: Iterable[tuple[dict[str, Any], bool]], on_finish: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """The events of ``chat.completion.chunk`` objects, each with whether the server called it an error; DONE ends them.
+
+    ``on_finish`` is called when only usage may still come. Raises ModelError for an error inside, or chunks that end
+    too early. What is known by then (usage, whole tool calls) still comes before. Trouble after the reason for ending
+    was given takes nothing from a complete answer.
+    """
+    answer = _Answer()
+    failure: GptshError = ModelError("the stream broke off before the answer was complete")
+    try:
+        for chunk, failed in chunks:
+            if chunk is DONE:
+                answer.finished = True
+                break
+            yield from answer.take(chunk, failed=failed)
+            if answer.finished:
+                yield answer.ending()
+                on_finish()
+    except (ModelError, TimedOut, TooLong) as err:
+        failure = err
+    if not answer.finished:
+        yield from answer.known()
+        raise failure
+    yield from answer.end()
+
+
+class _Answer:
+    """What accumulates over the chunks of one answer: tool calls, usage, the reason for ending."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._finish: str | None = None
+        self._id: str | None = None
+        self._usage: dict[str, Any] | None = None
+        self._calls = _Calls()
+        self._thought: list[str] = []  # the thinking block that has no signature yet
+        self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
+
+    def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
+        """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
+        error, was_finished = _error_in(chunk, failed=failed), self.finished
+        if self._id is None and isinstance(chunk.get("id"), str) and chunk["id"]:
+            self._id = chunk["id"]
+            yield Identified(None, self._id)
+        choices = as_dicts(chunk.get("choices"))
+        self._usage = _usage_in(chunk, choices) or self._usage  # a later null never overwrites it
+        for choice in choices:
+            if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
+                yield from self._take_delta(as_dict(choice.get("delta")))
+                if reason := choice.get("finish_reason"):
+                    self._finish, self.finished = str(reason), True
+        if error:
+            self.finished = was_finished
+            raise error
+
+    def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
+        # Some servers send the same reasoning under two names: the first one that says something counts.
+        field = next((f for f in REASONING_FIELDS if isinstance(delta.get(f), str) and delta[f]), None)
+        if blocks := as_dicts(delta.get(THINKING)):
+            yield from self._take_thoughts(blocks)
+        elif field:
+            yield Reasoning(delta[field], field)
+        yield from map(self._whole_pairs, _content(delta.get("content")))
+        if isinstance(delta.get("refusal"), str) and delta["refusal"]:
+            yield Refusal(delta["refusal"])
+        for call in as_dicts(delta.get("tool_calls")):
+            self._calls.take(call)
+
+    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> Iterator[Event]:
+        """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
+        for block in blocks:
+            text = block.get("thinking")
+            if isinstance(text, str) and text:
+                self._thought.append(text)
+                yield Reasoning(text, THINKING)
+            if block.get("type") != "thinking":
+                yield Thought(block)
+            elif block.get("signature"):
+                yield Thought({**block, "thinking": "".join(self._thought)})
+                self._thought = []
+
+    def _whole_pairs(self, event: Event) -> Event:
+        """Text whose surrogate pairs are whole: some servers cut them in two."""
+        if not isinstance(event, Text) or not (self._half or not is_unicode(event.text)):
+            return event
+        text = self._half + event.text
+        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        joined = text.removesuffix(self._half) if self._half else text
+        return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+
+    def known(self) -> Iterator[Event]:
+        """The last half of a pair, tool calls and usage, as far as they came."""
+        if self._half:
+            yield Text(self._half)
+        yield from map(ToolCall, self._calls.whole())
+        if self._usage is not None:
+            yield Used(usage_from(self._usage))
+
+    def end(self) -> Iterator[Event]:
+        """What is known only now."""
+        yield from self.known()
+        if self._finish == "error":
+            raise ModelError("the provider broke the answer off with an error")
+        yield self.ending()
+
+    def ending(self) -> Finished:
+        """Why it ended; a "stop" with tool calls means these."""
+        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "", None) else self._finish)
+
+
+def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | None:
+    """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
+    error = chunk.get("error")
+    for choice in as_dicts(chunk.get("choices")):
+        error = error or choice.get("error")
+    bare = not {"choices", "usage", "object"} & set(chunk)
+    if not error and (failed or bare or "error" in (chunk.get("object"), chunk.get("type"))):
+        error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
+    if not error:
+        return None
+    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
+    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
+
+
+def _content(content: object) -> Iterator[Event]:
+    """Text; of a list (mistral) the text and thinking parts."""
+    if isinstance(content, str) and content:
+        yield Text(content)
+    for part in as_dicts(content):
+        if part.get("type") == "thinking":
+            inner = (piece.get("text") for piece in as_dicts(part.get("thinking")))
+            yield from (Reasoning(text, "thinking") for text in inner if isinstance(text, str) and text)
+        elif isinstance(part.get("text"), str) and part["text"]:
+            yield Text(part["text"])
+
+
+class _Calls:
+    """Tool calls from their deltas: by index, else by id, else the last one goes on until a name begins another.
+
+    A new id at a used index begins another call too; an empty id or name says nothing (mistral, dashscope, groq).
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self._at: dict[int | str, int] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self._calls)
+
+    def take(self, delta: dict[str, Any]) -> None:
+        index, call_id = delta.get("index"), delta.get("id")
+        keys: list[int | str] = [index] if isinstance(index, int) else []
+        keys += [call_id] if call_id and isinstance(call_id, str) else []
+        place = self._place(keys, delta)
+        if place is None:
+            place = len(self._calls)
+            self._calls.append({"function": {"name": "", "arguments": ""}})
+        self._at.update(dict.fromkeys(keys, place))
+        _merge_call(self._calls[place], delta)
+
+    def _place(self, keys: list[int | str], delta: dict[str, Any]) -> int | None:
+        """Where the call that this delta goes on stands; None for a new call."""
+        if not keys:
+            return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
+        place = next(
+            (self._at[key] for key in reversed(keys) if key in self._at), None
+        )  # an id says more than an index
+        if place is not None and isinstance(keys[-1], str) and self._calls[place].get("id") not in (None, keys[-1]):
+            return None
+        return place
+
+    def _begins(self, delta: dict[str, Any]) -> bool:
+        """Whether a delta without index and id begins another call: the last one has another name or is whole."""
+        name, last = as_dict(delta.get("function")).get("name"), self._calls[-1]["function"]
+        return bool(name) and (name != last["name"] or _is_whole(last["arguments"]))
+
+    def whole(self) -> list[Call]:
+        """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
+        calls = []
+        for call in self._calls:
+            identified = {"id": call.get("id") or f"call_{new_message_id()[:8]}", "type": "function"}
+            calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
+        return calls
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _merge_call(call: Call, delta: dict[str, Any]) -> None:
+    function = as_dict(delta.get("function"))
+    if isinstance(function.get("name"), str):
+        call["function"]["name"] = call["function"]["name"] or function["name"]
+    arguments = function.get("arguments")
+    if arguments is not None:
+        call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+    for key, value in delta.items():
+        if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
+            call[key] = value
+
+
+# ---- usage
+
+
+def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Usage at the top of the chunk, in the choice (moonshot), or in ``x_groq``."""
+    places = [chunk.get("usage"), *(choice.get("usage") for choice in choices[:1])]
+    places.append(as_dict(chunk.get("x_groq")).get("usage"))
+    return next((place for place in places if isinstance(place, dict) and place), None)
+
+
+def usage_from(raw: dict[str, Any]) -> Usage:
+    """The provider's usage in our names, with cached tokens under any of theirs."""
+    prompt_details = as_dict(raw.get("prompt_tokens_details"))
+    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
+    reasoning = token_count(as_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
+    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
+        completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
+    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+    cached = (prompt_details.get("cached_tokens"), *(raw.get(key) for key in elsewhere))
+    if total is None and prompt is not None and completion is not None:
+        total = prompt + completion
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "total": total,
+        "reasoning_tokens": reasoning,
+        "cached_tokens": next((token_count(value) for value in cached if value is not None), None),
+        "cache_write_tokens": token_count(prompt_details.get("cache_write_tokens")),
+        "raw": raw,
+    }

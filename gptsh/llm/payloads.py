@@ -1,0 +1,38 @@
+"""JSON as it goes out to a model and as it comes in."""
+
+import json
+import math
+from typing import Any
+
+from gptsh.errors import ModelError
+from gptsh.llm.failures import message_in
+
+ADVICE = "is the base URL right?"
+
+
+def encode(payload: Any) -> bytes:
+    """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """A JSON object, its infinities as null. Raises ModelError for anything else."""
+    try:
+        payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError) as err:
+        raise ModelError(f"the response is garbage: {err}", ADVICE, detail=shown(data)) from err
+    if not isinstance(payload, dict):
+        said = message_in(payload)
+        raise ModelError(f"the provider reported: {said}" if said else "the response is no JSON object", ADVICE)
+    return payload
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None  # 1e999 could not be saved
+
+
+def shown(data: bytes) -> str:
+    """What --debug tells of a body."""
+    return data[:2000].decode("utf-8", "replace")

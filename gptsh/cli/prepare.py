@@ -17,13 +17,13 @@ from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
-from gptsh.core.messages import Message, safe_params
+from gptsh.core.messages import Message, Tool, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count
-from gptsh.core.turn import Request
+from gptsh.core.turn import Request, Tools
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
 
@@ -39,6 +39,8 @@ class Sending(NamedTuple):
     schema: dict[str, Any] | None
     stream: bool
     reports: bool  # a program reads what was sent
+    tools: tuple[Tool, ...] = ()
+    max_rounds: int = 1
     room: Room = Room(None)
     advice: str = ""  # what else can be done about a prompt that is too long
 
@@ -57,7 +59,18 @@ class Sending(NamedTuple):
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
         sent = context.build(messages, self.system, size, self.room, self.advice)
-        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
+        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema, self.tools)
+
+
+class Draft(NamedTuple):
+    """A question in its session, and who is to answer it; whether it fits is not known yet."""
+
+    settings: Settings
+    client: Client
+    doc: Document
+    agent: Agent
+    at: str | None  # the file that the session was read from, or the @NAME that the first save creates
+    form: Form
 
 
 class Job(NamedTuple):
@@ -70,8 +83,8 @@ class Job(NamedTuple):
     context: Context
     request: Request
     question: str  # the id of the message that is answered
-    at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     form: Form
+    tools: Tools | None
 
 
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
@@ -116,10 +129,10 @@ def warm(flags: Flags, loaded: Settings, client: Client) -> None:
             client.warm(agent.model)
 
 
-def prepare(
+def draft(
     flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client, reporter: Reporter
-) -> Job:
-    """Everything that can end in exit 2 or 6, before anything is saved. ``reporter`` learns the form of the output."""
+) -> Draft:
+    """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
     if question is None and (stored is None or not document.unanswered(stored["messages"])):
         raise UsageError(
@@ -131,12 +144,20 @@ def prepare(
     if agent.model is None:
         raise _no_model(client)
     agent = agent._replace(model=client.named(agent.model))
-    if left_out := client.prepare(agent.model or "", agent.params):
+    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
+    return Draft(loaded, client, doc, agent, at, form)
+
+
+def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
+    """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
+    loaded, client, doc, agent, _, form = drafted
     sending = _sending(agent, form, loaded, stream=not flags.no_stream)
+    if tools:
+        sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
@@ -145,7 +166,7 @@ def prepare(
         sending = sending._replace(advice="; --truncate cuts what is piped or attached")
     built, request = sending.built(doc["messages"], size)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, doc, sending, built, request, asked, at, form)
+    return Job(loaded, client, doc, sending, built, request, asked, form, tools)
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:

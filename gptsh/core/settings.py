@@ -131,6 +131,7 @@ class Settings(NamedTuple):
     timeout: float | None
     read_stdin: bool
     reserve: float  # the share of a window that is kept for the answer
+    max_rounds: int  # of tools, in one turn
 
 
 # ---- reading
@@ -162,6 +163,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
+        max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 
 

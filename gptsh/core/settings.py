@@ -5,7 +5,7 @@ Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` whe
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ from gptsh.core.providers import (
     near_providers,
 )
 from gptsh.core.schema import LONGEST, SCHEMA, URL, check
+from gptsh.core.secret import Secret
+from gptsh.core.tool_servers import ToolServer, ToolServers
 from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name
@@ -44,15 +46,6 @@ class Agent(NamedTuple):
     params: Mapping[str, Any] = {}
     tools: tuple[str, ...] = ()
     output: str | None = None
-
-
-class Secret(str):
-    """A key or token: usable as text, hidden where it is shown."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
 
 
 class Provider(NamedTuple):
@@ -131,6 +124,8 @@ class Settings(NamedTuple):
     timeout: float | None
     read_stdin: bool
     reserve: float  # the share of a window that is kept for the answer
+    tool_servers: ToolServers
+    max_rounds: int  # requests of a turn whose answers may call tools
 
 
 # ---- reading
@@ -162,6 +157,8 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
+        tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
+        max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 
 
@@ -307,6 +304,11 @@ def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Ag
         tools=own.tools,
         output=own.output,
     )
+
+
+def chosen_servers(settings: Settings, names: Iterable[str]) -> list[ToolServer]:
+    """The tool servers that ``names`` choose, as ``ToolServers.chosen``."""
+    return settings.tool_servers.chosen(names)
 
 
 def likely_agent(settings: Settings, wanted: str | None) -> Agent:

@@ -1,10 +1,11 @@
 """How many tokens a prompt takes, without a tokenizer: what the provider last reported, and an estimate of the rest."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.messages import Message, Part, parts_of, text_of, text_parts_of, token_count
+from gptsh.core.messages import Message, Part, Tool, parts_of, text_of, text_parts_of, token_count
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -185,6 +186,11 @@ def was_cut(reported: int, size: Count, messages: Sequence[Message]) -> bool:
     if size.anchored:
         return reported < _CUT_BELOW * size.likely
     return reported < sum(_least(part["text"]) for message in messages for part in text_parts_of(message))
+
+
+def of_tools(tools: Sequence[Tool]) -> int:
+    """Tokens of the definitions of tools as they are sent, rather too many."""
+    return sum(_FRAMING + estimate(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
 
 
 def of_system(system: str | None) -> int:

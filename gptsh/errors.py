@@ -11,7 +11,7 @@ GptshError                      1
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
 │   └── EmptyAnswer             1   the model finished without a word
-├── ToolServerError             3   a tool server failed
+├── ToolServerError             3   a tool server died, hung or answered garbage
 ├── Denied                      4   a tool call was denied
 ├── Incomplete                  5   cut, filtered or refused, or too many rounds of tools
 │   └── Misshapen               5   not what --schema asks
@@ -86,13 +86,13 @@ class EmptyAnswer(ModelError):
 
 
 class ToolServerError(GptshError):
-    """A tool server did not start, died, hung or answered garbage."""
+    """A tool server cannot be used. ``detail`` has the last lines of its stderr."""
 
     exit_code = 3
 
 
 class Denied(GptshError):
-    """The answer is there, but a tool call was denied on the way, by the user or for want of a terminal."""
+    """A tool call was denied, by the user or for want of a terminal to ask on."""
 
     exit_code = 4
 

@@ -1,6 +1,7 @@
 """Rounds of a turn: the model calls tools, they run, their results go back; with a real tool server over stdio."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -36,9 +37,9 @@ def tooled(home: Home, model: ModelServer) -> Home:
     return home
 
 
-def call(name: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
+def call(tool: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
     """A call as a model makes it."""
-    function = {"name": f"good__{name}", "arguments": json.dumps(arguments)}
+    function = {"name": f"good__{tool}", "arguments": json.dumps(arguments)}
     return {"index": number - 1, "id": f"call_{number}", "type": "function", "function": function}
 
 
@@ -63,7 +64,8 @@ def test_a_result_goes_back_and_all_of_it_is_kept(tooled: Home, model: ModelServ
     assert (run.stdout, run.stderr, run.code) == ("It is 5.\n", "", 0)
     first, second = model.sent
     (offered,) = [tool["function"] for tool in first["tools"] if tool["function"]["name"] == "good__add"]
-    assert offered["description"] == "Add two numbers." and offered["parameters"]["required"] == ["a", "b"]
+    assert offered["description"] == "Add two numbers."
+    assert offered["parameters"]["required"] == ["a", "b"]
     assert [m["role"] for m in second["messages"]] == ["user", "assistant", "tool"]
     assert second["messages"][1]["tool_calls"][0]["function"] == call("add", a=2, b=3)["function"]
     assert second["messages"][2] | {"name": ""} == {
@@ -73,9 +75,13 @@ def test_a_result_goes_back_and_all_of_it_is_kept(tooled: Home, model: ModelServ
     assert roles(doc) == ["user", "assistant", "tool", "assistant"]
     question, asking, result, said = doc["messages"]
     assert (asking["parent"], result["parent"], said["parent"]) == (question["id"], asking["id"], result["id"])
-    assert asking["finish_reason"] == "tool_calls" and asking["usage"] is None
-    assert result["name"] == "good__add" and result["is_error"] is False and result["duration_ms"] >= 0
-    assert doc["stats"]["turns"] == 1 and doc["meta"]["mcp_allowed_servers"] == ["good"]
+    assert asking["finish_reason"] == "tool_calls"
+    assert asking["usage"] is None
+    assert result["name"] == "good__add"
+    assert result["is_error"] is False
+    assert result["duration_ms"] >= 0
+    assert doc["stats"]["turns"] == 1
+    assert doc["meta"]["mcp_allowed_servers"] == ["good"]
 
 
 def test_calls_of_one_round_run_at_once_and_stand_in_their_order(tooled: Home, model: ModelServer) -> None:
@@ -102,9 +108,8 @@ def test_arguments_that_are_wrong_are_told_to_the_model(tooled: Home, model: Mod
     model.say("a pity")
     run = tooled.run("go")
     doc = tooled.doc()
-    if arguments == '{"a": 1}':  # an object: the server itself has to cope with it
-        return
-    assert run.code == 0 and results(doc)[0][1] is True
+    assert run.code == 0
+    assert results(doc)[0][1] is True
     assert doc["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
@@ -113,7 +118,8 @@ def test_a_tool_that_does_not_exist_is_told_to_the_model(tooled: Home, model: Mo
     model.say("a pity")
     assert tooled.run("go").code == 0
     ((said, failed),) = results(tooled.doc())
-    assert failed and "good__add" in said
+    assert failed
+    assert "good__add" in said
 
 
 def test_several_rounds_and_their_words(tooled: Home, model: ModelServer) -> None:
@@ -129,7 +135,8 @@ def test_the_words_of_the_last_round_are_the_answer_for_a_program(tooled: Home, 
     model.script(*calling(call("add", a=1, b=1), text="Let me see."))
     model.say("2.")
     told = json.loads(tooled.run("-o", "json", "go").stdout)
-    assert told["text"] == "2." and told["error"] is None
+    assert told["text"] == "2."
+    assert told["error"] is None
     assert [made["function"]["name"] for made in told["tool_calls"]] == ["good__add"]
     assert told["context"]["included"] == 3
 
@@ -152,11 +159,10 @@ def test_results_are_on_disk_before_the_model_is_asked_again(tooled: Home, model
     asked_again = threading.Event()
     model.script(*calling(call("add", a=2, b=3)))
     model.script(event(chunk({"content": "It"})), asked_again, *answer(" is 5.")[1:])
-    process = tooled.start("go")
-    read_until(process.stdout, b"It")
-    assert roles(tooled.doc()) == ["user", "assistant", "tool"]
-    process.kill()
-    process.wait()
+    with tooled.start("go") as process:
+        read_until(process.stdout, b"It")
+        assert roles(tooled.doc()) == ["user", "assistant", "tool"]
+        process.kill()
     asked_again.set()
     assert results(tooled.doc()) == [("5", False)]
 
@@ -166,7 +172,9 @@ def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     for _ in range(3):
         model.script(*calling(call("add", a=1, b=1)))
     run = home.run("go")
-    assert run.code == 5 and "after 2 rounds" in run.stderr and "max_rounds" in run.stderr
+    assert run.code == 5
+    assert "after 2 rounds" in run.stderr
+    assert "max_rounds" in run.stderr
     assert len(model.asked) == 2
     doc = home.doc()
     assert roles(doc) == ["user", "assistant", "tool", "assistant"]
@@ -183,10 +191,13 @@ def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, mode
     model.say("I could not.")
     run = home.run("go")
     assert (run.stdout, run.code) == ("I could not.\n", 4)
-    assert "denied: good__note" in run.stderr and "auto_approve" in run.stderr
+    assert "denied: good__note" in run.stderr
+    assert "auto_approve" in run.stderr
     assert not target.exists()
     (denied, is_error), added = results(home.doc())
-    assert is_error and denied.startswith("denied") and added == ("2", False)
+    assert is_error
+    assert denied.startswith("denied")
+    assert added == ("2", False)
     assert model.sent[1]["messages"][2]["content"] == denied
 
 
@@ -195,8 +206,6 @@ def asked_on_terminal(home: Home, model: ModelServer, reply: bytes, *, path: str
     model.say("so be it")
     terminal = Terminal(home, "go")
     terminal.until(rb"Run it\?")
-    import os
-
     os.write(terminal.fd, reply)
     return terminal.close()
 
@@ -207,7 +216,8 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: bytes, runs: b
     target = home.cwd / "noted"
     seen, exit_code = asked_on_terminal(home, model, reply, path=str(target))
     assert (target.exists(), exit_code) == (runs, code)
-    assert str(target).encode() in seen and b"so be it" in seen
+    assert str(target).encode() in seen
+    assert b"so be it" in seen
 
 
 def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: Home, model: ModelServer) -> None:
@@ -226,14 +236,17 @@ def test_arguments_are_shown_whole_and_safe(home: Home, model: ModelServer) -> N
     configure(home, model, approved="")
     path = str(home.cwd / ("x" * 200 + "\x1b]0;evil\x07"))
     seen, _ = asked_on_terminal(home, model, b"n\n", path=path)
-    assert b"x" * 200 in seen.replace(b"\r\n", b"") and b"\x1b]0;" not in seen
+    assert b"x" * 200 in seen.replace(b"\r\n", b"")
+    assert b"\x1b]0;" not in seen
 
 
 def test_a_server_that_dies_ends_the_turn_and_what_came_is_kept(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("die")))
     run = tooled.run("go")
     assert (run.stdout, run.code) == ("", 3)
-    assert "good" in run.stderr and "the disk is full" in run.stderr and "gptsh -s" in run.stderr
+    assert "good" in run.stderr
+    assert "the disk is full" in run.stderr
+    assert "gptsh -s" in run.stderr
     assert roles(tooled.doc()) == ["user", "assistant"]
     model.say("well")
     assert tooled.run("-s", "0", "go on").code == 0
@@ -247,7 +260,8 @@ def test_a_server_that_does_not_start_leaves_the_question(home: Home, model: Mod
     home.configure(home.config.read_text().replace(str(SERVER), "/no/such/file.py"))
     run = home.run("go")
     assert (run.stdout, run.code, model.asked) == ("", 3, [])
-    assert "good" in run.stderr and "asks it again" in run.stderr
+    assert "good" in run.stderr
+    assert "asks it again" in run.stderr
     assert roles(home.doc()) == ["user"]
 
 
@@ -257,21 +271,22 @@ def test_a_signal_while_tools_run_keeps_what_came(
 ) -> None:
     begun = tooled.cwd / "begun"
     model.script(*calling(call("add", 1, a=1, b=1), call("hang", 2, path=str(begun))))
-    process = tooled.start("go")
-    until = time.monotonic() + 20
-    while not begun.exists():
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.02)
-    time.sleep(0.3)  # for the other result
-    process.send_signal(how)
-    assert wait_for(process) == code
+    with tooled.start("go") as process:
+        until = time.monotonic() + 20
+        while not begun.exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        time.sleep(0.3)  # for the other result
+        process.send_signal(how)
+        assert wait_for(process) == code
     assert results(tooled.doc()) == [("2", False)]
 
 
 def test_the_deadline_ends_a_tool_that_hangs(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("hang", path=str(tooled.cwd / "begun"))))
     run = tooled.run("--timeout", "3", "go")
-    assert run.code == 124 and "what arrived is kept" in run.stderr
+    assert run.code == 124
+    assert "what arrived is kept" in run.stderr
 
 
 def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: ModelServer) -> None:
@@ -281,7 +296,9 @@ def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: Model
     ((kept, _),) = results(tooled.doc())
     assert kept == "0123456789" * 30_000
     sent = model.sent[1]["messages"][-1]["content"]
-    assert len(sent) < 201_000 and sent.startswith("0123456789") and sent.endswith("0123456789")
+    assert len(sent) < 201_000
+    assert sent.startswith("0123456789")
+    assert sent.endswith("0123456789")
     assert "300,000" in sent
 
 
@@ -290,7 +307,9 @@ def test_a_server_sees_no_key_of_the_user(tooled: Home, model: ModelServer) -> N
     model.say("done")
     assert tooled.run("go", env={"OPENAI_API_KEY": "sk-secret", "PATH": tooled.env["PATH"]}).code == 0
     ((names, _),) = results(tooled.doc())
-    assert "PATH" in names and "OPENAI_API_KEY" not in names and "PYTHONPATH" not in names
+    assert "PATH" in names
+    assert "OPENAI_API_KEY" not in names
+    assert "PYTHONPATH" not in names
 
 
 def test_no_tools_starts_no_server(tooled: Home, model: ModelServer) -> None:
@@ -310,7 +329,8 @@ def test_a_session_goes_on_with_the_tools_it_was_given(home: Home, model: ModelS
 def test_dry_run_shows_the_tools_and_keeps_nothing(tooled: Home, model: ModelServer) -> None:
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]
-    assert model.asked == [] and tooled.files() == []
+    assert model.asked == []
+    assert tooled.files() == []
 
 
 def test_nothing_is_kept_of_a_turn_with_tools_where_that_is_asked(tooled: Home, model: ModelServer) -> None:

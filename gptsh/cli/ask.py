@@ -1,8 +1,8 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from gptsh.cli import manage
 from gptsh.cli.dry_run import dry_run
@@ -28,10 +28,12 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
-        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter)
+        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter, environ)
 
 
-def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter) -> int:
+def _ask(
+    flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter, environ: Mapping[str, str]
+) -> int:
     warm(flags, loaded, client)
     question = read_question(flags, loaded)
     ref = session_ref(flags, loaded)
@@ -44,7 +46,7 @@ def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, repor
     drafted = draft(flags, loaded, question, ref, client, reporter)
     by_hand = ByHand(flags.title, flags.tag, drafted.at)
     keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
-    with _tools(drafted) as tools:
+    with _tools(drafted, environ) as tools:
         try:
             job = prepare(drafted, flags, tools)
         except ToolServerError as err:
@@ -55,9 +57,20 @@ def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, repor
         return dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
 
 
-def _tools(drafted: Draft) -> AbstractContextManager[Tools | None]:
-    """The tool servers of the agent, which end with the run; None where it has none."""
-    return nullcontext()
+@contextmanager
+def _tools(drafted: Draft, environ: Mapping[str, str]) -> Iterator[Tools | None]:
+    """The tools of the agent, whose servers end with the run; None where it has none."""
+    if not drafted.servers:
+        yield None
+        return
+    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
+
+    toolbox = Toolbox(drafted.servers, environ)
+    try:
+        toolbox.start()
+        yield toolbox
+    finally:
+        toolbox.close()
 
 
 def _saves(flags: Flags, loaded: Settings) -> bool:

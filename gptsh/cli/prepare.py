@@ -23,6 +23,7 @@ from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count
+from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
@@ -50,15 +51,17 @@ class Sending(NamedTuple):
         return self.agent.model or ""
 
     def measured(self, messages: Sequence[Message]) -> Count:
-        """Tokens that the messages take, system prompt and schema included."""
+        """Tokens that the messages take, system prompt, schema and tools included."""
         sent = [as_sent(message) for message in messages]
         schema = None if self.schema is None else json.dumps(self.schema)
         before = "\n".join(filter(None, (self.system, schema)))
-        return tokens.count(sent, before, model=self.model, provider=self.provider)
+        beside = tokens.of_tools(self.tools)
+        return tokens.count(sent, before, model=self.model, provider=self.provider, beside=beside)
 
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
-        sent = context.build(messages, self.system, size, self.room, self.advice)
+        beside = tokens.of_tools(self.tools)
+        sent = context.build(messages, self.system, size, self.room, advice=self.advice, beside=beside)
         return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema, self.tools)
 
 
@@ -71,6 +74,7 @@ class Draft(NamedTuple):
     agent: Agent
     at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     form: Form
+    servers: list[ToolServer]
 
 
 class Job(NamedTuple):
@@ -116,7 +120,21 @@ def _open(ref: str | None) -> tuple[Document | None, str | None]:
 
 def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
-    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+    agent = settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+    own = agent.tools if stored is None or flags.agent else _tools_of(stored, loaded) or agent.tools
+    return agent._replace(tools=flags.tools_of(own))
+
+
+def _tools_of(stored: Document, loaded: Settings) -> tuple[str, ...]:
+    """The tools that a session was begun with, as far as they are still configured."""
+    names = stored["meta"].get("mcp_allowed_servers")
+    known = []
+    for name in names if isinstance(names, list) else ():
+        try:
+            known += [name] if loaded.tool_servers.chosen([name]) else []
+        except ConfigError as err:
+            stdio.note(f"the session goes on without some of its tools: {err}")
+    return tuple(known)
 
 
 def warm(flags: Flags, loaded: Settings, client: Client) -> None:
@@ -143,18 +161,19 @@ def draft(
     reporter.output = form.output
     if agent.model is None:
         raise _no_model(client)
+    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
     agent = agent._replace(model=client.named(agent.model))
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    return Draft(loaded, client, doc, agent, at, form)
+    return Draft(loaded, client, doc, agent, at, form, servers)
 
 
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
-    loaded, client, doc, agent, _, form = drafted
+    loaded, client, doc, agent, _, form, _ = drafted
     sending = _sending(agent, form, loaded, stream=not flags.no_stream)
     if tools:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)

@@ -60,6 +60,7 @@ class Run:
         self._form = job.form
         self._title = _title_thread(job, keeper)
         self._sent = job.context
+        self._seen = list(job.doc["messages"])  # of the session, and what this run adds; saving brings others' turns
         self._said = False  # whether words of an earlier round are shown
         self._costs: list[float | None] = []
         self._time_is_up = False
@@ -72,7 +73,7 @@ class Run:
         """All of it; the exit code."""
         with self._endings.held():
             self._keep_question(self._job.question)
-            outcome = self._asked(self._job.context, self._job.request, self._job.question)
+            outcome = self._asked(self._job.context, self._job.request)
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
@@ -82,9 +83,9 @@ class Run:
 
     # ---- asking
 
-    def _asked(self, sent: Context, request: Request, question: str) -> _Outcome:
+    def _asked(self, sent: Context, request: Request) -> _Outcome:
         """The outcome of a turn, with what the form takes of it. A signal ends the taking, too."""
-        outcome = self._in_rounds(sent, request, question)
+        outcome = self._in_rounds(sent, request)
         if outcome.failure or not self._form.shape:  # nothing more is asked
             self._endings.disarm()
         if outcome.text is None:
@@ -95,24 +96,24 @@ class Run:
         except Ended as ended:
             return outcome._replace(part=outcome.text, failure=outcome.failure or ended)
 
-    def _in_rounds(self, sent: Context, request: Request, question: str) -> _Outcome:
+    def _in_rounds(self, sent: Context, request: Request) -> _Outcome:
         """Ask, run the tools that the answer calls, ask again with their results: until it calls no more."""
-        sending, messages = self._job.sending, self._job.doc["messages"]
-        outcome, rounds = self._ask(sent, request, question), 1
+        sending = self._job.sending
+        outcome, rounds = self._ask(sent, request), 1
         while outcome.failure is None and (calls := calls_to_run(outcome.message, request)):
             if rounds >= sending.max_rounds:
                 return outcome._replace(failure=_endless(rounds))
-            last, failure = self._run_tools(calls)
+            failure = self._run_tools(calls)
             try:
-                sent, request = sending.built(messages, sending.measured(messages))
+                sent, request = sending.built(self._seen, sending.measured(self._seen))
             except TooLong as err:
                 failure = failure or err
             if failure:
                 return outcome._replace(failure=failure)
-            outcome, rounds = self._ask(sent, request, last), rounds + 1
+            outcome, rounds = self._ask(sent, request), rounds + 1
         return outcome
 
-    def _ask(self, sent: Context, request: Request, parent: str) -> _Outcome:
+    def _ask(self, sent: Context, request: Request) -> _Outcome:
         """One request, shown as it comes and saved, however it ends."""
         answer = Round(self._endings.each(self._job.client.ask(request)))
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
@@ -122,7 +123,7 @@ class Run:
         finally:
             message = answer.message(_why(failure, answer))
             calls = calls_to_run(message, request)
-            message = self._keep(message, parent, durable=not calls)  # else once a round, with the results
+            message = self._keep(message, durable=not calls)  # else once a round, with the results
         if failure is None and message is not None and not calls:
             failure = shortcoming(message)
         return _Outcome(message, failure)
@@ -158,15 +159,15 @@ class Run:
 
     # ---- tools
 
-    def _run_tools(self, calls: Sequence[Call]) -> tuple[str, BaseException | None]:
-        """Run what may run, and keep the results: the last one's id, and what ended it before its time."""
+    def _run_tools(self, calls: Sequence[Call]) -> BaseException | None:
+        """Run what may run, and keep the results; what ended it before its time."""
         results: dict[str, Message] = {}
         failure: BaseException | None = GptshError("a fault of gptsh")
         try:
             failure = self._collect(calls, results)
         finally:
-            last = self._keep_results([results[call["id"]] for call in calls if call["id"] in results])
-        return last, failure
+            self._keep_results([results[call["id"]] for call in calls if call["id"] in results])
+        return failure
 
     def _collect(self, calls: Sequence[Call], results: dict[str, Message]) -> BaseException | None:
         try:
@@ -188,15 +189,14 @@ class Run:
             return outcome
         if self._time_is_up:
             return outcome._replace(failure=_misshapen(faults))
-        doc, sending = self._job.doc, self._job.sending
-        sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
-        question = doc["messages"][-1]["id"]
+        sending = self._job.sending
+        question = self._append(user_message(shape.repair(faults), ()))
         try:
-            sent, request = sending.built(doc["messages"], sending.measured(doc["messages"]))
+            sent, request = sending.built(self._seen, sending.measured(self._seen))
         except TooLong:
             return outcome._replace(failure=_misshapen(faults))
         self._keep_question(question)
-        second = self._asked(sent, request, question)
+        second = self._asked(sent, request)
         if second.message is None:  # then the first one is what arrived
             return outcome._replace(failure=second.failure)
         second, faults = self._held_against(shape, second)
@@ -222,33 +222,39 @@ class Run:
                 self._writer.tell("session_created", session=self._job.doc["id"])
             self._writer.tell("message_recorded", id=question, role="user")
 
-    def _keep(self, message: Message | None, parent: str, *, durable: bool) -> Message | None:
+    def _keep(self, message: Message | None, *, durable: bool) -> Message | None:
         """Save the answer, with where it came from; nothing where nothing came."""
         if message is None:
             return None
-        doc, sending, usage = self._job.doc, self._job.sending, message.get("usage")
-        message["id"], message["parent"] = new_message_id(), parent
+        sending, usage = self._job.sending, message.get("usage")
         message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
-        self._costs.append(_cost(self._job.settings, sending.model, usage))
+        message["cost"] = _cost(self._job.settings, sending.model, usage)
+        self._costs.append(message["cost"])
         message["estimated"] = self._sent.size.plain
         if self._notices_a_cut(usage, self._sent):
             del message["estimated"]  # what was read of it says nothing about the whole
-        sessions.append_messages(doc, [message], {"tokens": usage, "cost": self._costs[-1]})
+        self._append(message, {"tokens": usage})
         self._keeper.save(durable=durable)
         if self._keeper.keeps:
             self._writer.tell("message_recorded", id=message["id"], role="assistant")
-            self._writer.tell("session_saved", session=doc["id"])
+            self._writer.tell("session_saved", session=self._job.doc["id"])
         return message
 
-    def _keep_results(self, results: Sequence[Message]) -> str:
-        """Save what the tools gave; the id of the last message."""
-        messages = self._job.doc["messages"]
-        sessions.append_messages(self._job.doc, results, None)
+    def _keep_results(self, results: Sequence[Message]) -> None:
+        """Save what the tools gave."""
+        for message in results:
+            self._append(message)
         self._keeper.save(durable=True)
         if self._keeper.keeps:
-            for message in messages[len(messages) - len(results) :]:
+            for message in results:
                 self._writer.tell("message_recorded", id=message["id"], role="tool")
-        return str(messages[-1]["id"])
+
+    def _append(self, message: Message, usage_delta: dict[str, Any] | None = None) -> str:
+        """Add a message behind what this run has seen, whatever others add to the session; its id."""
+        message["id"], message["parent"] = new_message_id(), self._seen[-1]["id"]
+        sessions.append_messages(self._job.doc, [message], usage_delta)
+        self._seen.append(message)
+        return message["id"]
 
     def _notices_a_cut(self, usage: Usage | None, sent: Context) -> bool:
         """Whether the server has read less than was sent; the user will be told so behind the answer."""

@@ -26,7 +26,7 @@ class Room(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What is sent. ``size`` is of the whole prompt, ``system`` what of it is the system prompt, both in tokens.
+    """What is sent. ``size`` is of the whole prompt, ``system`` what of it are system prompt and tools, in tokens.
 
     ``included``, ``summarized`` and ``left_out`` count messages of the session.
     """
@@ -76,8 +76,12 @@ def _asked(params: Mapping[str, Any]) -> int | None:
     return max(0, limits[0]) if limits else None
 
 
-def build(messages: Sequence[Message], system: str | None, size: Count, room: Room, advice: str = "") -> Context:
+def build(
+    messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", beside: int = 0
+) -> Context:
     """All of the messages behind the system prompt, as a model may be shown them; ``size`` is what they take.
+
+    ``beside`` are the tokens of what goes along: the definitions of tools.
 
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
     """
@@ -93,7 +97,7 @@ def build(messages: Sequence[Message], system: str | None, size: Count, room: Ro
         head + join_adjacent(pair_calls([as_sent(message) for message in said])),
         "full",
         size,
-        of_system(system),
+        of_system(system) + beside,
         room,
         included=len(said),
     )

@@ -27,6 +27,8 @@ from gptsh.core.providers import (
     near_providers,
 )
 from gptsh.core.schema import LONGEST, SCHEMA, URL, check
+from gptsh.core.secret import Secret
+from gptsh.core.tool_servers import ToolServers
 from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name
@@ -44,15 +46,6 @@ class Agent(NamedTuple):
     params: Mapping[str, Any] = {}
     tools: tuple[str, ...] = ()
     output: str | None = None
-
-
-class Secret(str):
-    """A key or token: usable as text, hidden where it is shown."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
 
 
 class Provider(NamedTuple):
@@ -131,7 +124,8 @@ class Settings(NamedTuple):
     timeout: float | None
     read_stdin: bool
     reserve: float  # the share of a window that is kept for the answer
-    max_rounds: int  # of tools, in one turn
+    tool_servers: ToolServers
+    max_rounds: int  # requests of a turn whose answers may call tools
 
 
 # ---- reading
@@ -163,6 +157,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
+        tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
         max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 

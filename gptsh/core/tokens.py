@@ -1,10 +1,11 @@
 """How many tokens a prompt takes, without a tokenizer: what the provider last reported, and an estimate of the rest."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.messages import Message, Part, parts_of, text_of, text_parts_of, token_count
+from gptsh.core.messages import Message, Part, Tool, parts_of, text_of, text_parts_of, token_count
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -154,14 +155,18 @@ class Count(NamedTuple):
     anchored: bool
 
 
-def count(messages: Sequence[Message], system: str | None, *, model: str | None, provider: str | None) -> Count:
+def count(
+    messages: Sequence[Message], system: str | None, *, model: str | None, provider: str | None, beside: int = 0
+) -> Count:
     """Tokens of the prompt that sends all of ``messages``, a session's in the order of its file, under ``system``.
+
+    ``beside`` is what goes along, in tokens: the definitions of tools.
 
     What the provider reported with the newest answer of this model stands for all that was estimated then (the
     answer's ``estimated``); to that comes the estimate of what is more now. Where there is no such answer, or less is
     sent than it was asked with, everything is estimated.
     """
-    plain = of_system(system) + sum(map(of_message, messages))
+    plain = of_system(system) + beside + sum(map(of_message, messages))
     anchor = next((message for message in reversed(messages) if _is_anchor(message, model, provider)), None)
     if anchor is None:
         return Count(plain, round(_USUAL_SCALE * plain), plain, anchored=False)
@@ -185,6 +190,11 @@ def was_cut(reported: int, size: Count, messages: Sequence[Message]) -> bool:
     if size.anchored:
         return reported < _CUT_BELOW * size.likely
     return reported < sum(_least(part["text"]) for message in messages for part in text_parts_of(message))
+
+
+def of_tools(tools: Sequence[Tool]) -> int:
+    """Tokens of the definitions of tools as they are sent, rather too many."""
+    return sum(_FRAMING + estimate(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
 
 
 def of_system(system: str | None) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gptsh.core.messages import Event, Retrying
 from gptsh.core.models import facts, split_model
 from gptsh.core.providers import LOCAL, Wire
-from gptsh.core.settings import Provider, Secret, Settings, provider_of
+from gptsh.core.secret import Secret
+from gptsh.core.settings import Provider, Settings, provider_of
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows

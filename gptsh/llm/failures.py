@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gptsh.core.secret import MASK, masked
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.routes import Route, is_telling, source_of_key
 
@@ -13,7 +14,6 @@ _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
-MASK = "***"
 _NO_PARAMETERS = ("messages", "response_format", "properties")  # words, and schemas, whose names are the user's own
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, others.
 _TOO_LONG = re.compile(
@@ -106,13 +106,6 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
             cause.__cause__ = cause.__context__ = None
         cause = cause.__cause__
     return err
-
-
-def masked(text: str, secrets: Collection[str]) -> str:
-    """The text without the secrets."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
 
 
 def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:

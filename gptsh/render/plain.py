@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
-from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, parts_of
+from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, Tool, parts_of
 from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
 
@@ -165,6 +165,12 @@ def agent_line(name: str, model: str | None, default: bool) -> str:
     """An agent, its model, and a star where it is the one that is used by default."""
     what = one_line(f"{name} ({model or 'no model'})")
     return f"{'*' if default else ' '} {what}"
+
+
+def tool_line(tool: Tool) -> str:
+    """A tool's name and the first line of what it does."""
+    said = tool.description.strip().partition("\n")[0]
+    return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
 
 
 def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[str]:

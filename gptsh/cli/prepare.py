@@ -17,6 +17,7 @@ from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
+from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
@@ -41,6 +42,7 @@ class Sending(NamedTuple):
     reports: bool  # a program reads what was sent
     room: Room = Room(None)
     advice: str = ""  # what else can be done about a prompt that is too long
+    lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 
     @property
     def model(self) -> str:
@@ -49,14 +51,14 @@ class Sending(NamedTuple):
 
     def measured(self, messages: Sequence[Message]) -> Count:
         """Tokens that the messages take, system prompt and schema included."""
-        sent = [as_sent(message) for message in messages]
+        sent = [as_sent(message, self.lacks) for message in messages]
         schema = None if self.schema is None else json.dumps(self.schema)
         before = "\n".join(filter(None, (self.system, schema)))
         return tokens.count(sent, before, model=self.model, provider=self.provider)
 
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
-        sent = context.build(messages, self.system, size, self.room, self.advice)
+        sent = context.build(messages, self.system, size, self.room, self.advice, self.lacks)
         return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
 
 
@@ -136,7 +138,8 @@ def prepare(
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    sending = _sending(agent, form, loaded, stream=not flags.no_stream)
+    lacks = _lacks(client, agent.model or "", doc["messages"])
+    sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
@@ -171,6 +174,23 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
         if not takes:
             system = in_words(agent.system, form.shape.schema)
     return Sending(agent, provider.name, system, schema, stream, form.structured)
+
+
+def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
+    """The kinds of attachments in the session that the model is known not to take; a note says how many there are.
+
+    Raises UsageError where the question that is asked has one.
+    """
+    asked = messages[document.turns(messages)[-1]]
+    kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
+    lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
+    if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
+        raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")
+    if left := sum(kind in lacks for _, kind in kinds):
+        what = "1 attachment" if left == 1 else f"{left} attachments"
+        names = ", no ".join(sorted(NAMES[kind] for kind in lacks))
+        stdio.note(f"{what} of the session not sent: {model} takes no {names}")
+    return lacks
 
 
 def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:

@@ -1,10 +1,11 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from gptsh.core.cuts import as_sent
+from gptsh.core.media import Kind
 from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
 from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
@@ -76,9 +77,17 @@ def _asked(params: Mapping[str, Any]) -> int | None:
     return max(0, limits[0]) if limits else None
 
 
-def build(messages: Sequence[Message], system: str | None, size: Count, room: Room, advice: str = "") -> Context:
+def build(
+    messages: Sequence[Message],
+    system: str | None,
+    size: Count,
+    room: Room,
+    advice: str = "",
+    lacks: Collection[Kind] = (),
+) -> Context:
     """All of the messages behind the system prompt, as a model may be shown them; ``size`` is what they take.
 
+    ``lacks`` are the kinds of attachments that the model does not take.
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
     """
     if room.prompt is not None and size.safe > room.prompt:
@@ -90,7 +99,7 @@ def build(messages: Sequence[Message], system: str | None, size: Count, room: Ro
     said = [message for message in messages if _says_something(message)]
     head: list[Message] = [{"role": "system", "content": system}] if system else []
     return Context(
-        head + join_adjacent(pair_calls([as_sent(message) for message in said])),
+        head + join_adjacent(pair_calls([as_sent(message, lacks) for message in said])),
         "full",
         size,
         of_system(system),

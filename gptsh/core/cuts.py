@@ -3,9 +3,10 @@
 A cut stands on its part as ``"cut": [start, end]``, in characters; the text beside it stays whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from gptsh.core import media
 from gptsh.core.messages import Message, Part, text_parts_of
 from gptsh.core.tokens import estimate
 
@@ -22,8 +23,12 @@ class Cut(NamedTuple):
     whole: int
 
 
-def as_sent(message: Message) -> Message:
-    """The message as a model reads it: each cut carried out, with a line that says so in its place."""
+def as_sent(message: Message, lacks: Collection[media.Kind] = ()) -> Message:
+    """The message as a model reads it: each cut carried out, with a line that says so in its place.
+
+    The same for what the model does not take: ``lacks`` are the kinds of it.
+    """
+    message = media.without(message, lacks)
     if not any("cut" in part for part in text_parts_of(message)):
         return message
     return {**message, "content": [_carried_out(part) for part in message["content"] or ()]}  # type: ignore[arg-type]

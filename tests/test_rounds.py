@@ -284,7 +284,7 @@ def test_a_signal_while_tools_run_keeps_what_came(
 
 def test_the_deadline_ends_a_tool_that_hangs(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("hang", path=str(tooled.cwd / "begun"))))
-    run = tooled.run("--timeout", "3", "go")
+    run = tooled.run("--timeout", "8", "go")
     assert run.code == 124
     assert "what arrived is kept" in run.stderr
 

@@ -81,8 +81,8 @@ ROWS = (
     Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
     Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",
         {"metavar": "KEY=VALUE", **_MANY}),
-    Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY},
-        "file"),
+    Row("Ask", ("-f", "--file"), "File to send along: text, image, PDF or audio. Repeatable.",
+        {"metavar": "PATH", **_MANY}, "file"),
     Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
     Row("Ask", ("--tools",), "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, parted by commas.",
         {"metavar": "LIST"}, "tools"),
@@ -129,7 +129,7 @@ Usage: gptsh [OPTIONS] [PROMPT]...
 
   gptsh "why is the sky blue"             ask; the answer goes to stdout
   git diff | gptsh "review this"          piped text goes under the prompt
-  gptsh -f notes.txt "summarize"          send a text file along
+  gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
   gptsh -s 0 "shorter, please"            go on with the newest session
   gptsh -s @work "and now?"               one conversation under a name of yours
   gptsh -s 0@-1 "other question"          fork it without its last turn

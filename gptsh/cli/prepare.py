@@ -17,6 +17,7 @@ from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
+from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.core.messages import Message, Tool, safe_params
 from gptsh.core.models import facts
 from gptsh.core.schema import is_json
@@ -44,6 +45,7 @@ class Sending(NamedTuple):
     max_rounds: int = 1
     room: Room = Room(None)
     advice: str = ""  # what else can be done about a prompt that is too long
+    lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 
     @property
     def model(self) -> str:
@@ -52,7 +54,7 @@ class Sending(NamedTuple):
 
     def measured(self, messages: Sequence[Message]) -> Count:
         """Tokens that the messages take, system prompt, schema and tools included."""
-        sent = [as_sent(message) for message in messages]
+        sent = [as_sent(message, self.lacks) for message in messages]
         schema = None if self.schema is None else json.dumps(self.schema)
         before = "\n".join(filter(None, (self.system, schema)))
         beside = tokens.of_tools(self.tools)
@@ -61,7 +63,8 @@ class Sending(NamedTuple):
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
         beside = tokens.of_tools(self.tools)
-        sent = context.build(messages, self.system, size, self.room, advice=self.advice, beside=beside)
+        read = [as_sent(message, self.lacks) for message in messages]
+        sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
         return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema, self.tools)
 
 
@@ -120,9 +123,14 @@ def _open(ref: str | None) -> tuple[Document | None, str | None]:
 
 def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
-    agent = settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
-    own = agent.tools if stored is None or flags.agent else _tools_of(stored, loaded) or agent.tools
-    return agent._replace(tools=flags.tools_of(own))
+    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+
+
+def _with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
+    if flags.no_tools or flags.tools is not None or flags.agent or stored is None:
+        return agent._replace(tools=flags.tools_of(agent.tools))
+    return agent._replace(tools=_tools_of(stored, loaded) or agent.tools)
 
 
 def _tools_of(stored: Document, loaded: Settings) -> tuple[str, ...]:
@@ -156,7 +164,7 @@ def draft(
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
-    agent = _agent(flags, loaded, stored)
+    agent = _with_tools(_agent(flags, loaded, stored), flags, loaded, stored)
     form = _form(flags, loaded, agent)
     reporter.output = form.output
     if agent.model is None:
@@ -174,7 +182,8 @@ def draft(
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
     loaded, client, doc, agent, _, form, _ = drafted
-    sending = _sending(agent, form, loaded, stream=not flags.no_stream)
+    lacks = _lacks(client, agent.model or "", doc["messages"])
+    sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
     if tools:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
     size = sending.measured(doc["messages"])
@@ -211,6 +220,23 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
         if not takes:
             system = in_words(agent.system, form.shape.schema)
     return Sending(agent, provider.name, system, schema, stream, form.structured)
+
+
+def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
+    """The kinds of attachments in the session that the model is known not to take; a note says how many there are.
+
+    Raises UsageError where the question that is asked has one.
+    """
+    asked = messages[document.turns(messages)[-1]]
+    kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
+    lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
+    if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
+        raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")
+    if left := sum(kind in lacks for _, kind in kinds):
+        what = "1 attachment" if left == 1 else f"{left} attachments"
+        names = ", no ".join(sorted(NAMES[kind] for kind in lacks))
+        stdio.note(f"{what} of the session not sent: {model} takes no {names}")
+    return lacks
 
 
 def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:

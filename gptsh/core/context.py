@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gptsh.core.cuts import as_sent
 from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
 from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
@@ -79,9 +78,9 @@ def _asked(params: Mapping[str, Any]) -> int | None:
 def build(
     messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", beside: int = 0
 ) -> Context:
-    """All of the messages behind the system prompt, as a model may be shown them; ``size`` is what they take.
+    """All of the messages (see ``cuts.as_sent``) behind the system prompt, in an order that strict servers take.
 
-    ``beside`` are the tokens of what goes along: the definitions of tools.
+    ``size`` is what they take, ``beside`` the tokens of what goes along: the definitions of tools.
 
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
     """
@@ -94,7 +93,7 @@ def build(
     said = [message for message in messages if _says_something(message)]
     head: list[Message] = [{"role": "system", "content": system}] if system else []
     return Context(
-        head + join_adjacent(pair_calls([as_sent(message) for message in said])),
+        head + join_adjacent(pair_calls(said)),
         "full",
         size,
         of_system(system) + beside,

@@ -4,9 +4,10 @@ Piped and attached text is cut so that a prompt fits: a cut stands on its part a
 characters. What a tool gave is cut where it is long. The text itself stays whole in the session.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from gptsh.core import media
 from gptsh.core.messages import Message, Part, text_parts_of
 from gptsh.core.tokens import estimate
 
@@ -25,8 +26,12 @@ class Cut(NamedTuple):
     whole: int
 
 
-def as_sent(message: Message) -> Message:
-    """The message as a model reads it: each cut carried out, with a line that says so in its place."""
+def as_sent(message: Message, lacks: Collection[media.Kind] = ()) -> Message:
+    """The message as a model reads it: each cut carried out, with a line that says so in its place.
+
+    The same for what the model does not take: ``lacks`` are the kinds of it.
+    """
+    message = media.without(message, lacks)
     if message["role"] == "tool":
         return _tool_as_sent(message)
     if not any("cut" in part for part in text_parts_of(message)):

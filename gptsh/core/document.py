@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeGuard
 
+from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
     full_name,
@@ -17,7 +18,6 @@ from gptsh.core.messages import (
     starts_turn,
     sum_costs,
     timestamp,
-    words_of,
 )
 
 VERSION = 1
@@ -224,7 +224,7 @@ def turns(messages: Sequence[Message]) -> list[int]:
 def stats(messages: Sequence[Message]) -> dict[str, Any]:
     """``turns``, ``messages`` and a ``preview`` of the first question."""
     starts = turns(messages)
-    preview = shortened(words_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
+    preview = shortened(gist_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
     return {"turns": len(starts), "messages": len(messages), "preview": preview}
 
 

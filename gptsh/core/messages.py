@@ -159,10 +159,15 @@ def new_message_id() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def user_message(words: str, attached: Iterable[tuple[str, str]]) -> Message:
-    """A question: the words, then each attached ``(source, text)`` as a part of its own."""
+def text_part(source: str, text: str) -> Part:
+    """A part that is text which came from ``source``: a file's name, or ``stdin``."""
+    return {"type": "text", "text": text, "source": source}
+
+
+def user_message(words: str, attached: Iterable[Part]) -> Message:
+    """A question: the words, then the parts that are piped or attached."""
     parts: list[Part] = [{"type": "text", "text": words}] if words else []
-    parts += [{"type": "text", "text": text, "source": source} for source, text in attached]
+    parts += attached
     plain = len(parts) == 1 and "source" not in parts[0]
     return {"role": "user", "content": words if plain else parts}
 
@@ -196,11 +201,13 @@ def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
 
 def text_of(message: Message) -> str:
     """The content as one text: a question's parts under each other, an answer's joined as they came."""
-    texts = []
-    for part in text_parts_of(message):
-        source = part.get("source", "stdin")
-        texts.append(part["text"] if source == "stdin" else f"{source}:\n{part['text']}")
-    return ("\n\n" if message["role"] == "user" else "").join(texts)
+    return ("\n\n" if message["role"] == "user" else "").join(map(labelled, text_parts_of(message)))
+
+
+def labelled(part: Part) -> str:
+    """The text of a part as a model reads it: that of a file under its name."""
+    source, text = part.get("source", "stdin"), part["text"]
+    return str(text) if source == "stdin" else f"{source}:\n{text}"
 
 
 def words_of(message: Message) -> str:

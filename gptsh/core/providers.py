@@ -25,6 +25,7 @@ class Endpoint(NamedTuple):
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
     ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
+    ``parts``: whose shape documents and audio have.
     """
 
     base_url: str = ""
@@ -41,6 +42,7 @@ class Endpoint(NamedTuple):
     wants_reasoning: bool = False
     takes_null: bool = True
     needs_base: bool = False
+    parts: Literal["openai", "mistral"] = "openai"
 
 
 def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
@@ -63,7 +65,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high",
+        stream_options=False, effort="none or high", parts="mistral",
     ),
     "deepseek": Endpoint(
         "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",
@@ -140,6 +142,9 @@ AZURE_V1 = Endpoint(
     headers={"api-key": "{api_key}"},
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
+
+# What no message can carry to them, by wire: the abilities that a model would need for it.
+NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
 
 ECHO = Endpoint(needs_key=False, wire="echo")
 OWN = Endpoint(needs_key=False)  # a server that the user named with its base URL

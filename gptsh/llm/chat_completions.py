@@ -5,18 +5,18 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from gptsh.core.messages import Call, Event, Message, Part, parts_of, text_of, text_parts_of
+from gptsh.core.messages import Call, Event, Message, parts_of, text_of, text_parts_of
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
+from gptsh.llm.chat_parts import as_list, in_chat_shape, spread
 from gptsh.llm.chat_stream import REASONING_FIELDS, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
 
 _MESSAGE_KEYS = ("role", "tool_calls", "tool_call_id", "name")
-_PART_KEYS_OF_OURS = ("source",)
 _SNIFFED = 6  # bytes that tell an event stream from anything else
 _SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_SUCH_FIELD = (400, 422)
@@ -79,7 +79,7 @@ def _in_words(request: Request) -> Request:
 def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
-    messages = [message_for(message, provider, endpoint) for message in request.messages]
+    messages = [message_for(message, provider, endpoint) for message in spread(request.messages)]
     sent: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -119,12 +119,13 @@ def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
     sent = {key: known[key] for key in _MESSAGE_KEYS if key in known}
     if calls := message.get("tool_calls"):
         sent |= _calls_for(message, calls, provider, endpoint)
+    message = in_chat_shape(message, provider, endpoint)
     parts = parts_of(message)
     if not endpoint.takes_null and calls and not parts and not message.get("refusal"):
         return sent
     if text_parts_of(message) == parts:
         return {**sent, "content": text_of(message) or message.get("refusal") or ("" if parts else _nothing(message))}
-    return {**sent, "content": [_part(part) for part in parts]}
+    return {**sent, "content": as_list(message)}
 
 
 def _calls_for(message: Message, calls: list[Call], provider: str, endpoint: Endpoint) -> dict[str, Any]:
@@ -147,7 +148,3 @@ def _call(call: Call) -> Call:
 
 def _nothing(message: Message) -> str | None:
     return None if message.get("tool_calls") else ""
-
-
-def _part(part: Part) -> Part:
-    return {key: value for key, value in part.items() if key not in _PART_KEYS_OF_OURS}

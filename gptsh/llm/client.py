@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.core.messages import Event, Retrying
 from gptsh.core.models import facts, split_model
-from gptsh.core.providers import LOCAL, Wire
+from gptsh.core.providers import LOCAL, NO_SHAPE, Wire
 from gptsh.core.secret import Secret
 from gptsh.core.settings import Provider, Settings, provider_of
 from gptsh.core.turn import Request
@@ -181,6 +181,16 @@ class Client:
                 return None
 
         return windows.ask_window(provider, name, fetch)
+
+    def can(self, model: str, ability: str) -> bool | None:
+        """Whether the model takes or does something, by the name that the packaged table has for it; None is unknown.
+
+        Raises ConfigError for a name that cannot be routed.
+        """
+        provider, name = provider_of(self._settings, model)
+        if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
+            return False
+        return facts(provider.name, name).can(ability)
 
     # ---- asking
 

@@ -27,6 +27,7 @@ from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
 from gptsh.llm.chat_completions import message_for, response_format, tools
+from gptsh.llm.chat_parts import spread
 from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
@@ -277,7 +278,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    messages = [_message(message, provider) for message in request.messages]
+    messages = [_message(message, provider) for message in spread(request.messages)]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
         **tools(request),

@@ -1,10 +1,11 @@
 """Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
+from gptsh.core.media import media_in, name_of, shown
 from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, Tool, parts_of
 from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
@@ -173,8 +174,8 @@ def tool_line(tool: Tool) -> str:
     return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
 
 
-def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[str]:
-    """What would be sent, a line for each fact; tokens are those of the messages."""
+def context_lines(model: str, wire: str, report: Mapping[str, Any], sent: Sequence[Message]) -> Iterator[str]:
+    """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
     yield f"model       {one_line(model)}"
     yield f"wire        {wire}"
     yield f"window      {_tokens(report['window'])}"
@@ -183,6 +184,8 @@ def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[
     yield f"strategy    {report['strategy']}"
     for key in ("included", "summarized", "left_out"):
         yield f"{key.replace('_', ' '):<11} {report[key]} messages"
+    for part, media in (found for message in sent for found in media_in(message)):
+        yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
 
 
 def _tokens(count: int | None) -> str:
@@ -231,7 +234,6 @@ def _lines(message: Message) -> Iterator[str]:
 
 
 def _part(part: Part) -> Iterator[str]:
-    if part.get("source"):
-        yield one_line(f"[{part['source']}]")
-    text = part.get("text")
-    yield text if part.get("type") == "text" and isinstance(text, str) else f"[{part.get('type')}]"
+    if name := name_of(part):
+        yield one_line(f"[{name}]")
+    yield shown(part)

@@ -57,7 +57,10 @@ class Sending(NamedTuple):
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
         sent = context.build(messages, self.system, size, self.room, self.advice)
-        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
+        tokens = context.taken(size, self.room, self.agent.params)
+        return sent, Request(
+            self.model, sent.messages, dict(self.agent.params), self.stream, self.schema, tokens=tokens
+        )
 
 
 class Job(NamedTuple):
@@ -165,8 +168,9 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
     provider, name = settings.provider_of(loaded, agent.model or "")
     system, schema = agent.system, None
     if form.shape:
-        takes = facts(provider.name, name).can("response_schema")
-        if takes or (takes is None and provider.wire == "chat"):
+        # Ollama takes one for every model, and shows it to none.
+        takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
+        if takes or (takes is None and provider.wire in ("chat", "ollama")):
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)

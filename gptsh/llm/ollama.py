@@ -162,11 +162,12 @@ def _as_text(part: Part, media: Media | None) -> Part:
     """A part that is no image as text: a line that tells the model what it does not get, where it is no text itself."""
     if media is None and part.get("type") == "text":
         return part
-    source = part.get("source") if isinstance(part.get("source"), str) else media and media.title
     if media is None:
-        text = f"[part of the type {part.get('type')}] is left out here: Ollama takes text and images"
+        title, text = None, f"[part of the type {part.get('type')}] is left out here: Ollama takes text and images"
     else:
+        title = media.title
         text = media.text or f"{media} is left out here: Ollama takes no {_NOT_TAKEN[media.kind]}"
+    source = part["source"] if isinstance(part.get("source"), str) else title
     return {"type": "text", "text": text, **({"source": source} if source else {})}
 
 

@@ -19,7 +19,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.llm import ollama
 from gptsh.llm.client import Client
 from gptsh.llm.failures import means_too_long
-from gptsh.llm.ollama_models import num_ctx
+from gptsh.llm.ollama_models import Models, num_ctx
 from gptsh.llm.ollama_stream import read_lines
 from gptsh.llm.windows import Shown
 from tests.conftest import Home, kind_of_session
@@ -586,6 +586,20 @@ def test_a_session_of_several_turns_loads_its_model_once(here: Home, server: Oll
     assert windows_of(server) == [None, None, 4096, 4096, 4096]
 
 
+def test_a_model_that_was_loaded_as_the_server_chose_is_looked_at_again() -> None:
+    asked = []
+
+    def probe(url: str, _body: Any) -> Any:
+        asked.append(url)
+        return {"models": [{"name": "m:latest", "context_length": 32768}] if len(asked) > 1 else []}
+
+    models, provider = Models(lambda _: probe), provider_of(load({}), "ollama/m")[0]
+    assert [models.num_ctx(provider, "m", needed) for needed in (0, 100, 2000)] == [None] * 3
+    assert len(asked) == 1
+    assert [models.num_ctx(provider, name, 5000) for name in ("m", "m:latest")] == [32768] * 2
+    assert [url.rpartition("/")[2] for url in asked] == ["ps", "ps"]
+
+
 def test_a_session_that_grows_loads_its_model_by_doubling(here: Home, server: OllamaServer) -> None:
     for at in range(6):
         assert here.run(*(["-s", "0"] if at else []), "hello " * 800).code == 0
@@ -596,11 +610,11 @@ def test_a_session_that_grows_loads_its_model_by_doubling(here: Home, server: Ol
 
 def test_a_title_leaves_the_model_as_the_question_loaded_it(here: Home, server: OllamaServer) -> None:
     here.configure("")
-    assert here.run("-p", "num_gpu=3", "-p", "keep_alive=1h", "hello " * 3000).code == 0
+    assert here.run("-p", "num_gpu=3", "-p", "keep_alive=1h", "-p", "shift=true", "hello " * 3000).code == 0
     question, title = server.chats
     assert {key: question["options"][key] for key in ("num_ctx", "num_gpu")} == {"num_ctx": 16384, "num_gpu": 3}
     assert {key: title["options"][key] for key in ("num_ctx", "num_gpu")} == {"num_ctx": 16384, "num_gpu": 3}
-    assert title["keep_alive"] == "1h"
+    assert (title["keep_alive"], title["shift"]) == ("1h", True)
     assert server.loads == [("m:latest", 16384)]
 
 

@@ -22,7 +22,8 @@ from gptsh.llm.payloads import load
 from gptsh.llm.routes import Route
 
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
-# What a model is loaded with: a request that says otherwise has it loaded again.
+# What a model is loaded with, and how long it stays: a request that says otherwise has it loaded again.
+_LOADED_BESIDE = ("keep_alive", "shift")
 _LOADED_WITH = (
     "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa", "low_vram"
 )  # fmt: skip
@@ -38,8 +39,7 @@ class Ollama:
         self._models = models
         self._no_thinking: set[Place] = set()
         self._no_format: set[Place] = set()
-        self._loaded: dict[Place, dict[str, Any]] = {}
-        self._kept: dict[Place, dict[str, Any]] = {}
+        self._loaded: dict[Place, tuple[dict[str, Any], dict[str, Any]]] = {}  # fields, options
 
     def url(self, route: Route) -> str:
         """Where the request goes."""
@@ -53,25 +53,31 @@ class Ollama:
             sent.pop("think", None)
         if place in self._no_format:
             sent.pop("format", None)
-        options = self._with_window(request, route, sent.pop("options", {}))
-        kept = self._kept.setdefault(place, {key: sent[key] for key in ("keep_alive",) if key in sent})
-        return {**kept, **sent, **({"options": options} if options else {})}  # else a title would set it back
+        beside, options = self._loading(request, route, sent, sent.pop("options", {}))
+        return {**sent, **beside, **({"options": options} if options else {})}
 
-    def _with_window(self, request: Request, route: Route, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with the window. A small request beside another (a title) has to leave the model as it is."""
+    def _loading(
+        self, request: Request, route: Route, sent: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What to change of the fields, and the options with the window.
+
+        A request beside another, whose size nobody tells (a title), has to leave the model as it was loaded.
+        """
         place = place_of(route.provider, route.model)
         if not request.tokens and place in self._loaded:
-            return {**self._loaded[place], **options}
+            beside, loaded = self._loaded[place]
+            return beside, {**options, **loaded}
         if "num_ctx" not in options:
             window = self._models.num_ctx(route.provider, route.model, request.tokens)
-            options |= {"num_ctx": window} if window else {}
-        self._loaded[place] = {name: options[name] for name in _LOADED_WITH if name in options}
-        return options
+            options = {**options, **({"num_ctx": window} if window else {})}
+        self._loaded[place] = _only(_LOADED_BESIDE, sent), _only(_LOADED_WITH, options)
+        return {}, options
 
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the model refused to think as asked, or the answer's schema: it can be asked without."""
         place, said = place_of(route.provider, route.model), f"{err} {err.detail}"
-        if err.status == 400 and _REFUSES_THINKING.search(said) and place not in self._no_thinking:  # noqa: PLR2004 - bad request
+        refuses_thinking = err.status == 400 and _REFUSES_THINKING.search(said)  # noqa: PLR2004 - bad request
+        if refuses_thinking and place not in self._no_thinking:
             self._no_thinking.add(place)
             return bool({"think", "reasoning_effort"} & set(request.params))
         if request.schema is not None and _REFUSES_FORMAT.search(said) and place not in self._no_format:
@@ -84,6 +90,10 @@ class Ollama:
         return read_lines(response.chunks())
 
 
+def _only(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
 def body(request: Request, model: str, provider: Provider) -> dict[str, Any]:
     """The JSON body, but for a window that nobody asked for. ``model`` is the name by which the server knows it.
 
@@ -91,8 +101,8 @@ def body(request: Request, model: str, provider: Provider) -> dict[str, Any]:
     server would drop what is oldest, and say nothing.
     """
     params = fit(request.params, provider.name, model, provider.endpoint).sent
-    beside = {name: params.pop(name) for name in _BESIDE_OPTIONS if name in params}
-    options = _options(params)
+    beside = _only(_BESIDE_OPTIONS, params)
+    options = _options({name: value for name, value in params.items() if name not in beside})
     sent = {
         "model": model,
         "messages": messages(request.messages, provider.name),

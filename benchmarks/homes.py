@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.clocks import Failed
 from benchmarks.servers import AnthropicServer
+from tests.ollama_server import OllamaServer
 from tests.server import ModelServer
 
 BIN = Path(sys.executable).parent
@@ -105,6 +106,15 @@ class Lab:
         """The same, for a provider that gptsh asks through litellm."""
         config = f'[providers.anthropic]\nbase_url = "{self.anthropic.base_url}"\n{_NO_TITLES}'
         return _filled(self.home(config, ANTHROPIC_API_KEY="x"), 20)
+
+    @cached_property
+    def ollama(self) -> Home:
+        """The same, for an Ollama that has its model loaded."""
+        server = OllamaServer()
+        self._closing.callback(server.close)
+        server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
+        config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
+        return _filled(self.home(config), 20)
 
     @cached_property
     def llm(self) -> Home:

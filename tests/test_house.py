@@ -121,7 +121,9 @@ def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:
 
 def test_the_readme_names_every_known_provider_with_its_key_wire_and_default_model() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| (.*) \| (chat|litellm) \| (.*?) ?\|$", (ROOT / "README.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)` \| (.*) \| (chat|anthropic|ollama|litellm) \| (.*?) ?\|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
     )
     known = []
     for name, endpoint in PROVIDERS.items():

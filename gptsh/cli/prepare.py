@@ -65,7 +65,8 @@ class Sending(NamedTuple):
         beside = tokens.of_tools(self.tools)
         read = [as_sent(message, self.lacks) for message in messages]
         sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
-        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema, self.tools)
+        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params)
+        return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
 
 
 class Draft(NamedTuple):
@@ -214,8 +215,9 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
     provider, name = settings.provider_of(loaded, agent.model or "")
     system, schema = agent.system, None
     if form.shape:
-        takes = facts(provider.name, name).can("response_schema")
-        if takes or (takes is None and provider.wire == "chat"):
+        # Ollama takes one for every model, and shows it to none.
+        takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
+        if takes or (takes is None and provider.wire in ("chat", "ollama")):
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)

@@ -9,6 +9,8 @@ from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
 
 _PARAGRAPH: Part = {"type": "text", "text": "\n\n"}
+_USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
+_LEAST_ANSWER = 1000  # tokens, where the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
@@ -67,6 +69,14 @@ def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> floa
     """The smallest window that has room for so many tokens beside the answer."""
     asked = _asked(params)
     return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
+
+
+def taken(size: Count, room: Room, params: Mapping[str, Any]) -> int:
+    """Tokens that a prompt and its answer take together, as far as that can be told before."""
+    asked = _asked(params)
+    if asked is None:
+        asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
+    return size.safe + asked
 
 
 def _asked(params: Mapping[str, Any]) -> int | None:

@@ -13,8 +13,9 @@ from gptsh.core import table
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
 DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
 Effort = Literal[
-    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "nothing"
-]
+    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
+    "nothing",
+]  # fmt: skip
 
 
 class Endpoint(NamedTuple):
@@ -128,7 +129,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
     "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
     "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
-    "ollama": _local("http://localhost:11434/v1", "OLLAMA", base_path="/v1"),
+    "ollama": _local("http://localhost:11434", "OLLAMA", wire="ollama", effort="think"),
     "lm_studio": _local("http://localhost:1234/v1", "LM_STUDIO", effort="nothing"),
     "llamafile": _local("http://127.0.0.1:8080/v1", "LLAMAFILE", effort="template", wants_reasoning=True),
     "hosted_vllm": _local("http://localhost:8000/v1", "HOSTED_VLLM"),

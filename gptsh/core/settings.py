@@ -214,6 +214,8 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
 def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
     own_base = table.get("base_url") or _first(environ, known.base_vars)
     base_url = (own_base or known.base_url).rstrip("/")
+    if known.wire == "ollama":  # whose other dialect is below /v1
+        base_url = base_url.removesuffix("/v1").rstrip("/")
     key_vars = (table["api_key_env"],) if "api_key_env" in table else known.key_vars
     key_var = next((name for name in key_vars if environ.get(name, "").strip()), None)
     return Provider(

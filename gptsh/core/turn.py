@@ -29,7 +29,7 @@ from gptsh.core.messages import (
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
-_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos")
+_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",

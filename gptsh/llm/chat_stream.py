@@ -28,7 +28,7 @@ from gptsh.core.messages import (
 )
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
-from gptsh.llm.failures import means_too_long, message_in
+from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
@@ -187,8 +187,7 @@ def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | No
         error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
     if not error:
         return None
-    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
-    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
+    return reported(error, chunk)
 
 
 def _content(content: object) -> Iterator[Event]:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gptsh.core.measures import frame_at
-
 _HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
 _MOST_ODD = 0.05  # of the head; bytes that are compressed or drawn at random have more
 _FEWEST_LETTERS = 4  # that tell an encoding
@@ -180,6 +178,8 @@ def _of_type(media_type: str) -> Kind:
 
 def _is_mp3(head: bytes) -> bool:
     """Whether it begins with a whole frame of MP3 and, where it goes on, with another behind it."""
+    from gptsh.core.measures import frame_at  # noqa: PLC0415 - a list needs no measures
+
     first = frame_at(head, 0)
     if first is None or first.length > len(head):
         return False

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gptsh.core import table
+from gptsh.core.calls import ANY_ID, NINE_ID, IdShape
 
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
 DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
@@ -25,6 +26,7 @@ class Endpoint(NamedTuple):
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
     ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
+    ``call_ids``: which ids tool calls may have. ``user_behind_tool``: a question may follow a tool's result.
     """
 
     base_url: str = ""
@@ -41,6 +43,8 @@ class Endpoint(NamedTuple):
     wants_reasoning: bool = False
     takes_null: bool = True
     needs_base: bool = False
+    call_ids: IdShape = ANY_ID
+    user_behind_tool: bool = True
 
 
 def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
@@ -63,7 +67,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high",
+        stream_options=False, effort="none or high", call_ids=NINE_ID, user_behind_tool=False,
     ),
     "deepseek": Endpoint(
         "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from gptsh.core.files import parsed
@@ -22,13 +22,13 @@ class IdShape(NamedTuple):
     length: int
 
 
-ANY_ID = IdShape("[!-~]{1,40}", 24)  # OpenAI's limit; others have none that is known
+OPENAI_ID = IdShape("[!-~]{1,40}", 24)
 WORD_ID = IdShape("[a-zA-Z0-9_-]{1,64}", 24)  # Anthropic, Bedrock
 NINE_ID = IdShape("[a-zA-Z0-9]{9}", 9)  # Mistral
 
 
-def fitting(ids: Iterable[str], shape: IdShape) -> dict[str, str]:
-    """Each id as a provider takes it: itself where it fits, else one made of it. No two become alike.
+def fitting(ids: Iterable[str], shape: IdShape, kept: Collection[str] = ()) -> dict[str, str]:
+    """Each id as a provider takes it: itself where it fits or is ``kept``, else one made of it. No two become alike.
 
     What an id becomes depends on those before it alone, so that a prompt that grows keeps its beginning.
     """
@@ -36,29 +36,39 @@ def fitting(ids: Iterable[str], shape: IdShape) -> dict[str, str]:
     taken: set[str] = set()
     for own in ids:
         if own not in found:
-            found[own] = next(candidate for candidate in _candidates(own, shape) if candidate not in taken)
+            fits = own in kept or re.fullmatch(shape.pattern, own) is not None
+            candidates = chain([own] if fits else [], _made(own, shape.length))
+            found[own] = next(candidate for candidate in candidates if candidate not in taken)
             taken.add(found[own])
     return found
 
 
-def _candidates(own: str, shape: IdShape) -> Iterator[str]:
-    if re.fullmatch(shape.pattern, own):
-        yield own
+def _made(own: str, length: int) -> Iterator[str]:
+    """Ids of letters and digits that nobody else's id becomes, but for a chance of one in many millions."""
     from hashlib import sha256  # noqa: PLC0415 - most ids fit
 
     for attempt in count():
         number = int.from_bytes(sha256(f"{attempt} {own}".encode("utf-8", "surrogatepass")).digest())
         letters = []
-        for _ in range(shape.length):
+        for _ in range(length):
             number, at = divmod(number, len(_LETTERS))
             letters.append(_LETTERS[at])
         yield "".join(letters)
 
 
-def fitted(messages: Sequence[Message], shape: IdShape) -> list[Message]:
-    """The messages of a prompt with ids that a provider takes, on calls and results alike."""
-    ids = fitting((call["id"] for message in messages for call in message.get("tool_calls") or ()), shape)
+def fitted(messages: Sequence[Message], provider: str, shape: IdShape | None) -> list[Message]:
+    """The messages of a prompt with ids that the provider takes, on calls and results alike.
+
+    Without a ``shape`` its own ids go back as they came, however long: some gateways keep a signature in them.
+    """
+    calls = [(message.get("provider") == provider, call["id"]) for message, call in _calls(messages)]
+    kept = {call_id for own, call_id in calls if own and shape is None}
+    ids = fitting((call_id for _, call_id in calls), shape or OPENAI_ID, kept)
     return [_renamed(message, ids) for message in messages]
+
+
+def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, Call]]:
+    return ((message, call) for message in messages for call in message.get("tool_calls") or ())
 
 
 def _renamed(message: Message, ids: dict[str, str]) -> Message:

@@ -8,16 +8,7 @@ from gptsh.core import calls
 from gptsh.core.cuts import as_sent
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import (
-    Call,
-    Message,
-    blocks_of,
-    is_empty,
-    parts_of,
-    starts_turn,
-    text_of,
-    with_blocks,
-)
+from gptsh.core.messages import Block, Call, Message, blocks_of, is_empty, parts_of, starts_turn, text_of, with_blocks
 from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
 
@@ -150,18 +141,20 @@ def _one_answer(before: Message, message: Message) -> Message:
     ours = message.get("provider") == before.get("provider")
     first = [(kind, block) for kind, block in blocks_of(before) if ours or kind != "thinking"]
     if refusal := before.get("refusal"):
-        first.append(("text", {"type": "text", "text": refusal}))
-    last = next((at for at in reversed(range(len(first))) if _is_text(first[at])), None)
-    if last is not None:
-        first[last] = ("text", {**first[last][1], "text": f"{first[last][1]['text']}\n\n"})
-    joined = with_blocks(message, [*first, *blocks_of(message)])
+        first = [*_with_paragraph(first), ("text", {"type": "text", "text": refusal})]
+    joined = with_blocks(message, [*_with_paragraph(first), *blocks_of(message)])
     if ours and (replay := _replays(as_dict(before.get("replay")), as_dict(message.get("replay")))):
         joined["replay"] = replay
     return joined
 
 
-def _is_text(block: tuple[str, dict[str, Any]]) -> bool:
-    return block[0] == "text" and block[1].get("type") == "text" and isinstance(block[1].get("text"), str)
+def _with_paragraph(blocks: list[Block]) -> list[Block]:
+    """The blocks, their last text ended by a blank line."""
+    texts = [at for at, (kind, block) in enumerate(blocks) if kind == "text" and isinstance(block.get("text"), str)]
+    if not texts:
+        return blocks
+    kind, block = blocks[texts[-1]]
+    return [*blocks[: texts[-1]], (kind, {**block, "text": f"{block['text']}\n\n"}), *blocks[texts[-1] + 1 :]]
 
 
 def _replays(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,7 @@ import json
 from typing import Any
 
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import Call, Message, Part, blocks_of, parts_of, with_blocks
-
-Block = tuple[str, dict[str, Any]]
+from gptsh.core.messages import Block, Call, Message, Part, blocks_of, parts_of, with_blocks
 
 # Whoever else speaks is heard as the user: nobody knows who it is, and nothing that was said is left out.
 _ROLES: dict[str, Any] = {
@@ -34,11 +32,13 @@ def translated(message: Message) -> list[Message]:
 
 
 def _answer(message: Message, legacy: dict[str, Any] | None) -> Message:
-    """An answer whose calls and thinking stand in its content."""
+    """An answer whose calls, thinking and refusal stand in its content."""
     blocks = [_block(kind, block) for kind, block in blocks_of(message)]
     if legacy:
         blocks.append(("tool_call", {"id": "", "type": "function", "function": legacy}))
-    return with_blocks(message, blocks)
+    own = with_blocks(message, [block for block in blocks if block[0] != "refusal"])
+    refusals = [block["refusal"] for kind, block in blocks if kind == "refusal"]
+    return {**own, "refusal": "".join([own.get("refusal") or "", *refusals])} if refusals else own
 
 
 def _block(kind: str, block: dict[str, Any]) -> Block:
@@ -48,7 +48,7 @@ def _block(kind: str, block: dict[str, Any]) -> Block:
         case "thinking" | "redacted_thinking":
             return "thinking", block
         case "refusal" if isinstance(block.get("refusal"), str):
-            return kind, {"type": "text", "text": block["refusal"]}
+            return "refusal", block
     return kind, _text(block) if kind == "text" else block
 
 

@@ -17,6 +17,7 @@ Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a f
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
 _ABSURD = 10**12  # tokens
+Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 
 
@@ -181,7 +182,7 @@ def text_parts_of(message: Message) -> list[Part]:
     return [part for part in parts_of(message) if part.get("type") == "text" and isinstance(part.get("text"), str)]
 
 
-def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
+def blocks_of(message: Message) -> list[Block]:
     """The blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
 
     A part of the content that is no text has the kind ``text`` too. Without ``order``, and beyond what it names, they
@@ -195,7 +196,7 @@ def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
     return [blocks[key] for key in dict.fromkeys([*named, *blocks])]
 
 
-def with_blocks(message: Message, blocks: Iterable[tuple[str, dict[str, Any]]]) -> Message:
+def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """The answer with these blocks, in this order, in the place of its own; see ``blocks_of``."""
     listed: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
     kinds = []

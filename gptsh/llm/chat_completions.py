@@ -84,7 +84,9 @@ def _in_words(request: Request) -> Request:
 def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
-    messages = [message_for(message, provider, endpoint) for message in prompt_for(request.messages, endpoint)]
+    messages = [
+        message_for(message, provider, endpoint) for message in prompt_for(request.messages, provider, endpoint)
+    ]
     sent: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -118,10 +120,10 @@ def response_format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
-def prompt_for(messages: Sequence[Message], endpoint: Endpoint) -> list[Message]:
+def prompt_for(messages: Sequence[Message], provider: str, endpoint: Endpoint) -> list[Message]:
     """The messages of a prompt with ids, and in an order, that the provider takes."""
     prompt: list[Message] = []
-    for message in fitted(messages, endpoint.call_ids):
+    for message in fitted(messages, provider, endpoint.call_ids):
         if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
             prompt.append({"role": "assistant", "content": _UNANSWERED})
         prompt.append(message)

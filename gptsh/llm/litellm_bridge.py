@@ -278,7 +278,9 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    messages = [_message(message, provider) for message in prompt_for(request.messages, provider.endpoint)]
+    messages = [
+        _message(message, provider) for message in prompt_for(request.messages, provider.name, provider.endpoint)
+    ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
         **tools(request),

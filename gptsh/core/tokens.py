@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dicts
+from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.measures import Encoded, pages, pixels, seconds
 from gptsh.core.media import Media, media_in, media_of
-from gptsh.core.messages import Message, Part, Tool, labelled, parts_of, text_parts_of, token_count
+from gptsh.core.messages import DETAILS, Message, Part, Tool, labelled, parts_of, text_parts_of, token_count
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -124,6 +124,10 @@ def _of_part(part: Part) -> int:
         said = part.get("content")
         inner = said if isinstance(said, list) else [{"type": "text", "text": said}]
         return sum(map(_of_part, as_dicts(inner)))
+    if part.get("type") == "tool_use":  # the same
+        return _FRAMING + estimate(str(part.get("name"))) + estimate(json.dumps(part.get("input"), ensure_ascii=False))
+    if part.get("type") == "thinking" and not part.get("signature"):
+        return 0
     media = media_of(part)
     return of_media(media) if media else _UNKNOWN
 
@@ -178,12 +182,12 @@ def _beside(message: Message) -> Iterator[str]:
 
 
 def _replayed(message: Message) -> list[str]:
-    """Reasoning that may go back: thinking that is signed, and a tool call's, which some providers want."""
-    thinking, replay = message.get("thinking"), message.get("replay")
-    blocks = [block for block in thinking if isinstance(block, dict)] if isinstance(thinking, list) else []
+    """Reasoning that may go back: what is signed, what came in pieces, and a tool call's, which some providers want."""
+    blocks, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
     texts = [block.get("thinking", block.get("data")) for block in signed]
-    if message.get("tool_calls") and isinstance(replay, dict):
+    texts += [detail.get(key) for detail in as_dicts(replay.get(DETAILS)) for key in ("text", "summary", "data")]
+    if message.get("tool_calls"):
         texts += replay.values()
     return [text for text in texts if isinstance(text, str)]
 

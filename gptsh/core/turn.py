@@ -25,6 +25,8 @@ from gptsh.core.messages import (
     Usage,
     Used,
     Verbatim,
+    is_interleaved,
+    order_of,
 )
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
@@ -142,8 +144,8 @@ class Round:
         cut = [{"type": "thinking", "thinking": reasoning.pop(THINKING)}] if THINKING in reasoning else []
         if self._thoughts or cut:
             message["thinking"] = [*self._thoughts, *cut]
-        if self._is_interleaved():
-            message["order"] = self._order(len(cut))
+        if is_interleaved(self._kinds):
+            message["order"] = order_of([*self._kinds, *["thinking"] * len(cut)])
         if replay := {**reasoning, **self._replay}:
             message["replay"] = replay
         message["request_id"], message["response_id"] = self._ids
@@ -156,17 +158,7 @@ class Round:
     def _content(self) -> str | list[Part]:
         """One text, or where others stand between its pieces a part for each."""
         texts = ["".join(pieces) for pieces in self._texts]
-        return [{"type": "text", "text": text} for text in texts] if self._is_interleaved() else "".join(texts)
-
-    def _is_interleaved(self) -> bool:
-        """Whether the blocks came in another order than thinking, text, calls, which is understood."""
-        usual = ["thinking", "text", "tool_call"]
-        return self._kinds != sorted(self._kinds, key=usual.index) or self._kinds.count("text") > 1
-
-    def _order(self, cut: int) -> list[str]:
-        """The blocks by kind and number, in order of arrival; ``cut``: one more thought was broken off."""
-        kinds = [*self._kinds, *["thinking"] * cut]
-        return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
+        return [{"type": "text", "text": text} for text in texts] if is_interleaved(self._kinds) else "".join(texts)
 
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:

@@ -5,10 +5,24 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
+from gptsh.core.loose import as_dict
 from gptsh.core.media import media_in, name_of, shown
-from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, Tool, parts_of
+from gptsh.core.messages import (
+    Event,
+    Finished,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    Tool,
+    blocks_of,
+    shortened,
+)
 from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
+
+_FOLDED = 120  # characters of a tool's arguments and of its result that a transcript shows
 
 
 class Sink(Protocol):
@@ -224,13 +238,48 @@ def _heading(message: Message) -> str:
 
 
 def _lines(message: Message) -> Iterator[str]:
-    for part in parts_of(message):
-        yield from _part(part)
-    if refusal := message.get("refusal"):
-        yield refusal
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", {})
-        yield f"[tool call {function.get('name')}({function.get('arguments')})]"
+    """What was said in full; of reasoning its length, of a call and of a result a line."""
+    from gptsh.core.foreign import translated  # noqa: PLC0415 - a list shows no messages
+
+    if (length := _reasoning(message)) is not None:
+        yield f"[thinking, {length:,} characters]"
+    for own in translated(message):
+        if own["role"] == "tool":
+            yield _result(own)
+            continue
+        for kind, block in blocks_of(own):
+            yield from _block(kind, block)
+        if refusal := own.get("refusal"):
+            yield refusal
+
+
+def _reasoning(message: Message) -> int | None:
+    """Characters of the reasoning that came beside the answer; None where none did. It stands under any name."""
+    texts = [text for text in as_dict(message.get("replay")).values() if text and isinstance(text, str)]
+    return sum(map(len, texts)) if texts else None
+
+
+def _block(kind: str, block: dict[str, Any]) -> Iterator[str]:
+    if kind == "tool_call":
+        function = as_dict(block.get("function"))
+        arguments = shortened(str(function.get("arguments")), _FOLDED)
+        yield one_line(f"[tool call {function.get('name')}({arguments})]")
+    elif kind == "thinking":
+        text = block.get("thinking")
+        yield f"[thinking, {len(text):,} characters]" if isinstance(text, str) else "[thinking, not readable]"
+    else:
+        yield from _part(block)
+
+
+def _result(message: Message) -> str:
+    """The first line of a tool's result, and the size of one that has more than that."""
+    from gptsh.core.flat import one_text  # noqa: PLC0415 - as above
+    from gptsh.core.kinds import shown_size  # noqa: PLC0415 - as above
+
+    text = one_text(message)
+    first = shortened(text.strip().partition("\n")[0], _FOLDED)
+    more = "" if first == text.strip() else f" [{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
+    return f"{'[error] ' if message.get('is_error') is True else ''}{first}{more}" or "[nothing]"
 
 
 def _part(part: Part) -> Iterator[str]:

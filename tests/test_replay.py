@@ -434,6 +434,13 @@ def test_null_keys_go_to_nobody() -> None:
     assert sent(user(), says("a", tool_calls=[]), user())[1] == says("a")
 
 
+@pytest.mark.parametrize("odd", [["hm"], {"a": 1}, 7, None, ""])
+def test_reasoning_that_is_no_text_goes_back_as_a_blank(odd: Any) -> None:
+    asked = asks(C1, provider="deepseek", replay={"reasoning_content": odd})
+    messages = sent(user(), asked, user(), provider="deepseek", endpoint=PROVIDERS["deepseek"])
+    assert messages[1]["reasoning_content"] == " "
+
+
 # ---- answers in a row
 
 

@@ -18,6 +18,7 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
     Implementation,
     PaginatedRequestParams,
     Tool,
@@ -34,7 +35,7 @@ from gptsh.tools.wires import Lost, Streams, by_http, by_pipes
 
 _STARTING = 30.0  # seconds, where the config says nothing
 _CALLING = 300.0
-_NOTICED = 0.5  # seconds within which the end of a connection is known everywhere
+_NOTICED = 0.2  # seconds within which the end of a connection is known everywhere
 _MOST_PAGES = 1000  # of a list of tools
 _WIDTH = 200  # characters of a server's own words in an error's line
 _LAST_LINES = 2  # of stderr there
@@ -124,13 +125,17 @@ class Connection:
         if cause is None:
             raise error
         lines = self._process.stderr.lines if self._process else []
-        what = f"tool server {self.server.name} {_words(cause, patience)}"
-        noise = self._process.noise if self._process else ""
-        if isinstance(cause, TimeoutError) and noise:
-            what += f", but printed {noise!r}"
+        what = f"tool server {self.server.name} {self._how(cause, patience)}"
         said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
         secrets = self.server.secrets
         return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
+
+    def _how(self, cause: BaseException, patience: float) -> str:
+        if self._process is None or not isinstance(cause, TimeoutError):
+            return _words(cause, patience)
+        if ended := self._process.ended:  # and left somebody who holds its output open
+            return ended
+        return _words(cause, patience) + (f", but printed {self._process.noise!r}" if self._process.noise else "")
 
 
 _GPTSH = Implementation(name="gptsh", version=__version__)
@@ -195,14 +200,18 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _words(cause: BaseException, patience: float) -> str:
     match cause:
         case Lost():
-            return str(cause)
+            before, said = "", str(cause)
         case TimeoutError():
-            return f"did not answer within {patience:g} s"
+            before, said = "", f"did not answer within {patience:g} s"
+        case MCPError(error=ErrorData(code=code)) if code == CONNECTION_CLOSED:
+            before, said = "", "closed the connection"
         case MCPError():
-            return f"refused: {shortened(cause.message, _WIDTH)}"
+            before, said = "refused: ", cause.message
         case ValidationError():
             first = cause.errors(include_url=False, include_input=False)[0]
-            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            return f"answered what MCP does not know: {shortened(said, _WIDTH)}"
+            before, said = "answered what MCP does not know: ", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            before, said = "cannot be reached: ", str(cause)
         case _:
-            return f"cannot be reached: {shortened(str(cause) or repr(cause), _WIDTH)}"
+            before, said = "failed: ", str(cause) or repr(cause)
+    return before + shortened(said, _WIDTH)

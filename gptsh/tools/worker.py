@@ -72,6 +72,8 @@ class Worker:
 
     def stop(self) -> None:
         """End the servers and the thread, within some two seconds."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         loop, stop = self._loop, self._stop
         if loop and stop:

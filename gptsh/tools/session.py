@@ -21,12 +21,12 @@ from mcp_types import (
     ErrorData,
     Implementation,
     PaginatedRequestParams,
-    Tool,
 )
+from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
 from gptsh import __version__
-from gptsh.core.messages import shortened
+from gptsh.core.messages import Tool, shortened
 from gptsh.core.secret import masked
 from gptsh.core.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
@@ -70,7 +70,9 @@ class Connection:
             ):
                 with anyio.fail_after(self.server.timeout or _STARTING):
                     await _shake_hands(session)
-                    tools = [tool async for tool in _tools_of(session)]
+                    tools = [
+                        Tool(t.name, t.description or t.title or "", t.input_schema) async for t in _listed(session)
+                    ]
                 self._session = session
                 opened(tools)
                 await self.closing.wait()
@@ -161,7 +163,7 @@ async def _shake_hands(session: ClientSession) -> None:
         raise Lost(f"speaks another protocol: {err}") from err
 
 
-async def _tools_of(session: ClientSession) -> AsyncIterator[Tool]:
+async def _listed(session: ClientSession) -> AsyncIterator[ListedTool]:
     """All pages of its list. A server without tools has none."""
     cursor: str | None = None
     for _ in range(_MOST_PAGES):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from mcp_types import Tool as McpTool
-
     from gptsh.tools.session import Answer, Connection
 
 _SIGN_OF_LIFE = 1.0  # seconds between two looks at the thread
@@ -138,11 +136,7 @@ class Worker:
             await asyncio.wait(serving, timeout=_CLOSING)
 
     async def _open(self, connection: "Connection") -> None:
-        def opened(tools: "list[McpTool]") -> None:
-            found = [Tool(tool.name, tool.description or tool.title or "", tool.input_schema) for tool in tools]
-            self.opened.put(Opened(connection.server.name, found))
-
-        await connection.serve(opened)
+        await connection.serve(lambda tools: self.opened.put(Opened(connection.server.name, tools)))
 
     def _over(self, served: "asyncio.Task[None]") -> None:
         """A failure is told to whoever waits for the server to open; behind that each call meets it by itself."""

@@ -179,7 +179,20 @@ def _stubborn() -> None:
     note(subprocess.Popen(["sleep", "60"]).pid)  # it ignores SIGTERM, too
 
 
-STARTS = {"dies": _dies, "floods": _floods, "deaf": _deaf, "noise": _noise, "parent": _parent, "stubborn": _stubborn}
+def _banner() -> None:
+    put("usage: server [--stdio]")
+    sys.exit(2)
+
+
+STARTS = {
+    "banner": _banner,
+    "dies": _dies,
+    "floods": _floods,
+    "deaf": _deaf,
+    "noise": _noise,
+    "parent": _parent,
+    "stubborn": _stubborn,
+}
 
 
 def main() -> None:

@@ -13,11 +13,21 @@ import pytest
 from gptsh.core import settings
 from gptsh.core.settings import chosen_servers
 from tests.conftest import Home, Terminal, wait_for
+from tests.server import ModelServer
 from tests.test_complete import offered
 from tests.test_house import modules_after
+from tests.test_litellm import responses
 from tests.test_readme import keys_in
 from tests.test_tools import BAD, is_running
 
+LACKING = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp":
+            raise ModuleNotFoundError("No module named 'mcp'")
+sys.meta_path.insert(0, Finder())
+"""
 NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak"]
 
 
@@ -180,6 +190,19 @@ def test_without_the_sdk_a_line_says_what_to_install(two: Home) -> None:
     assert done == ("", "gptsh: tools need the extra: pip install 'gptsh[mcp]'\n", 2)
     assert not pids(two)
     assert two.run("-m", "echo", "hi", env=env).code == 0
+
+
+@pytest.mark.slow
+def test_without_the_sdk_openais_responses_say_what_to_install(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n')
+    lacking = home.folder / "lacking"
+    lacking.mkdir()
+    (lacking / "sitecustomize.py").write_text(LACKING)
+    env = {"PYTHONPATH": f"{lacking}:{home.env['PYTHONPATH']}", "PYTHONWARNINGS": "ignore", "OPENAI_API_KEY": "sk"}
+    model.script(*responses("Hello."))
+    done = home.run("-m", "openai/gpt-5.3-codex", "hi", env=env)
+    said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'gptsh[mcp]'"
+    assert (done.stdout, done.stderr.splitlines()[0], done.code) == ("", said, 1)
 
 
 def test_nothing_of_tools_is_loaded_where_none_are_used(two: Home) -> None:

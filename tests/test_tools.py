@@ -302,6 +302,7 @@ def test_results_of_a_server_are_read_the_same_way(opened: Open, bad: Any) -> No
     [
         ("mute", "tool server bad did not answer within 1 s"),
         ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
+        ("banner", "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'"),
         ("deaf", "tool server bad did not answer within 1 s"),
         ("noise", "tool server bad answers what is no JSON-RPC, such as 'noise noise "),
         ("foreign", "tool server bad speaks another protocol: "),
@@ -407,11 +408,13 @@ def near(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
 
 
-def test_a_server_over_http(opened: Open, near: str) -> None:
+def test_a_server_over_http(opened: Open, near: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # loopback is never proxied
+
     def web(path: str, token: str = "token-of-the-server") -> ToolServer:
         return ToolServer("web", url=Secret(near + path), headers={"Authorization": f"Bearer {token}"})
 
-    box = opened(web("/mcp"), environ={"HTTP_PROXY": "http://127.0.0.1:9"})
+    box = opened(web("/mcp"))
     assert [tool.name for tool in box.tools()] == ["web__add", "web__long", "web__die"]
     came = ran(box, call("web__add", {"a": 1, "b": 2}, "a"), call("web__long", {"size": 3_000_000}, "b"))
     assert {m["tool_call_id"]: (len(str(m["content"])), m.get("raw")) for m in came} == {

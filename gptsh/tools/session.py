@@ -126,18 +126,25 @@ class Connection:
         cause = _cause(error)
         if cause is None:
             raise error
-        lines = self._process.stderr.lines if self._process else []
         what = f"tool server {self.server.name} {self._how(cause, patience)}"
+        lines = self._last_words(what)
         said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
         secrets = self.server.secrets
         return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
 
     def _how(self, cause: BaseException, patience: float) -> str:
-        if self._process is None or not isinstance(cause, TimeoutError):
-            return _words(cause, patience)
-        if ended := self._process.ended:  # and left somebody who holds its output open
+        ended = self._process.ended if self._process else None
+        if ended and isinstance(cause, TimeoutError):  # it has left somebody who holds its output open
             return ended
-        return _words(cause, patience) + (f", but printed {self._process.noise!r}" if self._process.noise else "")
+        return _words(cause, patience)
+
+    def _last_words(self, what: str) -> list[str]:
+        """The last lines of its stderr; where it has used none, what it has said on stdout."""
+        process = self._process
+        if process is None:
+            return []
+        told = bool(process.stderr.lines) or not process.noise or process.noise in what
+        return process.stderr.lines if told else [f"printed {process.noise!r}"]
 
 
 _GPTSH = Implementation(name="gptsh", version=__version__)

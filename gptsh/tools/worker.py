@@ -43,6 +43,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopping = threading.Event()
+        self._stopped = False
         self._crash: BaseException | None = None
         self.opened: queue.SimpleQueue[Opened | BaseException] = queue.SimpleQueue()
 
@@ -70,7 +71,7 @@ class Worker:
 
     def stop(self) -> None:
         """End the servers and the thread, within some two seconds."""
-        if self._stopping.is_set():
+        if self._stopped:
             return
         self._stopping.set()
         loop, stop = self._loop, self._stop
@@ -84,6 +85,7 @@ class Worker:
         if not self._thread.is_alive():  # else it may be about to use their streams
             for process in processes:
                 process.close()
+        self._stopped = True
 
     # ---- in the thread
 

@@ -532,7 +532,7 @@ def test_what_only_a_provider_knows_goes_back_to_it_alone() -> None:
     assert sent(said)[0]["content"] == [TEXT, ODD]
     assert sent({**said, "provider": "other"})[0]["content"] == "look\n\n[server_tool_use]"
     image = {"role": "assistant", "content": [TEXT, PNG], "provider": "other"}
-    assert sent(image)[0]["content"] == f"look[image/png, {len(a_png())} bytes]"
+    assert sent(image)[0]["content"] == f"look\n\n[image/png, {len(a_png())} bytes]"
 
 
 CALLS: Any = {

@@ -1,0 +1,188 @@
+"""One session that moves through three providers, strict servers all of them, and is refused by none."""
+
+import base64
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests import anthropic_server as claude
+from tests import ollama_server as llama
+from tests.anthropic_server import AnthropicServer
+from tests.conftest import Home, read_until, wait_for
+from tests.ollama_server import OllamaServer
+from tests.server import ModelServer, answer, chunk, complaint, event
+from tests.test_attachments import a_png
+from tests.test_rounds import SERVER, call
+
+CHAT, CLAUDE, LLAMA = "deepseek/deepseek-v4-flash", "anthropic/claude-sonnet-4-5", "ollama/m"
+TOOLS = f"""[agents.default]
+tools = ["good"]
+[sessions]
+titles = "off"
+[mcp.servers.good]
+command = {json.dumps(sys.executable)}
+args = [{json.dumps(str(SERVER))}]
+auto_approve = ["*"]
+"""
+THOUGHT = "first I look, then I add"
+
+
+def wrong_for_deepseek(body: dict[str, Any]) -> str | None:
+    """As every strict server, and a call's reasoning must come back."""
+    bare = []
+    for message in body["messages"]:
+        if message.get("tool_calls") and not message.get("reasoning_content"):
+            return "The reasoning_content in the thinking mode must be passed back to the API."
+        if isinstance(message["content"], list) and not all(set(part) <= {"type", part["type"]} for part in message["content"]):
+            return f"unknown keys in {message['content']}"
+        shown = json.dumps(message["content"]) if isinstance(message["content"], list) else message["content"]
+        bare.append({**{key: value for key, value in message.items() if key != "reasoning_content"}, "content": shown})
+    ids = [made["id"] for message in body["messages"] for made in message.get("tool_calls", ())]
+    return complaint({"messages": bare}) or ("two calls with one id" if len(set(ids)) < len(ids) else None)
+
+
+class Servers(NamedTuple):
+    chat: ModelServer
+    claude: AnthropicServer
+    llama: OllamaServer
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    """The three, strict."""
+    three = Servers(ModelServer(), AnthropicServer(), OllamaServer())
+    three.chat.refuses = wrong_for_deepseek
+    yield three
+    for server in three:
+        server.close()
+
+
+@pytest.fixture
+def traveller(home: Home, servers: Servers) -> Home:
+    """A home that knows all three."""
+    home.configure(TOOLS)
+    home.env |= {
+        "DEEPSEEK_API_KEY": "sk-deepseek",
+        "DEEPSEEK_API_BASE": servers.chat.base_url,
+        "ANTHROPIC_API_KEY": "sk-ant",
+        "ANTHROPIC_API_BASE": servers.claude.base_url.removesuffix("/v1"),
+        "OLLAMA_API_BASE": servers.llama.root,
+    }
+    return home
+
+
+def adding(*numbers: int) -> list[dict[str, Any]]:
+    """Calls of one round, with the ids that this provider uses in every turn."""
+    return [call("add", at, a=number, b=number) for at, number in enumerate(numbers, 1)]
+
+
+def by_chat(servers: Servers) -> None:
+    """Reasoning, two calls at once, an answer."""
+    asking = [chunk({"reasoning_content": THOUGHT}), chunk({"tool_calls": adding(1, 2)}), chunk({}, "tool_calls")]
+    servers.chat.script(*map(event, asking), event(b"[DONE]"))
+    servers.chat.say("2 and 4.")
+
+
+def by_claude(servers: Servers) -> None:
+    """Thinking around a text and two calls, signed; an answer behind more thinking."""
+    asking = claude.stream(
+        claude.thought(0, THOUGHT),
+        claude.said(1, "Let me add."),
+        claude.tool(2, "toolu_1", "good__add", '{"a": 3,', ' "b": 3}'),
+        claude.thought(3, "and once more"),
+        claude.tool(4, "toolu_2", "good__add", '{"a": 4, "b": 4}'),
+        stop="tool_use",
+    )
+    servers.claude.script(*asking)
+    servers.claude.script(*claude.stream(claude.thought(0, "easy"), claude.said(1, "6 and 8, beside a picture.")))
+
+
+def by_llama(servers: Servers) -> None:
+    """Thinking, two calls without ids, an answer."""
+    calls = [{"function": {"name": "good__add", "arguments": {"a": number, "b": number}}} for number in (5, 6)]
+    servers.llama.answer(llama.line(thinking=THOUGHT), llama.line(tool_calls=calls), llama.last())
+    servers.llama.answer(llama.line("10 and 12."), llama.last())
+
+
+def ask(home: Home, model: str, *args: str) -> None:
+    """One whole turn."""
+    run = home.run("-s", "@journey", "-m", model, *args)
+    assert (run.code, run.stderr.replace(THOUGHT, "")) == (0, run.stderr.replace(THOUGHT, "")), run.stderr
+
+
+def interrupted_tool(home: Home, servers: Servers) -> None:
+    """A turn that ends while one of its tools hangs."""
+    begun = home.cwd / "begun"
+    hanging = [claude.tool(0, "toolu_1", "good__add", '{"a": 7, "b": 7}')]
+    hanging.append(claude.tool(1, "toolu_2", "good__hang", json.dumps({"path": str(begun)})))
+    servers.claude.script(*claude.stream(*hanging, stop="tool_use"))
+    with home.start("-s", "@journey", "-m", CLAUDE, "hang") as process:
+        until = time.monotonic() + 20
+        while not begun.exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert wait_for(process) == 130
+
+
+def interrupted_answer(home: Home, servers: Servers) -> None:
+    """A turn that ends in the middle of an answer."""
+    servers.chat.script(*answer("half an ")[:2], 30, *answer("answer")[1:])
+    with home.start("-s", "@journey", "-m", CHAT, "broken off") as process:
+        read_until(process.stdout, b"half an ")
+        process.send_signal(signal.SIGTERM)
+        assert wait_for(process) == 143
+
+
+def test_a_session_moves_across_three_providers_and_is_refused_by_none(traveller: Home, servers: Servers) -> None:
+    picture = traveller.cwd / "a.png"
+    picture.write_bytes(a_png())
+    by_chat(servers)
+    ask(traveller, CHAT, "add")
+    by_claude(servers)
+    ask(traveller, CLAUDE, "-f", str(picture), "add and look")
+    interrupted_tool(traveller, servers)
+    by_llama(servers)
+    ask(traveller, LLAMA, "add")
+    by_chat(servers)
+    ask(traveller, CHAT, "add again")
+    interrupted_answer(traveller, servers)
+    for model in (CLAUDE, LLAMA, CHAT, CLAUDE):
+        ask(traveller, model, "and now?")
+
+    doc = traveller.doc()
+    finishes = [message["finish_reason"] for message in doc["messages"] if message["role"] == "assistant"]
+    assert finishes.count("interrupted") == 1
+    assert finishes.count("tool_calls") == 5
+    (interleaved,) = [message for message in doc["messages"] if "order" in message]
+    assert interleaved["order"] == ["thinking:0", "text:0", "tool_call:0", "thinking:1", "tool_call:1"]
+
+    # What went back to the first was said by it, and what the others said stands there in its own words.
+    last = servers.chat.sent[-1]["messages"]
+    data = base64.b64encode(a_png()).decode()
+    assert {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}} in last[5]["content"] or any(
+        data in json.dumps(message) for message in last
+    )
+    assert [m["reasoning_content"] for m in last if m.get("tool_calls")] == [THOUGHT, " ", " ", " ", THOUGHT]
+    results = [message["content"] for message in last if message["role"] == "tool"]
+    assert [result for result in results if result.isdecimal()] == ["2", "4", "6", "8", "14", "10", "12", "2", "4"]
+    assert len([result for result in results if "no result" in result]) == 1
+
+    # The thoughts that were signed came back as they were, each at its place.
+    blocks = [part for m in servers.claude.sent[-1]["messages"] if m["role"] == "assistant" for part in m["content"]]
+    kinds = [part["type"] for part in blocks]
+    at = kinds.index("thinking")
+    assert kinds[at : at + 5] == ["thinking", "text", "tool_use", "thinking", "tool_use"]
+    assert blocks[at] == {"type": "thinking", "thinking": THOUGHT, "signature": claude.signature(THOUGHT)}
+    pictures = [part for m in servers.claude.sent[-1]["messages"] for part in m["content"] if part["type"] == "image"]
+    assert pictures[0]["source"] == {"type": "base64", "media_type": "image/png", "data": data}
+
+    # The picture, and no thought of others, went to the third.
+    told = servers.llama.chats[-1]["messages"]
+    assert [message["images"] for message in told if message.get("images")] == [[data]]
+    assert not any("thinking" in message for message in told)

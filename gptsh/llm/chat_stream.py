@@ -20,12 +20,11 @@ from gptsh.core.messages import (
     Text,
     Thought,
     ToolCall,
-    Usage,
     Used,
     is_unicode,
     new_message_id,
-    token_count,
 )
+from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.failures import means_too_long, message_in
@@ -282,25 +281,3 @@ def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str,
     places = [chunk.get("usage"), *(choice.get("usage") for choice in choices[:1])]
     places.append(as_dict(chunk.get("x_groq")).get("usage"))
     return next((place for place in places if isinstance(place, dict) and place), None)
-
-
-def usage_from(raw: dict[str, Any]) -> Usage:
-    """The provider's usage in our names, with cached tokens under any of theirs."""
-    prompt_details = as_dict(raw.get("prompt_tokens_details"))
-    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
-    reasoning = token_count(as_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
-    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
-        completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
-    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
-    cached = (prompt_details.get("cached_tokens"), *(raw.get(key) for key in elsewhere))
-    if total is None and prompt is not None and completion is not None:
-        total = prompt + completion
-    return {
-        "prompt": prompt,
-        "completion": completion,
-        "total": total,
-        "reasoning_tokens": reasoning,
-        "cached_tokens": next((token_count(value) for value in cached if value is not None), None),
-        "cache_write_tokens": token_count(prompt_details.get("cache_write_tokens")),
-        "raw": raw,
-    }

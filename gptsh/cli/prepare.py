@@ -19,6 +19,7 @@ from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
+from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
@@ -166,7 +167,7 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
     system, schema = agent.system, None
     if form.shape:
         takes = facts(provider.name, name).can("response_schema")
-        if takes or (takes is None and provider.wire == "chat"):
+        if takes or (takes is None and provider.wire in DIRECT):
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)

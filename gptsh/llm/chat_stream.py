@@ -21,14 +21,13 @@ from gptsh.core.messages import (
     Thought,
     ToolCall,
     Used,
-    is_unicode,
     new_message_id,
 )
 from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
-from gptsh.llm.failures import means_too_long, message_in
-from gptsh.llm.payloads import ADVICE, load, shown
+from gptsh.llm.failures import reported
+from gptsh.llm.payloads import ADVICE, Pairs, load, shown
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
@@ -102,7 +101,7 @@ class _Answer:
         self._usage: dict[str, Any] | None = None
         self._calls = _Calls()
         self._thought: list[str] = []  # the thinking block that has no signature yet
-        self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
+        self._pairs = Pairs()
 
     def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
         """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
@@ -128,7 +127,8 @@ class _Answer:
             yield from self._take_thoughts(blocks)
         elif field:
             yield Reasoning(delta[field], field)
-        yield from map(self._whole_pairs, _content(delta.get("content")))
+        for event in _content(delta.get("content")):
+            yield Text(self._pairs.joined(event.text)) if isinstance(event, Text) else event
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             yield Refusal(delta["refusal"])
         for call in as_dicts(delta.get("tool_calls")):
@@ -147,19 +147,10 @@ class _Answer:
                 yield Thought({**block, "thinking": "".join(self._thought)})
                 self._thought = []
 
-    def _whole_pairs(self, event: Event) -> Event:
-        """Text whose surrogate pairs are whole: some servers cut them in two."""
-        if not isinstance(event, Text) or not (self._half or not is_unicode(event.text)):
-            return event
-        text = self._half + event.text
-        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        joined = text.removesuffix(self._half) if self._half else text
-        return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
-
     def known(self) -> Iterator[Event]:
         """The last half of a pair, tool calls and usage, as far as they came."""
-        if self._half:
-            yield Text(self._half)
+        if half := self._pairs.rest():
+            yield Text(half)
         yield from map(ToolCall, self._calls.whole())
         if self._usage is not None:
             yield Used(usage_from(self._usage))
@@ -186,8 +177,7 @@ def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | No
         error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
     if not error:
         return None
-    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
-    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(chunk))
+    return reported(error, chunk)
 
 
 def _content(content: object) -> Iterator[Event]:

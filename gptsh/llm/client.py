@@ -133,7 +133,7 @@ class Client:
 
         Raises GptshError where it does not tell.
         """
-        route = routes.route(provider, "", "chat", self._key(provider), ())
+        route = routes.route(provider, "", provider.wire, self._key(provider), ())
         try:
             listed = self._wire().fetch(f"{provider.base_url}/models", seconds, route.headers, most=most)
             payload = json.loads(listed)
@@ -164,7 +164,7 @@ class Client:
         """What the server says in time. One that does not, or says nonsense, is no failure."""
         http = self._wire()
         try:
-            headers = routes.route(provider, name, "chat", self._key(provider), ()).headers
+            headers = routes.route(provider, name, provider.wire, self._key(provider), ()).headers
         except ConfigError:  # no key
             return None
         until = time.monotonic() + PROBE_TIMEOUT
@@ -267,6 +267,10 @@ class Client:
 
 def _dialect(wire: Wire) -> "Dialect":
     """How servers of this kind are spoken to; only the one that is needed is loaded."""
-    from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the start of a run needs one at most
+    if wire == "anthropic":
+        from gptsh.llm.anthropic import Messages  # noqa: PLC0415 - the start of a run needs one at most
+
+        return Messages()
+    from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the same
 
     return ChatCompletions()

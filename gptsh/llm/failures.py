@@ -14,7 +14,8 @@ _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
 MASK = "***"
-_NO_PARAMETERS = ("messages", "response_format", "properties")  # words, and schemas, whose names are the user's own
+# Words, and schemas, whose names are the user's own.
+_NO_PARAMETERS = ("messages", "response_format", "output_config", "properties")
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, others.
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|larger than) "
@@ -45,6 +46,12 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
     else:
         err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
     return _judged(err, status, headers)
+
+
+def reported(error: Any, payload: Any) -> GptshError:
+    """An error that came in the place of an answer, or inside of one; ``payload`` is what it came in."""
+    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
+    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(payload))
 
 
 def means_too_long(text: str) -> bool:

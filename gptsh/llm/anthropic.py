@@ -48,10 +48,12 @@ class Messages:
         """Whether the server refused what it can be asked without: a schema, earlier thinking, marks for a cache."""
         if err.status not in _BAD_REQUEST:
             return False
-        before = self.body(request, route)
-        named = {name for name, pattern in _REFUSABLE.items() if pattern.search(err.detail)}
-        self._refused[_place(route)] = self._refused.get(_place(route), frozenset()) | named
-        return self.body(request, route) != before
+        known = self._refused.get(_place(route), frozenset())
+        refused = known | {name for name, pattern in _REFUSABLE.items() if pattern.search(err.detail)}
+        if body(request, route, refused) == body(request, route, known):
+            return False
+        self._refused[_place(route)] = refused
+        return True
 
     def read(self, response: Response) -> Iterator[Any]:
         """Streamed or whole as the body shows."""

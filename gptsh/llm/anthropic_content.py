@@ -14,7 +14,7 @@ THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PARTIAL = ("interrupted", "error", "timeout")
+_PARTIAL = ("interrupted", "error", "timeout", "pause_turn")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 _LONGEST_NAME = 128  # characters

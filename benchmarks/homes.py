@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.clocks import Failed
 from benchmarks.servers import AnthropicServer
+from tests.ollama_server import OllamaServer
 from tests.server import ModelServer
 
 BIN = Path(sys.executable).parent
@@ -109,6 +110,15 @@ class Lab:
     def claude(self) -> Home:
         """The same, for a provider with a dialect of its own that gptsh speaks."""
         return _filled(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
+
+    @cached_property
+    def ollama(self) -> Home:
+        """The same, for an Ollama that has its model loaded."""
+        server = OllamaServer()
+        self._closing.callback(server.close)
+        server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
+        config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
+        return _filled(self.home(config), 20)
 
     @cached_property
     def llm(self) -> Home:

@@ -143,6 +143,7 @@ ROWS = (
     Row("-s REF resolution", lambda lab: whole(SHOW, lab.usual.env), times(1.5), FLOOR),
     Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(2.5), FLOOR),
     Row("first answer byte, Anthropic wire", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
+    Row("first answer byte, Ollama wire", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, DEAR),
     # Of a provider for which gptsh has no wire of its own.
     Row(

@@ -11,7 +11,9 @@ GptshError                      1
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
 │   └── EmptyAnswer             1   the model finished without a word
-├── Incomplete                  5   cut, filtered or refused
+├── ToolServerError             3   a tool server died, hung or answered garbage
+├── Denied                      4   a tool call was denied
+├── Incomplete                  5   cut, filtered or refused, or too many rounds of tools
 │   └── Misshapen               5   not what --schema asks
 ├── TooLong                     6   the input does not fit the model's window
 └── TimedOut                  124   --timeout, or a wire that went silent
@@ -81,6 +83,18 @@ class ModelError(GptshError):
 
 class EmptyAnswer(ModelError):
     """The model finished without saying anything."""
+
+
+class ToolServerError(GptshError):
+    """A tool server cannot be used. ``detail`` has the last lines of its stderr."""
+
+    exit_code = 3
+
+
+class Denied(GptshError):
+    """A tool call was denied, by the user or for want of a terminal to ask on."""
+
+    exit_code = 4
 
 
 class Incomplete(GptshError):

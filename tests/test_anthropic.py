@@ -15,7 +15,7 @@ from gptsh.core.messages import Finished, Identified, Used
 from gptsh.core.models import facts
 from gptsh.core.pricing import cost
 from gptsh.core.reported import usage_from
-from gptsh.core.turn import Request, Round
+from gptsh.core.turn import Round
 from gptsh.errors import ModelError, TooLong
 from gptsh.llm.anthropic_stream import read_stream, read_whole
 from tests.anthropic_server import (
@@ -279,7 +279,7 @@ VALUES = st.recursive(
 def test_nothing_that_a_server_may_send_ends_in_anything_but_an_answer_or_an_error(payload: Any) -> None:
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     for read in (lambda: read_stream([b"data: " + data.replace(b"\n", b" ") + b"\n\n"]), lambda: read_whole(data)):
-        turn = Round(lambda _request, read=read: read(), Request("m", [], {}))
+        turn = Round(read())
         with suppress(ModelError, TooLong):
             list(turn)
         json.dumps(turn.message("error"))

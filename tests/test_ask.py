@@ -125,7 +125,8 @@ def test_undecodable_bytes_are_kept_said_and_sent_as_replacement(lab: Home, mode
 def test_binary_input_is_refused_with_its_size(lab: Home, model: ModelServer) -> None:
     run = lab.run("look", stdin=b"\x7fELF\0\0")
     assert (run.code, run.stdout) == (2, "")
-    assert run.stderr == "gptsh: stdin is binary data (6 bytes): only text can be sent\n"
+    only = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+    assert run.stderr == f"gptsh: stdin is binary data (6 bytes): {only}\n"
     assert not model.asked
 
 

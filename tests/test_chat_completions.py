@@ -241,7 +241,7 @@ def test_an_error_inside_the_stream(payload: dict[str, Any]) -> None:
     got = []
     with pytest.raises(ModelError, match="overloaded"):
         got += list(read_stream([event(chunk({"content": "partial"})), event(payload)]))
-    turn = Round(lambda _: read_stream([event(chunk({"content": "partial"})), event(payload)]), Request("m", [], {}))
+    turn = Round(read_stream([event(chunk({"content": "partial"})), event(payload)]))
     with pytest.raises(ModelError):
         list(turn)
     message = turn.message("error")

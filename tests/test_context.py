@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import cuts
-from gptsh.core.messages import Message, text_of, user_message
+from gptsh.core.messages import Message, text_of, text_part, user_message
 from gptsh.core.tokens import estimate, of_message
 from tests.conftest import Home, lab_config, texts
 from tests.server import ModelServer, answer
@@ -254,7 +254,7 @@ TEXTS = st.lists(
 
 @given(TEXTS, st.integers(0, 4000), st.sampled_from(["head", "tail", "middle"]))
 def test_what_is_cut_fits_and_the_rest_is_as_it_was(given_texts: list[str], room: int, end: str) -> None:
-    message = user_message("words", [(f"f{n}", text) for n, text in enumerate(given_texts)])
+    message = user_message("words", [text_part(f"f{n}", text) for n, text in enumerate(given_texts)])
     cut = cuts.cut([message], room, end)
     if cut is None:
         assert room < 64 * len(given_texts)
@@ -373,7 +373,7 @@ def test_what_was_cut_once_is_cut_anew_where_it_still_does_not_fit(home: Home, m
 
 
 def test_a_message_without_a_cut_is_sent_as_it_is() -> None:
-    message: Message = user_message("words", [("stdin", "text")])
+    message: Message = user_message("words", [text_part("stdin", "text")])
     assert cuts.as_sent(message) is message
     assert text_of(message) == "words\n\ntext"
 

@@ -81,7 +81,6 @@ DIALECTS: dict[str, Dialect] = {
     ),
     "nvidia_nim": Dialect("nvidia/nemotron-4", SO | {"chat_template_kwargs": {"enable_thinking": True}},
                           [*said("reasoning_content"), LAST], "reasoning_content", cost=False),
-    "ollama": Dialect("qwen3", SO | HIGH, [*said("reasoning"), LAST], "reasoning", cost=False),
     "lm_studio": Dialect("m", SO, [*said("reasoning_content"), LAST], "reasoning_content", cost=False),
     "llamafile": Dialect("m", SO | {"chat_template_kwargs": {"enable_thinking": True}},
                          [*said("reasoning_content"), {**LAST, "timings": {}}], "reasoning_content", cost=False),

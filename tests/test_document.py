@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gptsh.core import context, document
 from gptsh.core.context import Room
 from gptsh.core.files import read_document, read_head, to_bytes
-from gptsh.core.messages import Message, starts_turn, text_of, user_message, words_of
+from gptsh.core.messages import Message, starts_turn, text_of, text_part, user_message, words_of
 from gptsh.core.providers import OWN
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
@@ -123,10 +123,10 @@ def test_null_absent_and_false_stay_apart() -> None:
 
 def test_words_and_attachments_of_a_question() -> None:
     assert user_message("words", []) == {"role": "user", "content": "words"}
-    piped = user_message("", [("stdin", "log")])
+    piped = user_message("", [text_part("stdin", "log")])
     assert piped["content"] == [{"type": "text", "text": "log", "source": "stdin"}]
     assert words_of(piped) == "log"
-    both = user_message("words", [("a.txt", "A"), ("stdin", "log")])
+    both = user_message("words", [text_part("a.txt", "A"), text_part("stdin", "log")])
     assert (words_of(both), text_of(both)) == ("words", "words\n\na.txt:\nA\n\nlog")
 
 

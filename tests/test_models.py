@@ -21,6 +21,7 @@ from gptsh.core.settings import Providers, default_model, facts_of, load, provid
 from gptsh.errors import ConfigError
 from gptsh.llm.routes import wire_for
 from tests.conftest import Home, lab_config
+from tests.ollama_server import Known, OllamaServer
 from tests.server import ModelServer
 
 QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "CRITICAL"}
@@ -89,7 +90,7 @@ for name in asked:
 @pytest.mark.parametrize(
     ("provider", "wire"),
     [
-        ("openai", "chat"), ("mistral", "chat"), ("ollama", "chat"), ("chutes", "chat"), ("nano-gpt", "chat"),
+        ("openai", "chat"), ("mistral", "chat"), ("ollama", "ollama"), ("chutes", "chat"), ("nano-gpt", "chat"),
         ("anthropic", "anthropic"), ("gemini", "litellm"), ("watsonx", "litellm"), ("bedrock", "litellm"),
         ("modelscope", "litellm"), ("azure", "litellm"), ("echo", "echo"),
     ],
@@ -144,15 +145,17 @@ def test_a_missing_key_behind_litellm_is_one_line_and_litellm_is_not_loaded(home
     assert not home.state.exists()
 
 
-def test_a_bare_name_that_ollama_has_here_is_ollamas(home: Home, model: ModelServer) -> None:
-    model.pages["/v1/models"] = {"data": [{"id": "qwen3:8b"}, {"id": "llama3.2:latest"}]}
+def test_a_bare_name_that_ollama_has_here_is_ollamas(home: Home) -> None:
+    server = OllamaServer()
+    server.models = {"qwen3:8b": Known(), "llama3.2:latest": Known()}
     for name in ("qwen3:8b", "llama3.2"):
-        run = home.run("-m", name, "--title", "t", "hi", env={"OLLAMA_API_BASE": model.base_url})
+        run = home.run("-m", name, "--title", "t", "hi", env={"OLLAMA_API_BASE": server.base_url})
         assert run.code == 0, run.stderr
         assert home.docs()[0]["agent"]["model"] == f"ollama/{name}"
-        assert model.sent[-1]["model"] == name
-    run = home.run("-m", "qwen3", "hi", env={"OLLAMA_API_BASE": model.base_url})
+        assert server.sent[-1]["model"] == name
+    run = home.run("-m", "qwen3", "hi", env={"OLLAMA_API_BASE": server.base_url})
     assert (run.code, run.stderr.count("\n")) == (2, 1)
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,7 @@ def a_database() -> bytes:
     return data
 
 
+ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
 TEXT = "Grüße an alle, это обычный текст.\n" * 20
 NOT_TEXT = [
     (a_png(), "a PNG image"),
@@ -216,6 +217,10 @@ NOT_TEXT = [
     ("only ASCII\r\n".encode("utf-32le"), "UTF-32 text"),
     # what no signature names for sure
     (b"some\0words\0", "binary data"),
+    (b"\x89PNG\n\x1a\n\0\0\0\x0d", "binary data"),  # its line ends were changed on the way
+    (b"GIF\1\2\0\xff", "binary data"),
+    (b"ID3\xff\xff\0\1", "binary data"),
+    (b"\xff\xfb\x18\xff\xfd\x01\xff\xfb\x03\0", "binary data"),  # how telnet greets
     (b"GIF is a format\0BMP is one\0", "binary data"),
     (b"BM\0\0 \1\2", "binary data"),
     (b"\x80\4\x95\5\0\0\0\0\0\0\0]\x94.", "binary data"),
@@ -241,6 +246,11 @@ IS_TEXT = [
     b"dos\r\nlines\r\n" * 3 + b"\x0c\x1a",
     b"id\x1fname\x1fnote\x1e" * 9,  # the separators that ASCII has for this
     b"PDF in words: %PDF-1.4\n",
+    b"%PDF-1.4 is how a PDF document begins, and %%EOF how it ends. " + b"This is no end. " * 99,
+    "%PDF für alle\n".encode("latin-1"),
+    b"GIF89a is how a GIF image begins\n",
+    b"ID3 is a tag, RIFF....WAVE a recording\n",
+    "ÿû hieß der Käse\n".encode("latin-1"),  # its first two bytes begin a frame of MP3
 ]
 
 
@@ -268,12 +278,22 @@ def test_utf8_without_control_characters_is_always_text(text: str) -> None:
     assert kind_of(text.encode()) is None
 
 
-@pytest.mark.parametrize("how", ["stdin", "shot.png"])
-def test_no_text_is_exit_2_with_its_kind_and_size(lab: Home, model: ModelServer, how: str) -> None:
-    data = a_png() + bytes(34_100 - len(a_png()))
-    (lab.cwd / "shot.png").write_bytes(data)
+@pytest.mark.parametrize("how", ["stdin", "scan.tif"])
+@pytest.mark.parametrize(
+    ("start", "what", "todo"),
+    [
+        (b"II*\0\x08\0\0\0\1\0", "a TIFF image", "convert it to PNG or JPEG"),
+        (b"fLaC\0\0\0\x22\x10\0\x10\0", "FLAC audio", "convert it to WAV or MP3"),
+        (gzip.compress(b""), "gzip-compressed data", ONLY),
+    ],
+)
+def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(
+    lab: Home, model: ModelServer, how: str, start: bytes, what: str, todo: str
+) -> None:
+    data = start + bytes(34_100 - len(start))
+    (lab.cwd / "scan.tif").write_bytes(data)
     run = lab.run("what is this", stdin=data) if how == "stdin" else lab.run("-f", how, "what is this")
-    assert run == ("", f"gptsh: {how} is a PNG image (34.1 kB): only text can be sent\n", 2)
+    assert run == ("", f"gptsh: {how} is {what} (34.1 kB): {todo}\n", 2)
     assert not model.asked
     assert not lab.state.exists()
 
@@ -292,7 +312,7 @@ def test_wide_text_is_told_how_to_become_utf8(lab: Home, encoding: str) -> None:
 
 def test_a_nul_byte_far_behind_is_seen(lab: Home) -> None:
     run = lab.run("look", stdin=b"x" * 999_999 + b"\0")
-    assert (run.stderr, run.code) == ("gptsh: stdin is binary data (1.0 MB): only text can be sent\n", 2)
+    assert (run.stderr, run.code) == (f"gptsh: stdin is binary data (1.0 MB): {ONLY}\n", 2)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +398,7 @@ def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
         process = home.start("-m", "echo", "hi", stdin=zero)
         out, err = process.communicate(timeout=60)
     assert (wait_for(process), out) == (2, b"")
-    assert err.startswith(b"gptsh: stdin is binary data (more than 100.0 MB): only text can be sent")
+    assert err.startswith(f"gptsh: stdin is binary data (more than 100.0 MB): {ONLY}".encode())
 
 
 def test_more_than_memory_holds_is_one_line(home: Home) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.core.messages import user_message
+from gptsh.core.messages import text_part, user_message
 from gptsh.core.sessions import append_messages, new_session_doc
 from gptsh.core.tokens import _PIECE, Count, count, estimate, of_message, of_system, was_cut
 from tests.corpus import MAKERS, samples, shell_output, tokenizers
@@ -295,7 +295,7 @@ def session(dice: random.Random, true: Counter) -> Iterator[tuple[int, Count]]:
     truth = true(system) + FRAMING
     piped = "\n".join(MAKERS["python"](dice) for _ in range(10))
     while True:
-        append_messages(doc, [user_message("And what about this?", [("stdin", piped)])], None)
+        append_messages(doc, [user_message("And what about this?", [text_part("stdin", piped)])], None)
         truth += true("\n\n".join(part["text"] for part in doc["messages"][-1]["content"])) + FRAMING
         told = count(doc["messages"], system, **M)
         yield truth, told

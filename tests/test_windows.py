@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gptsh.core.settings import Provider, load
 from gptsh.errors import ConfigError
 from gptsh.llm.client import Client
-from gptsh.llm.windows import ask_window, listed_window
+from gptsh.llm.windows import ask_window, listed_window, shown_by_ollama
 from tests.conftest import Home
 from tests.server import ModelServer, Script
 
@@ -64,12 +64,11 @@ OLDER = {"data": [{"id": "m", "loaded_context_length": 4096, "max_context_length
 @pytest.mark.parametrize(
     ("name", "pages", "window", "asked"),
     [
-        ("ollama/m", {"/api/ps": RUNNING, "/api/show": SHOWN}, 8192, ["GET /api/ps"]),
-        ("ollama/m:latest", {"/api/ps": RUNNING}, 8192, ["GET /api/ps"]),
-        ("ollama/m:8b", {"/api/ps": RUNNING, "/api/show": SHOWN}, 16384, ["GET /api/ps", "POST /api/show"]),
-        ("ollama/hf.co/a/b", {"/api/ps": {"models": [{"name": "hf.co/a/b:latest", "context_length": 5}]}}, 5, None),
-        ("ollama/m", {"/api/show": TRAINED}, 131072, ["GET /api/ps", "POST /api/show"]),
-        ("ollama/m", {"/v1/models": listing({"id": "m", "max_model_len": 5})}, None, ["GET /api/ps", "POST /api/show"]),
+        ("ollama/m", {"/api/ps": RUNNING, "/api/show": SHOWN}, 131072, ["POST /api/show"]),
+        ("ollama/m:latest", {"/api/show": {"parameters": SHOWN["parameters"]}}, 16384, ["POST /api/show"]),
+        ("ollama/m", {"/api/show": TRAINED}, 131072, ["POST /api/show"]),
+        ("ollama/m", {"/api/ps": RUNNING}, None, ["POST /api/show"]),
+        ("ollama/m", {"/v1/models": listing({"id": "m", "max_model_len": 5})}, None, ["POST /api/show"]),
         ("llamafile/any", {"/v1/models": {"data": [{"id": "/models/m.gguf", "meta": {"n_ctx": 4096}}]}}, 4096,
          ["GET /v1/models"]),
         ("llamafile/any", {"/v1/models": {"data": [{"id": "/models/m.gguf", "meta": {"n_ctx_train": 9}}]},
@@ -95,6 +94,9 @@ OLDER = {"data": [{"id": "m", "loaded_context_length": 4096, "max_context_length
         ("lab/m", {"/api/ps": RUNNING, "/api/show": SHOWN}, 8192,
          ["GET /v1/models", "GET /props", "POST /api/show", "GET /api/ps"]),
         ("lab/m:8b", {"/api/ps": RUNNING, "/api/show": SHOWN}, 16384, None),
+        ("lab/m:8b", {"/api/show": TRAINED}, 131072, None),
+        ("lab/hf.co/a/b", {"/api/ps": {"models": [{"name": "hf.co/a/b:latest", "context_length": 5}]},
+                           "/api/show": SHOWN}, 5, None),
         ("lab/m", {"/api/v0/models": OLDER}, 4096,
          ["GET /v1/models", "GET /props", "POST /api/show", "GET /api/v0/models"]),
         ("lab/m", {}, None, None),
@@ -257,7 +259,7 @@ def test_garbage_is_no_window(home: Home, model: ModelServer, page: bytes) -> No
 def test_parameters_of_millions_of_blank_lines_take_no_time(blank: str) -> None:
     def shown(end: str) -> int | None:
         pages = {"http://x/api/show": {"parameters": blank * 2_000_000 + end}}
-        return ask_window(Provider("ollama", base_url="http://x/v1"), "m", lambda url, _body: pages.get(url))
+        return shown_by_ollama(Provider("ollama", base_url="http://x"), "m", lambda url, _body: pages.get(url)).num_ctx
 
     assert shown("x") is None
     assert shown("\n \tnum_ctx\t 16384 \r\n") == 16384

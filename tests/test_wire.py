@@ -288,7 +288,7 @@ def test_the_table_of_providers_is_sound() -> None:
         assert provider.base_url == (endpoint.base_url or ("https://me.azure.test" if name == "azure" else ""))
         assert provider.key == ("key" if endpoint.key_vars else None)
         assert "key" not in repr(provider.key)
-        if endpoint.wire == "chat":
+        if endpoint.wire in ("chat", "ollama"):
             assert endpoint.needs_key == endpoint.base_url.startswith("https://")
         else:
             assert endpoint.needs_key == bool(endpoint.key_vars)

@@ -1,42 +1,23 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from gptsh.cli import manage, show, stdio
+from gptsh.cli import manage
 from gptsh.cli.dry_run import dry_run
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Job, prepare, session_ref, warm
+from gptsh.cli.prepare import Draft, draft, prepare, session_ref, warm
 from gptsh.cli.question import read_question
-from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.signals import Ended, Endings
-from gptsh.cli.title import TitleThread
-from gptsh.core import document, sessions, settings, tokens
-from gptsh.core.context import Context
-from gptsh.core.messages import (
-    Event,
-    Message,
-    Reasoning,
-    Refusal,
-    Retrying,
-    Text,
-    Usage,
-    new_message_id,
-    sum_costs,
-    text_of,
-    user_message,
-    words_of,
-)
-from gptsh.core.models import split_model
+from gptsh.cli.reporter import Reporter
+from gptsh.cli.run import Run
+from gptsh.cli.signals import Endings
+from gptsh.core import settings
 from gptsh.core.settings import Settings
-from gptsh.core.shape import Shape
-from gptsh.core.turn import Ask, Request, Round, shortcoming
-from gptsh.errors import GptshError, Misshapen, OutputError, TimedOut, TooLong, UsageError
+from gptsh.core.turn import Tools
+from gptsh.errors import ToolServerError, UsageError
 from gptsh.llm.client import Client
-from gptsh.render import structured
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
@@ -47,10 +28,12 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
-        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter)
+        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter, environ)
 
 
-def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter) -> int:
+def _ask(
+    flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter, environ: Mapping[str, str]
+) -> int:
     warm(flags, loaded, client)
     question = read_question(flags, loaded)
     ref = session_ref(flags, loaded)
@@ -60,12 +43,34 @@ def _ask(flags: Flags, loaded: Settings, client: Client, endings: Endings, repor
         return manage.label(ref, flags.title, flags.tag)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    job = prepare(flags, loaded, question, ref, client, reporter)
-    if flags.dry_run:
-        return dry_run(job)
-    by_hand = ByHand(flags.title, flags.tag, job.at)
-    keeper = Keeper(job.doc, by_hand, enabled=_saves(flags, loaded))
-    return _Run(job, keeper, endings, reporter).carry_out()
+    drafted = draft(flags, loaded, question, ref, client, reporter)
+    by_hand = ByHand(flags.title, flags.tag, drafted.at)
+    keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
+    with _tools(drafted, environ) as tools:
+        try:
+            job = prepare(drafted, flags, tools)
+        except ToolServerError as err:
+            with endings.held():
+                keeper.save(durable=True)
+            err.hint = keeper.where(None)
+            raise
+        return dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
+
+
+@contextmanager
+def _tools(drafted: Draft, environ: Mapping[str, str]) -> Iterator[Tools | None]:
+    """The tools of the agent, whose servers end with the run; None where it has none."""
+    if not drafted.servers:
+        yield None
+        return
+    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
+
+    toolbox = Toolbox(drafted.servers, environ)
+    try:
+        toolbox.start()
+        yield toolbox
+    finally:
+        toolbox.close()
 
 
 def _saves(flags: Flags, loaded: Settings) -> bool:
@@ -79,325 +84,3 @@ def _timeout(text: str | None) -> float | None:
         return settings.positive_seconds(text)
     except ValueError as err:
         raise UsageError(f"--timeout: {err}") from err
-
-
-class _Outcome(NamedTuple):
-    """What came of asking: the answer as far as it came, and what keeps it from being a whole one."""
-
-    message: Message | None
-    failure: BaseException | None  # GptshError, Ended, or OSError where stdout could not be written
-    part: str | None = None  # what the form takes of its text
-
-    @property
-    def text(self) -> str | None:
-        """The words of the answer, a refusal behind them; None where there is none."""
-        return None if self.message is None else text_of(self.message) + self.message.get("refusal", "")
-
-
-class _Run:
-    """Save the question, ask, show, save the answer, wait for the title; then say what went wrong.
-
-    Signals are held back throughout, but where the answer, its reader and the title are waited for.
-    """
-
-    def __init__(self, job: Job, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
-        self._job, self._keeper, self._endings, self._reporter = job, keeper, endings, reporter
-        self._form = job.form
-        self._title = _title_thread(job, keeper)
-        self._costs: list[float | None] = []
-        self._time_is_up = False
-        self._notes: list[str] = []  # to be said behind the answer
-        self._open_screen()
-
-    def _open_screen(self) -> None:
-        self._screen = show.Screen(f"waiting for {self._job.request.model}", self._endings.released)
-        self._writer = self._screen.writer(self._form)
-
-    def carry_out(self) -> int:
-        """All of it; the exit code."""
-        with self._endings.held():
-            self._keep_question(self._job.question)
-            outcome = self._asked(self._job.context, self._job.request, self._job.question)
-            if self._form.shape:
-                outcome = self._in_shape(outcome, self._form.shape)
-            self._endings.disarm()
-            outcome = self._told(self._titled(self._delivered(outcome)))
-            _raise(outcome.failure, self._keeper.where(outcome.message))
-        return self._keeper.failure.exit_code if self._keeper.failure else 0
-
-    # ---- asking
-
-    def _asked(self, sent: Context, request: Request, question: str) -> _Outcome:
-        """The outcome of one request, with what the form takes of it. A signal ends the taking, too."""
-        outcome = self._ask(sent, request, question)
-        if outcome.failure or not self._form.shape:  # nothing more is asked
-            self._endings.disarm()
-        if outcome.text is None:
-            return outcome
-        try:
-            with self._endings.released():
-                return outcome._replace(part=self._form.of(outcome.text))
-        except Ended as ended:
-            return outcome._replace(part=outcome.text, failure=outcome.failure or ended)
-
-    def _ask(self, sent: Context, request: Request, question: str) -> _Outcome:
-        """One request, shown as it comes and saved, however it ends."""
-        turn = Round(_interruptible(self._job.client.ask, self._endings), request)
-        failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
-        try:
-            failure = self._show(turn)
-        finally:
-            message = self._keep(turn.message(_why(failure, turn)), sent, question)
-        if failure is None and message is not None:
-            failure = shortcoming(message)
-        return _Outcome(message, failure)
-
-    def _show(self, turn: Round) -> BaseException | None:
-        """Write the answer as it comes; what ended it before its time, or None."""
-        try:
-            with self._screen.spinner:
-                self._write(turn)
-        except (GptshError, Ended, OSError) as err:
-            if not (turn.finished and isinstance(err, Ended) and err.by_deadline):
-                return err
-            self._time_is_up = True  # but the answer is whole, only its usage did not come in time
-            self._endings.disarm()
-        return None
-
-    def _write(self, turn: Round) -> None:
-        for event in turn:
-            if isinstance(event, Retrying):
-                self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
-            elif isinstance(event, (Text, Reasoning, Refusal)):
-                self._screen.spinner.say("the answer comes")
-                if self._title:
-                    self._title.start()
-            self._writer.write(event)
-        self._writer.close()
-
-    def _in_shape(self, outcome: _Outcome, shape: Shape) -> _Outcome:
-        """The answer, if it conforms; else that to one more question, which shows the model what is wrong."""
-        outcome, faults = self._held_against(shape, outcome)
-        if not faults:
-            return outcome
-        if self._time_is_up:
-            return outcome._replace(failure=_misshapen(faults))
-        doc, sending = self._job.doc, self._job.sending
-        sessions.append_messages(doc, [user_message(shape.repair(faults), ())], None)
-        question = doc["messages"][-1]["id"]
-        try:
-            sent, request = sending.built(doc["messages"], sending.measured(doc["messages"]))
-        except TooLong:
-            return outcome._replace(failure=_misshapen(faults))
-        try:
-            self._writer.close()
-        except (Ended, OSError) as err:
-            return outcome._replace(failure=err)
-        self._open_screen()
-        self._keep_question(question)
-        second = self._asked(sent, request, question)
-        if second.message is None:  # then the first one is what arrived
-            return outcome._replace(failure=second.failure)
-        second, faults = self._held_against(shape, second)
-        return second._replace(failure=_misshapen(faults)) if faults else second
-
-    def _held_against(self, shape: Shape, outcome: _Outcome) -> tuple[_Outcome, list[str]]:
-        """The outcome, and what is wrong with a whole answer. Looking for that may take for ever, or be impossible."""
-        if outcome.failure:
-            return outcome, []
-        try:
-            with self._endings.released():
-                return outcome, shape.faults(outcome.part or "")
-        except (Ended, UsageError) as err:
-            return outcome._replace(failure=err), []
-
-    # ---- keeping
-
-    def _keep_question(self, question: str) -> None:
-        is_new = document.is_unsaved(self._job.doc)
-        self._keeper.save(durable=False)
-        if self._keeper.keeps:
-            if is_new:
-                self._writer.tell("session_created", session=self._job.doc["id"])
-            self._writer.tell("message_recorded", id=question, role="user")
-
-    def _keep(self, message: Message | None, sent: Context, question: str) -> Message | None:
-        """Save the answer, with where it came from; nothing where nothing came."""
-        if message is None:
-            return None
-        doc, sending, usage = self._job.doc, self._job.sending, message.get("usage")
-        message["id"], message["parent"] = new_message_id(), question
-        message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
-        self._costs.append(_cost(self._job.settings, sending.model, usage))
-        message["estimated"] = sent.size.plain
-        if self._notices_a_cut(usage, sent):
-            del message["estimated"]  # what was read of it says nothing about the whole
-        sessions.append_messages(doc, [message], {"tokens": usage, "cost": self._costs[-1]})
-        self._keeper.save(durable=True)
-        if self._keeper.keeps:
-            self._writer.tell("message_recorded", id=message["id"], role="assistant")
-            self._writer.tell("session_saved", session=doc["id"])
-        return message
-
-    def _notices_a_cut(self, usage: Usage | None, sent: Context) -> bool:
-        """Whether the server has read less than was sent; the user will be told so behind the answer."""
-        reported = usage["prompt"] if usage else None
-        if not reported or not tokens.was_cut(reported, sent.size, sent.messages):
-            return False
-        self._notes.append(
-            f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
-            "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
-        )
-        return True
-
-    # ---- showing
-
-    def _delivered(self, outcome: _Outcome) -> _Outcome:
-        """With the rest of it shown: what was held back until it was whole, or what arrived of it on stderr."""
-        if isinstance(outcome.failure, (Ended, OSError)):
-            self._screen.lose_patience()
-        if not isinstance(outcome.failure, OSError):
-            outcome = self._tried(outcome, partial(self._deliver, outcome))
-        outcome = self._tried(outcome, self._endings.listen)
-        for text in self._notes:
-            stdio.note(text)
-        return outcome
-
-    def _deliver(self, outcome: _Outcome) -> None:
-        self._writer.close()
-        if self._form.structured or not isinstance(self._writer, structured.HeldWriter):
-            self._screen.finish()
-        elif outcome.text and outcome.failure:
-            stdio.say(outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n")
-        elif outcome.part:
-            self._writer.deliver(outcome.part)
-
-    def _tried(self, outcome: _Outcome, show: Callable[[], None]) -> _Outcome:
-        """With something shown. A signal ends the patience with its reader: what was begun goes out, if it is taken."""
-        try:
-            show()
-        except Ended as ended:
-            self._screen.lose_patience()
-            return self._tried(outcome._replace(failure=outcome.failure or ended), self._screen.finish)
-        except OSError as err:
-            return outcome._replace(failure=outcome.failure or err)
-        return outcome
-
-    def _titled(self, outcome: _Outcome) -> _Outcome:
-        """With the title of a whole answer saved. Ctrl-C only means that the title is not worth the wait."""
-        if not self._title or not isinstance(outcome.failure, (type(None), BrokenPipeError)):
-            return outcome
-        try:
-            with self._endings.released():
-                title = self._title.wait()
-        except Ended as ended:
-            return outcome if ended.by_user else outcome._replace(failure=ended)
-        cost = _cost(self._job.settings, self._title.model, self._title.usage)
-        if self._keeper.keep_title(title, self._title.model, cost):
-            self._writer.tell("title", title=title)
-        return outcome
-
-    def _told(self, outcome: _Outcome) -> _Outcome:
-        """With the answer's object, or the last events, for who reads them. What comes behind that is too late."""
-        if not self._form.structured:
-            return outcome
-        for before in (self._writer.close, self._screen.ready, self._endings.listen):
-            outcome = self._tried(outcome, before)
-        self._reporter.told = True
-        if isinstance(outcome.failure, OSError):
-            return outcome
-        written = self._tried(outcome, partial(self._writer.conclude, self._object(outcome)))
-        if self._screen.finished:
-            self._endings.forget()
-            return outcome
-        return written
-
-    def _object(self, outcome: _Outcome) -> dict[str, Any]:
-        """The answer for a program."""
-        message: Mapping[str, Any] = outcome.message or {}
-        return {
-            **structured.ANSWER,
-            **{key: message.get(key) for key in ("finish_reason", "usage")},
-            "id": message.get("id") if self._keeper.keeps else None,
-            "session": self._job.doc["id"] if self._keeper.keeps else None,
-            "text": outcome.part,
-            "model": self._job.sending.model,
-            "provider": self._job.sending.provider,
-            "cost": sum_costs(self._costs),
-            "tool_calls": message.get("tool_calls", []),
-            "context": self._job.context.report(),
-            "error": self._error(outcome),
-        }
-
-    def _error(self, outcome: _Outcome) -> dict[str, Any] | None:
-        failure = in_words(outcome.failure) if isinstance(outcome.failure, Ended) else outcome.failure
-        failure = failure or self._keeper.failure
-        if not isinstance(failure, GptshError):
-            return None
-        return structured.error(str(failure), self._keeper.where(outcome.message), failure.exit_code)
-
-
-def _interruptible(ask: Ask, endings: Endings) -> Ask:
-    """Ask so that a signal ends the waiting for an event, and nothing else: what was taken is shown and kept."""
-
-    def asked(request: Request) -> Iterator[Event]:
-        events = ask(request)
-        while True:
-            with endings.released():
-                event = next(events, None)
-            if event is None:
-                return
-            yield event
-
-    return asked
-
-
-def _misshapen(faults: list[str]) -> Misshapen:
-    return Misshapen(f"the answer is not what --schema asks: {faults[0]}")
-
-
-def _why(failure: BaseException | None, turn: Round) -> str | None:
-    """The finish reason of an answer that we know is partial; None for a whole one."""
-    match failure:
-        case None:
-            return None
-        case Ended() | OSError() if turn.finished:
-            return None
-        case TimedOut() | Ended(by_deadline=True):
-            return "timeout"
-        case GptshError():
-            return "error"
-    return "interrupted"
-
-
-def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
-    """USD for one call; None where it is not known."""
-    if usage is None:
-        return None
-    from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
-
-    return pricing.cost(settings.facts_of(loaded, model), usage["raw"])
-
-
-def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
-    """The thread that will ask for a title; None where the session has one, or none is wanted."""
-    messages = job.doc["messages"]
-    starts = document.turns(messages)
-    first_turn = len(starts) == 1 and document.unanswered(messages)
-    small = settings.small_model(job.settings, job.sending.agent)
-    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
-    if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
-        return None
-    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
-
-
-def _raise(failure: BaseException | None, where: str) -> None:
-    match failure:
-        case None | BrokenPipeError():
-            return
-        case OSError():
-            failure = OutputError(f"the answer cannot be written: {failure.strerror}")
-            failure.hint = where
-        case GptshError() | Ended():
-            failure.hint = where
-    raise failure

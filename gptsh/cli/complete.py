@@ -140,6 +140,12 @@ def _models(ctx: click.Context, _prefix: str) -> _Found:
         yield model or "", ""
 
 
+def _tools(ctx: click.Context, prefix: str) -> _Found:
+    before, comma, _ = prefix.rpartition(",")
+    for name in (*settings.load(os.environ, ctx.params.get("config")).tool_servers, "all"):
+        yield f"{before}{comma}{name}", ""
+
+
 def _sessions(_ctx: click.Context, prefix: str) -> _Found:
     for name, filename in references.used_names():
         yield name, filename[ID]
@@ -179,4 +185,5 @@ COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
     "file": _file,
     "model": _offer(_models),
     "session": _offer(_sessions),
+    "tools": _offer(_tools),
 }

@@ -53,7 +53,7 @@ def _run(argv: list[str], reporter: Reporter) -> int:
         return _print(command.get_help(ctx))
     if given.pop("version"):
         return _print(f"gptsh {__version__}")
-    for name in ("agent", "model", "config", "title", "tag", "schema"):
+    for name in ("agent", "model", "config", "title", "tag", "schema", "tools"):
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if any(value is not None and not value.strip() for value in values):
             raise UsageError(f"--{name} is empty")
@@ -64,6 +64,7 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
     """Do what the options name: a listing, or else a question."""
     which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
     _only_one(which)
+    _only_one({"--tools": flags.tools is not None, "--no-tools": flags.no_tools})
     job = _only_one({name: getattr(flags, name[2:].replace("-", "_")) not in (False, None) for name in JOBS})
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it

@@ -13,10 +13,11 @@ from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import full_name, is_named
 from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.render.plain import agent_line, listing_line, model_line, transcript
+from gptsh.render.plain import agent_line, listing_line, model_line, tool_line, transcript
 
 if TYPE_CHECKING:
     from gptsh.llm.catalog import Listed, Silent
+    from gptsh.tools.toolbox import Offered
 
 
 Item = TypeVar("Item")
@@ -181,10 +182,36 @@ def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"
             yield item
 
 
+def list_tools(flags: Flags) -> int:
+    """Print a line for each tool: those of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
+    from gptsh.cli.signals import Endings  # noqa: PLC0415 - a list of sessions waits for nobody
+    from gptsh.core import settings  # noqa: PLC0415 - nor needs a config
+    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - nor tools
+
+    loaded = settings.load(os.environ, flags.config)
+    own = ("all",) if flags.agent is None else settings.choose_agent(loaded, settings.Wanted(flags.agent), None).tools
+    toolbox = Toolbox(loaded.tool_servers.chosen(flags.tools_of(own)), os.environ)
+    with Endings(None):
+        try:
+            toolbox.start()
+            offered = toolbox.offered()
+        finally:
+            toolbox.close()
+    items = islice(offered, flags.limit)
+    stdio.write_lines(_lines(flags, items, lambda item: tool_line(item.tool), _tool_object))
+    return 0
+
+
+def _tool_object(item: "Offered") -> dict[str, Any]:
+    tool = item.tool._asdict()
+    return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}
+
+
 JOBS: dict[str, Callable[[Flags], int]] = {
     "--list-sessions": list_sessions,
     "--show-session": show_session,
     "--usage": show_usage,
     "--list-agents": list_agents,
     "--list-models": list_models,
+    "--list-tools": list_tools,
 }

@@ -9,7 +9,7 @@ import click
 from gptsh.core.forms import OUTPUTS
 
 ENDS = ("head", "tail", "middle")
-JOBS = ("--list-sessions", "--show-session", "--usage", "--list-agents", "--list-models")  # in place of asking
+JOBS = ("--list-sessions", "--show-session", "--usage", "--list-agents", "--list-models", "--list-tools")  # not asking
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -36,6 +36,8 @@ class Flags(NamedTuple):
     param: tuple[str, ...]
     file: tuple[str, ...]
     no_stdin: bool
+    tools: str | None
+    no_tools: bool
     timeout: str | None
     dry_run: bool
     output: str | None
@@ -57,8 +59,15 @@ class Flags(NamedTuple):
     usage: bool
     list_agents: bool
     list_models: bool
+    list_tools: bool
     config: str | None
     debug: bool
+
+    def tools_of(self, own: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the tools that are wanted: ``--no-tools``, ``--tools``, else ``own``, the agent's."""
+        if self.no_tools:
+            return ()
+        return own if self.tools is None else tuple(filter(None, map(str.strip, self.tools.split(","))))
 
 
 _FLAG: dict[str, Any] = {"is_flag": True}
@@ -72,9 +81,12 @@ ROWS = (
     Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
     Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",
         {"metavar": "KEY=VALUE", **_MANY}),
-    Row("Ask", ("-f", "--file"), "Text file to send along, under its name. Repeatable.", {"metavar": "PATH", **_MANY},
-        "file"),
+    Row("Ask", ("-f", "--file"), "File to send along: text, image, PDF or audio. Repeatable.",
+        {"metavar": "PATH", **_MANY}, "file"),
     Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
+    Row("Ask", ("--tools",), "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, parted by commas.",
+        {"metavar": "LIST"}, "tools"),
+    Row("Ask", ("--no-tools",), "Offer no tools.", _FLAG),
     Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.", {"metavar": "S"}),
     Row("Ask", ("--dry-run",), "Show what would be sent, and send nothing; with -o json the request itself.", _FLAG),
     Row("Answer", ("-o", "--output"), "Form of the answer and of lists; else text in a pipe, markdown on a terminal.",
@@ -102,6 +114,7 @@ ROWS = (
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
     Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
+    Row("Other", ("--list-tools",), "List the tools of the tool servers.", _FLAG),
     Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}, "file"),
     Row("Other", ("--debug",), "Show tracebacks and the provider's own words with errors.", _FLAG),
     Row("Other", ("--version",), "Show the version.", _FLAG),
@@ -116,7 +129,7 @@ Usage: gptsh [OPTIONS] [PROMPT]...
 
   gptsh "why is the sky blue"             ask; the answer goes to stdout
   git diff | gptsh "review this"          piped text goes under the prompt
-  gptsh -f notes.txt "summarize"          send a text file along
+  gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
   gptsh -s 0 "shorter, please"            go on with the newest session
   gptsh -s @work "and now?"               one conversation under a name of yours
   gptsh -s 0@-1 "other question"          fork it without its last turn

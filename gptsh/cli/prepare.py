@@ -17,14 +17,16 @@ from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
-from gptsh.core.messages import Message, safe_params
+from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
+from gptsh.core.messages import Message, Tool, safe_params
 from gptsh.core.models import facts
 from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count
-from gptsh.core.turn import Request
+from gptsh.core.tool_servers import ToolServer
+from gptsh.core.turn import Request, Tools
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
 
@@ -40,8 +42,11 @@ class Sending(NamedTuple):
     schema: dict[str, Any] | None
     stream: bool
     reports: bool  # a program reads what was sent
+    tools: tuple[Tool, ...] = ()
+    max_rounds: int = 1
     room: Room = Room(None)
     advice: str = ""  # what else can be done about a prompt that is too long
+    lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 
     @property
     def model(self) -> str:
@@ -49,16 +54,32 @@ class Sending(NamedTuple):
         return self.agent.model or ""
 
     def measured(self, messages: Sequence[Message]) -> Count:
-        """Tokens that the messages take, system prompt and schema included."""
-        sent = [as_sent(message) for message in messages]
+        """Tokens that the messages take, system prompt, schema and tools included."""
+        sent = [as_sent(message, self.lacks) for message in messages]
         schema = None if self.schema is None else json.dumps(self.schema)
         before = "\n".join(filter(None, (self.system, schema)))
-        return tokens.count(sent, before, model=self.model, provider=self.provider)
+        beside = tokens.of_tools(self.tools)
+        return tokens.count(sent, before, model=self.model, provider=self.provider, beside=beside)
 
     def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
         """What is sent of the messages, which take ``size``. Raises TooLong."""
-        sent = context.build(messages, self.system, size, self.room, self.advice)
-        return sent, Request(self.model, sent.messages, dict(self.agent.params), self.stream, self.schema)
+        beside = tokens.of_tools(self.tools)
+        read = [as_sent(message, self.lacks) for message in messages]
+        sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
+        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params)
+        return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
+
+
+class Draft(NamedTuple):
+    """A question in its session, and who is to answer it; whether it fits is not known yet."""
+
+    settings: Settings
+    client: Client
+    doc: Document
+    agent: Agent
+    at: str | None  # the file that the session was read from, or the @NAME that the first save creates
+    form: Form
+    servers: list[ToolServer]
 
 
 class Job(NamedTuple):
@@ -71,8 +92,8 @@ class Job(NamedTuple):
     context: Context
     request: Request
     question: str  # the id of the message that is answered
-    at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     form: Form
+    tools: Tools | None
 
 
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
@@ -107,6 +128,25 @@ def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
 
+def _with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
+    if flags.no_tools or flags.tools is not None or flags.agent or stored is None:
+        return agent._replace(tools=flags.tools_of(agent.tools))
+    return agent._replace(tools=_tools_of(stored, loaded) or agent.tools)
+
+
+def _tools_of(stored: Document, loaded: Settings) -> tuple[str, ...]:
+    """The tools that a session was begun with, as far as they are still configured."""
+    names = stored["meta"].get("mcp_allowed_servers")
+    known = []
+    for name in names if isinstance(names, list) else ():
+        try:
+            known += [name] if loaded.tool_servers.chosen([name]) else []
+        except ConfigError as err:
+            stdio.note(f"the session goes on without some of its tools: {err}")
+    return tuple(known)
+
+
 def warm(flags: Flags, loaded: Settings, client: Client) -> None:
     """While standard input is waited for, load what asking will need. What is wrong here will be said in its time."""
     if not (reads_stdin(flags, loaded) and stdio.is_awaited(sys.stdin)):
@@ -117,27 +157,37 @@ def warm(flags: Flags, loaded: Settings, client: Client) -> None:
             client.warm(agent.model)
 
 
-def prepare(
+def draft(
     flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client, reporter: Reporter
-) -> Job:
-    """Everything that can end in exit 2 or 6, before anything is saved. ``reporter`` learns the form of the output."""
+) -> Draft:
+    """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
     if question is None and (stored is None or not document.unanswered(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
-    agent = _agent(flags, loaded, stored)
+    agent = _with_tools(_agent(flags, loaded, stored), flags, loaded, stored)
     form = _form(flags, loaded, agent)
     reporter.output = form.output
     if agent.model is None:
         raise _no_model(client)
+    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
     agent = agent._replace(model=client.named(agent.model))
-    if left_out := client.prepare(agent.model or "", agent.params):
+    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    sending = _sending(agent, form, loaded, stream=not flags.no_stream)
+    return Draft(loaded, client, doc, agent, at, form, servers)
+
+
+def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
+    """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
+    loaded, client, doc, agent, _, form, _ = drafted
+    lacks = _lacks(client, agent.model or "", doc["messages"])
+    sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
+    if tools:
+        sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
@@ -146,7 +196,7 @@ def prepare(
         sending = sending._replace(advice="; --truncate cuts what is piped or attached")
     built, request = sending.built(doc["messages"], size)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, doc, sending, built, request, asked, at, form)
+    return Job(loaded, client, doc, sending, built, request, asked, form, tools)
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
@@ -166,12 +216,30 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
     provider, name = settings.provider_of(loaded, agent.model or "")
     system, schema = agent.system, None
     if form.shape:
-        takes = facts(provider.name, name).can("response_schema")
+        # Ollama takes one for every model, and shows it to none.
+        takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
         if takes or (takes is None and provider.wire in DIRECT):
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)
     return Sending(agent, provider.name, system, schema, stream, form.structured)
+
+
+def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
+    """The kinds of attachments in the session that the model is known not to take; a note says how many there are.
+
+    Raises UsageError where the question that is asked has one.
+    """
+    asked = messages[document.turns(messages)[-1]]
+    kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
+    lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
+    if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
+        raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")
+    if left := sum(kind in lacks for _, kind in kinds):
+        what = "1 attachment" if left == 1 else f"{left} attachments"
+        names = ", no ".join(sorted(NAMES[kind] for kind in lacks))
+        stdio.note(f"{what} of the session not sent: {model} takes no {names}")
+    return lacks
 
 
 def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:

@@ -1,25 +1,29 @@
-"""What is asked: the words, the attached files and the piped text as one message."""
+"""What is asked: the words, what is attached and what is piped as one message."""
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core.kinds import decoded, kind_of, shown_size
-from gptsh.core.messages import Message, is_unicode, user_message
+from gptsh.core.media import media_part
+from gptsh.core.messages import Message, Part, is_unicode, text_part, user_message
 from gptsh.core.settings import Settings
 from gptsh.errors import UsageError
 
+_MOST = 50_000_000  # bytes of images, documents and audio that a question carries; no provider takes more
+
 
 def read_question(flags: Flags, loaded: Settings) -> Message | None:
-    """Words, files and piped text as one message; None where there is nothing of the kind.
+    """Words, files and what is piped as one message; None where there is nothing of the kind.
 
-    Raises UsageError for what cannot be read, and for what is no text.
+    Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
-    words = " ".join(flags.prompt)
-    attached = [(path, _text_in(stdio.read_file(path), path)) for path in flags.file]
+    words, reader = " ".join(flags.prompt), _Reader()
+    attached = [reader.part(path, stdio.read_file(path)) for path in flags.file]
     if reads_stdin(flags, loaded):
         piped = stdio.read_piped(prompted=bool(words.strip() or attached or flags.title or flags.tag))
         if piped and not piped.isspace():
-            attached.append(("stdin", _text_in(piped, "stdin")))
-    if odd := [source for source, text in (("the prompt", words), *attached) if not is_unicode(text)]:
+            attached.append(reader.part("stdin", piped))
+    texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in attached)]
+    if odd := [source for source, text in texts if not is_unicode(text)]:
         stdio.note(
             f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
             "iconv -f ENCODING -t utf-8 makes letters of them"
@@ -32,9 +36,25 @@ def reads_stdin(flags: Flags, loaded: Settings) -> bool:
     return loaded.read_stdin and not flags.no_stdin
 
 
-def _text_in(data: bytearray, source: str) -> str:
-    """The bytes as text; they are used up. Raises UsageError for what is no text."""
-    if kind := kind_of(data):
-        size = f"more than {shown_size(stdio.ENOUGH)}" if len(data) > stdio.ENOUGH else shown_size(len(data))
-        raise UsageError(f"{source} is {kind.name} ({size})", kind.todo)
-    return decoded(data)
+class _Reader:
+    """Makes parts of what is attached, and knows how much of it is data."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def part(self, source: str, data: bytearray) -> Part:
+        """The bytes as a part: text, which uses them up, or data that models take. Raises UsageError for any other."""
+        kind = kind_of(data)
+        if kind is None:
+            return text_part(source, decoded(data))
+        if kind.media_type is None:
+            raise UsageError(f"{source} is {kind.name} ({_size(len(data))})", kind.todo)
+        self._taken += len(data)
+        if self._taken > _MOST:
+            most = f"{shown_size(_MOST)} of images, PDF and audio can be sent at most"
+            raise UsageError(f"with {source} the attachments are {_size(self._taken)}", most)
+        return media_part(source, kind.media_type, data)
+
+
+def _size(size: int) -> str:
+    return f"more than {shown_size(stdio.ENOUGH)}" if size > stdio.ENOUGH else shown_size(size)

@@ -48,15 +48,20 @@ class Form(NamedTuple):
 
 
 class Screen:
-    """The streams that an answer is shown on, and the spinner that turns there until it comes.
+    """The streams that an answer is shown on, and the spinner that turns there while something is waited for.
 
     ``waiting``: what is entered for as long as a reader may let a write wait.
     """
 
-    def __init__(self, text: str, waiting: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    def __init__(self, waiting: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         self._out, self._err = stdio.Sink(stdio.answers_to(), waiting), stdio.Sink(sys.stderr, waiting)
-        seen = self._err if stdio.shows_frames(sys.stderr) else None
-        self.spinner = Spinner(seen, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
+        self._seen = self._err if stdio.shows_frames(sys.stderr) else None
+        self.spinner = self.turning("")
+
+    def turning(self, text: str) -> Spinner:
+        """The spinner of one wait, which turns for as long as it is entered."""
+        self.spinner = Spinner(self._seen, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
+        return self.spinner
 
     def writer(self, form: Form) -> Writer:
         """The writer of an answer, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
@@ -64,9 +69,9 @@ class Screen:
         markdown = form.output == "markdown" and not form.held
         again = markdown and person  # in a pipe the terminal may be that of a pager
         dimmed = stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles
-        err = _Beside(self._err, self.spinner, again=again) if form.reasoning and form.output != "jsonl" else None
+        err = _Beside(self._err, self, again=again) if form.reasoning and form.output != "jsonl" else None
         aside = Aside(err, dimmed=dimmed, shared=person and stdio.is_terminal(sys.stderr) and not form.held)
-        out = _Beside(self._out, self.spinner, again=again)
+        out = _Beside(self._out, self, again=again)
         if form.held or form.structured:
             return _for_programs(out, aside, form)
         if not markdown:
@@ -108,11 +113,11 @@ def _for_programs(out: Sink, aside: Aside, form: Form) -> Writer:
 class _Beside:
     """A sink that hides the spinner while it writes; ``again``: until the line that it writes has ended."""
 
-    def __init__(self, sink: Sink, turning: Spinner, *, again: bool) -> None:
-        self._sink, self._spinner, self._again = sink, turning, again
+    def __init__(self, sink: Sink, screen: Screen, *, again: bool) -> None:
+        self._sink, self._screen, self._again = sink, screen, again
 
     def ready(self) -> None:
-        self._spinner.hide()
+        self._screen.spinner.hide()
         self._sink.ready()
 
     def write(self, text: str) -> None:
@@ -122,10 +127,10 @@ class _Beside:
         self._around(self._sink.draw, text)
 
     def _around(self, put: Callable[[str], None], text: str) -> None:
-        self._spinner.hide()
+        self._screen.spinner.hide()
         put(text)
         if self._again and text.endswith("\n"):
-            self._spinner.show()
+            self._screen.spinner.show()
 
 
 class _Late(Writer):

@@ -5,10 +5,14 @@ import os
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
+from typing import TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 0.25  # seconds that a save may go on for after a second Ctrl-C
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
+
+
+_Item = TypeVar("_Item")
 
 
 class Ended(BaseException):
@@ -103,6 +107,15 @@ class Endings:
             yield
         finally:
             self._held = True
+
+    def each(self, items: Iterator[_Item]) -> Iterator[_Item]:
+        """The items. The waiting for one may be ended, and nothing else: what was taken can be shown and kept."""
+        while True:
+            with self.released():
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
 
     def _raise_pending(self) -> None:
         if self._pending is not None:

@@ -126,6 +126,12 @@ class Sink:
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
 
+def put_all(descriptor: int, data: bytes) -> None:
+    """Write all of it to a descriptor that waits. Raises OSError."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
 def _put(descriptor: int, view: memoryview | bytes) -> int:
     """Write some of it; how much."""
     try:

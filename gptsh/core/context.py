@@ -1,15 +1,18 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gptsh.core.cuts import as_sent
-from gptsh.core.messages import Call, Message, Part, is_empty, parts_of, starts_turn
+from gptsh.core import calls
+from gptsh.core.foreign import translated
+from gptsh.core.loose import as_dict
+from gptsh.core.messages import Block, Call, Message, blocks_of, is_empty, parts_of, starts_turn, text_of, with_blocks
 from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
 
-_PARAGRAPH: Part = {"type": "text", "text": "\n\n"}
+_USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
+_LEAST_ANSWER = 1000  # tokens, where the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
@@ -26,7 +29,7 @@ class Room(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What is sent. ``size`` is of the whole prompt, ``system`` what of it is the system prompt, both in tokens.
+    """What is sent. ``size`` is of the whole prompt, ``system`` what of it are system prompt and tools, in tokens.
 
     ``included``, ``summarized`` and ``left_out`` count messages of the session.
     """
@@ -70,14 +73,26 @@ def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> floa
     return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
 
 
+def taken(size: Count, room: Room, params: Mapping[str, Any]) -> int:
+    """Tokens that a prompt and its answer take together, as far as that can be told before."""
+    asked = _asked(params)
+    if asked is None:
+        asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
+    return size.safe + asked
+
+
 def _asked(params: Mapping[str, Any]) -> int | None:
     """Tokens of the answer, as far as a parameter says so."""
     limits = [params[name] for name in ("max_tokens", "max_completion_tokens") if type(params.get(name)) is int]
     return max(0, limits[0]) if limits else None
 
 
-def build(messages: Sequence[Message], system: str | None, size: Count, room: Room, advice: str = "") -> Context:
-    """All of the messages behind the system prompt, as a model may be shown them; ``size`` is what they take.
+def build(
+    messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", beside: int = 0
+) -> Context:
+    """All of the messages (see ``cuts.as_sent``) behind the system prompt, in an order that strict servers take.
+
+    ``size`` is what they take, ``beside`` the tokens of what goes along: the definitions of tools.
 
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
     """
@@ -87,20 +102,31 @@ def build(messages: Sequence[Message], system: str | None, size: Count, room: Ro
             f"the prompt takes up to {size.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
             f"shorten it, or choose a larger window with -m{advice}",
         )
-    said = [message for message in messages if _says_something(message)]
-    head: list[Message] = [{"role": "system", "content": system}] if system else []
+    said = [own for message in messages if (own := _said(message))]
+    spoken = [message for own in said for message in own if message["role"] != "system"]
     return Context(
-        head + join_adjacent(pair_calls([as_sent(message) for message in said])),
+        _head(system, said) + join_adjacent(pair_calls(spoken)),
         "full",
         size,
-        of_system(system),
+        of_system(system) + beside,
         room,
         included=len(said),
     )
 
 
-def _says_something(message: Message) -> bool:
-    return message["role"] != "assistant" or not is_empty(message)
+def _said(message: Message) -> list[Message]:
+    """What of a message is sent; nothing of an empty answer."""
+    return [own for own in translated(message) if own["role"] != "assistant" or not is_empty(own)]
+
+
+def _head(system: str | None, said: Sequence[Sequence[Message]]) -> list[Message]:
+    """The system prompt, behind those that stand among the messages: some servers take one, and at the beginning."""
+    words = [text_of(message) for own in said for message in own if message["role"] == "system"]
+    text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
+    return [{"role": "system", "content": text}] if text else []
+
+
+# ---- answers and questions in a row
 
 
 def join_adjacent(messages: Sequence[Message]) -> list[Message]:
@@ -114,29 +140,134 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
         if before and starts_turn(message) and starts_turn(before):
             joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
         elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
-            refused: list[Part] = [{"type": "text", "text": before["refusal"]}] if before.get("refusal") else []
-            joined[-1] = {**message, "content": [*parts_of(before), *refused, _PARAGRAPH, *parts_of(message)]}
+            joined[-1] = _one_answer(before, message)
         else:
             joined.append(message)
     return joined
 
 
-def pair_calls(messages: Sequence[Message]) -> list[Message]:
-    """Every tool call with a result directly behind it: a missing one becomes an error, a stray one is left out.
+def _one_answer(before: Message, message: Message) -> Message:
+    """Two answers as one, block by block, a blank line between them.
 
-    Results count up to the next answer only, since some servers use the same call ids again in every turn.
+    What a provider signed, or wants back, it gets where both are its own; else that of the later one goes on alone.
     """
+    ours = message.get("provider") == before.get("provider")
+    first = [(kind, block) for kind, block in blocks_of(before) if ours or kind != "thinking"]
+    if refusal := before.get("refusal"):
+        first = [*_with_paragraph(first), ("text", {"type": "text", "text": refusal})]
+    joined = with_blocks(message, [*_with_paragraph(first), *blocks_of(message)])
+    if ours and (replay := _replays(as_dict(before.get("replay")), as_dict(message.get("replay")))):
+        joined["replay"] = replay
+    return joined
+
+
+def _with_paragraph(blocks: list[Block]) -> list[Block]:
+    """The blocks, their last text ended by a blank line."""
+    texts = [at for at, (kind, block) in enumerate(blocks) if kind == "text" and isinstance(block.get("text"), str)]
+    if not texts:
+        return blocks
+    kind, block = blocks[texts[-1]]
+    return [*blocks[: texts[-1]], (kind, {**block, "text": f"{block['text']}\n\n"}), *blocks[texts[-1] + 1 :]]
+
+
+def _replays(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What goes back with two answers: texts and lists of one name one behind the other, of all else the later."""
+    both = {**one, **other}
+    for key in one.keys() & other.keys():
+        pair = one[key], other[key]
+        if all(isinstance(value, str) for value in pair):
+            both[key] = "\n\n".join(pair)
+        elif all(isinstance(value, list) for value in pair):
+            both[key] = [*pair[0], *pair[1]]
+    return both
+
+
+# ---- calls and results
+
+
+def pair_calls(messages: Sequence[Message]) -> list[Message]:
+    """Every tool call as servers take it, no two with one id, its result directly behind it, in the order of the calls.
+
+    A missing result becomes an error; one without a call is left out.
+    """
+    owned = _by_answer(messages)
+    ids = calls.Unique()
     paired: list[Message] = []
     for at, message in enumerate(messages):
-        if message["role"] == "tool":
-            continue
-        paired.append(message)
-        if calls := message.get("tool_calls"):
-            following = takewhile(lambda later: later["role"] != "assistant", messages[at + 1 :])
-            results = {later["tool_call_id"]: later for later in following if later.get("tool_call_id")}
-            paired += [results.get(call["id"]) or _missing(call) for call in calls]
+        asked = message.get("tool_calls")
+        if message["role"] == "assistant" and asked:
+            whole = [calls.sound(call, ids.of(call["id"])) for call in asked]
+            paired.append(calls.with_calls(message, whole))
+            results = _in_order(asked, owned.get(at, []))
+            paired += [_result(own, call["id"]) for own, call in zip(results, whole, strict=True)]
+        elif message["role"] != "tool":
+            paired.append(message)
     return paired
 
 
-def _missing(call: Call) -> Message:
-    return {"role": "tool", "tool_call_id": call["id"], "content": _NO_RESULT, "is_error": True}
+def _by_answer(messages: Sequence[Message]) -> dict[int, list[Message]]:
+    """The results under the place of the answer that asked for them.
+
+    That is the one to which their ``parent`` leads, else the last one before them with a call of that id: two runs that
+    answer one question at once leave both answers in front of both results, and some servers use the same ids again in
+    every turn. A result that names no call is the last answer's.
+    """
+    places: dict[str | None, int] = {}  # by id of an answer and of its results
+    callers: dict[str, int] = {}  # by id of a call
+    latest: int | None = None
+    owned: dict[int, list[Message]] = {}
+    for at, message in enumerate(messages):
+        owner: int | None = None
+        if message["role"] == "assistant" and message.get("tool_calls"):
+            owner = latest = at
+            callers.update({call["id"]: at for call in message["tool_calls"]})
+        elif message["role"] == "tool":
+            owner = _owner(message, messages, places, callers, latest)
+            if owner is not None:
+                owned.setdefault(owner, []).append(message)
+        if owner is not None and message.get("id"):
+            places[message["id"]] = owner
+    return owned
+
+
+def _owner(
+    result: Message,
+    messages: Sequence[Message],
+    places: Mapping[str | None, int],
+    callers: Mapping[str, int],
+    latest: int | None,
+) -> int | None:
+    named, parent = result.get("tool_call_id"), result.get("parent")
+    owner = places.get(parent) if isinstance(parent, str) else None
+    if owner is not None and (not named or any(call["id"] == named for call in messages[owner]["tool_calls"])):
+        return owner
+    return callers.get(named) if named else latest
+
+
+def _in_order(asked: Sequence[Call], results: Sequence[Message]) -> list[Message | None]:
+    """The result of each call: of several the last one, since it is what is known now; None where there is none.
+
+    Calls of one id have theirs in turn. What names no call is for the first one without, of the same function.
+    """
+    times = Counter(call["id"] for call in asked)
+    named: dict[str | None, list[Message]] = {}
+    for result in results:
+        named.setdefault(result.get("tool_call_id") or None, []).append(result)
+    unnamed = named.pop(None, [])
+    found: list[Message | None] = []
+    for call in asked:
+        own = named.get(call["id"], [])
+        found.append((own.pop(0) if times[call["id"]] > 1 else own[-1]) if own else None)
+    for at, call in enumerate(asked):
+        fits = [result for result in unnamed if result.get("name") in (None, "", call["function"].get("name"))]
+        if found[at] is None and fits:
+            found[at] = fits[0]
+            unnamed.remove(fits[0])
+    return found
+
+
+def _result(own: Message | None, call_id: str) -> Message:
+    if own is None:
+        return {"role": "tool", "tool_call_id": call_id, "content": _NO_RESULT, "is_error": True}
+    content = own.get("content")
+    return {**own, "tool_call_id": call_id, "content": "" if content is None else content}

@@ -1,17 +1,21 @@
-"""Cutting piped and attached text so that a prompt fits: what is left out, and what the model reads in its place.
+"""Cutting what is sent: what is left out, and what the model reads in its place.
 
-A cut stands on its part as ``"cut": [start, end]``, in characters; the text beside it stays whole.
+Piped and attached text is cut so that a prompt fits: a cut stands on its part as ``"cut": [start, end]``, in
+characters. What a tool gave is cut where it is long. The text itself stays whole in the session.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from gptsh.core import media
 from gptsh.core.messages import Message, Part, text_parts_of
 from gptsh.core.tokens import estimate
 
 _LEAST = 64  # tokens that a part keeps; less of it says nothing
 _MARK = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
 _MARK_TOKENS = 40
+_SENT_OF_TOOL = 200_000  # bytes of UTF-8 of what a tool gave
+_TOOL_MARK = "\n[gptsh: {removed:,} of {whole:,} bytes are left out here]\n"
 
 
 class Cut(NamedTuple):
@@ -22,11 +26,57 @@ class Cut(NamedTuple):
     whole: int
 
 
-def as_sent(message: Message) -> Message:
-    """The message as a model reads it: each cut carried out, with a line that says so in its place."""
+def as_sent(message: Message, lacks: Collection[media.Kind] = ()) -> Message:
+    """The message as a model reads it: each cut carried out, with a line that says so in its place.
+
+    The same for what the model does not take: ``lacks`` are the kinds of it.
+    """
+    message = media.without(message, lacks)
+    if message["role"] == "tool":
+        return _tool_as_sent(message)
     if not any("cut" in part for part in text_parts_of(message)):
         return message
     return {**message, "content": [_carried_out(part) for part in message["content"] or ()]}  # type: ignore[arg-type]
+
+
+def _tool_as_sent(message: Message) -> Message:
+    """What a tool gave, with the middle of its longest texts left out where together they are too long."""
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else [part["text"] for part in text_parts_of(message)]
+    if 4 * sum(map(len, texts)) <= _SENT_OF_TOOL:  # a character has four bytes at most
+        return message
+    level = _level([len(_encoded(text)) for text in texts], _SENT_OF_TOOL)
+    if isinstance(content, str):
+        return {**message, "content": _ends(content, level)}
+    return _with_parts(message, {id(p): {**p, "text": _ends(p["text"], level)} for p in text_parts_of(message)})
+
+
+def _ends(text: str, size: int) -> str:
+    """Head and tail of a text that has more than ``size`` bytes, cut between characters, with a line between them."""
+    data = _encoded(text)
+    if len(data) <= size:
+        return text
+    half = max(0, size - len(_TOOL_MARK) - 2 * len(f"{len(data):,}")) // 2
+    head, tail = half, len(data) - half
+    while _is_inside(data, head):
+        head -= 1
+    while _is_inside(data, tail):
+        tail += 1
+    mark = _TOOL_MARK.format(removed=tail - head, whole=len(data))
+    return f"{_decoded(data[:head])}{mark}{_decoded(data[tail:])}"
+
+
+def _is_inside(data: bytes, at: int) -> bool:
+    """Whether a character stands on both sides of this place."""
+    return 0 < at < len(data) and data[at] & 0xC0 == 0x80  # noqa: PLR2004 - a byte that goes on with a character
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _carried_out(part: Part) -> Part:

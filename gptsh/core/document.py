@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeGuard
 
+from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
     full_name,
@@ -17,7 +18,6 @@ from gptsh.core.messages import (
     starts_turn,
     sum_costs,
     timestamp,
-    words_of,
 )
 
 VERSION = 1
@@ -224,7 +224,7 @@ def turns(messages: Sequence[Message]) -> list[int]:
 def stats(messages: Sequence[Message]) -> dict[str, Any]:
     """``turns``, ``messages`` and a ``preview`` of the first question."""
     starts = turns(messages)
-    preview = shortened(words_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
+    preview = shortened(gist_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
     return {"turns": len(starts), "messages": len(messages), "preview": preview}
 
 
@@ -296,6 +296,8 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
+    if allowed := [*approved_tools(theirs), *approved_tools(ours)]:
+        new["meta"]["mcp_approved"] = list(dict.fromkeys(allowed))
     if tags:
         new["meta"]["tags"] = list(dict.fromkeys([*tags_of(new), *tags]))
     new["usage"] = {**_without_title(ours["usage"], theirs["usage"]), **theirs["usage"]}
@@ -306,6 +308,12 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
     return new
+
+
+def approved_tools(doc: Document) -> list[str]:
+    """The tools that the user has allowed for good in this session."""
+    known = doc["meta"].get("mcp_approved")
+    return [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
 
 
 def _without_title(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What bytes are: text that can be sent, or a kind of data that can be named in a few plain words.
+"""What bytes are: text, data that can be sent as an attachment, or a kind of data that can only be named.
 
 Nothing is guessed: a kind has a name only where its signature cannot be text by chance.
 """
 
 import codecs
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 _HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
@@ -14,20 +15,20 @@ _MOST_ASCII = 0.9  # of the letters of a text whose encoding nothing names
 # Control characters that text has no use for. Of use are white space, backspace (man pages), ESC (colours), and the
 # four separators of fields and records.
 _NO_TEXT = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
-_PDF = "application/pdf"
+_PDF, _PNG, _GIF, _MP3 = "application/pdf", "image/png", "image/gif", "audio/mpeg"
 _TAR = "application/x-tar"
 # By media type; what is not here is not known well enough, such as kinds that two letters would give away.
 _NAMES = {
-    "image/png": "a PNG image",
+    _PNG: "a PNG image",
     "image/apng": "an animated PNG image",
     "image/jpeg": "a JPEG image",
-    "image/gif": "a GIF image",
+    _GIF: "a GIF image",
     "image/webp": "a WebP image",
     "image/tiff": "a TIFF image",
     "image/heic": "a HEIC image",
     "image/avif": "an AVIF image",
     "image/vnd.adobe.photoshop": "a Photoshop image",
-    "audio/mpeg": "MP3 audio",
+    _MP3: "MP3 audio",
     "audio/mp4": "M4A audio",
     "audio/x-flac": "FLAC audio",
     "audio/x-wav": "WAV audio",
@@ -59,6 +60,34 @@ _NAMES = {
     "application/x-sqlite3": "an SQLite database",
     "application/wasm": "a WebAssembly module",
 }
+# What models take, by the package's name for it: the registered one.
+_SENT = {
+    _PNG: _PNG,
+    "image/jpeg": "image/jpeg",
+    _GIF: _GIF,
+    "image/webp": "image/webp",
+    _PDF: _PDF,
+    "audio/x-wav": "audio/wav",
+    _MP3: _MP3,
+}
+# What can be made of the others, by the beginning of the media type.
+_WAYS = {
+    "image/": "convert it to PNG or JPEG",
+    "audio/": "convert it to WAV or MP3",
+    "application/vnd.": "convert it to PDF or to text",
+    "application/epub": "convert it to PDF or to text",
+}
+_NO_WAY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+_PDF_BEGINS, _PDF_ENDS = re.compile(rb"%PDF-[12]\.[0-9]"), b"%%EOF"
+_PDF_TAIL = 1024  # bytes at its end, in which a PDF document says so
+_TAGGED_MP3 = re.compile(rb"ID3[\x02-\x04]\0")
+# By media type: whether it is more than the few letters by which the package knows it.
+_CERTAIN: dict[str, Callable[[bytes], object]] = {
+    _PDF: _PDF_BEGINS.match,
+    _PNG: re.compile(rb"\x89PNG\r\n\x1a\n").match,
+    _GIF: re.compile(rb"GIF8[79]a").match,
+    _MP3: lambda head: _TAGGED_MP3.match(head) or _is_mp3(head),
+}
 # By byte order mark, the longer ones first: the first two bytes of UTF-32 are those of UTF-16.
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -74,11 +103,13 @@ _KILO = 1000
 class Kind(NamedTuple):
     """Data that cannot be sent as text.
 
-    ``name`` goes behind "is", such as ``a PNG image``; ``todo`` is what the user can do about it.
+    ``name`` goes behind "is", such as ``a PNG image``. ``media_type`` is that of data which can be sent as it is; None
+    where it cannot, and ``todo`` is what the user can do about it.
     """
 
     name: str
-    todo: str = "only text can be sent"
+    todo: str = _NO_WAY
+    media_type: str | None = None
 
 
 def kind_of(data: bytes | bytearray) -> Kind | None:
@@ -93,6 +124,8 @@ def kind_of(data: bytes | bytearray) -> Kind | None:
         return _named(head, sure=bool(odd) or foreign) or Kind("binary data")
     if foreign and (kind := _named(head, sure=bool(odd))):
         return kind
+    if _PDF_BEGINS.match(head) and _PDF_ENDS in data[-_PDF_TAIL:]:  # it may be ASCII throughout
+        return _of_type(_PDF)
     return Kind("binary data") if odd > _MOST_ODD * len(head) else None
 
 
@@ -134,8 +167,23 @@ def _named(head: bytes, *, sure: bool) -> Kind | None:
     import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for what is no UTF-8 or has NUL bytes
 
     media_type = filetype.guess_mime(head)
-    name = _NAMES.get(media_type)
-    return Kind(name) if name and (sure or media_type in (_PDF, _TAR)) else None
+    known = media_type in _NAMES and (sure or media_type in (_PDF, _TAR))
+    return _of_type(media_type) if known and _CERTAIN.get(media_type, bool)(head) else None
+
+
+def _of_type(media_type: str) -> Kind:
+    way = next((way for start, way in _WAYS.items() if media_type.startswith(start)), _NO_WAY)
+    return Kind(_NAMES[media_type], way, _SENT.get(media_type))
+
+
+def _is_mp3(head: bytes) -> bool:
+    """Whether it begins with a whole frame of MP3 and, where it goes on, with another behind it."""
+    from gptsh.core.measures import frame_at  # noqa: PLC0415 - a list needs no measures
+
+    first = frame_at(head, 0)
+    if first is None or first.length > len(head):
+        return False
+    return len(head) - first.length < 4 or frame_at(head, first.length) is not None  # noqa: PLR2004 - how one begins
 
 
 def decoded(data: bytearray) -> str:

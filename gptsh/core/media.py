@@ -4,17 +4,23 @@ What gptsh attaches itself has OpenAI's shapes; those of Anthropic, in which oth
 dialect of ``llm/`` says in its own shape what it sees here.
 """
 
-import base64
 import re
+from binascii import b2a_base64
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from gptsh.core.kinds import shown_size
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Part
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import Message, Part, parts_of, text_part, words_of
 
 Kind = Literal["image", "document", "audio"]
 
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
+_PIECE = 3 << 16  # bytes that are encoded at once
+_PDF = ".pdf"
+# What a model can do that takes them, as the model table calls it, and how that is told.
+ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
+NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
 AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by media type, as OpenAI calls it
 
 
@@ -36,26 +42,45 @@ class Media(NamedTuple):
     def size(self) -> int | None:
         """Bytes; None for a URL."""
         if self.data is not None:
-            return len(self.data.rstrip("=")) * 3 // 4
+            return (len(self.data) - self.data[-2:].count("=")) * 3 // 4
         return None if self.text is None else len(self.text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def described(self) -> str:
+        """Such as ``image/png, 34.1 kB``."""
+        known = [self.media_type or self.kind, self.url if self.size is None else shown_size(self.size)]
+        return ", ".join(filter(None, known))
 
     def __str__(self) -> str:
         """Such as ``[image/png, 34.1 kB]``."""
-        known = [self.media_type or self.kind, self.url if self.size is None else shown_size(self.size)]
-        return f"[{', '.join(filter(None, known))}]"
+        return f"[{self.described}]"
 
 
 def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
     """A part that carries the data, which came from ``source``: a file's name, or ``stdin``."""
-    text = base64.b64encode(data).decode()
+    url = f"data:{media_type};base64,"
     if media_type in AUDIO:
-        part: Part = {"type": "input_audio", "input_audio": {"data": text, "format": AUDIO[media_type]}}
+        part: Part = {"type": "input_audio", "input_audio": {"data": _encoded("", data), "format": AUDIO[media_type]}}
     elif media_type.startswith("image/"):
-        part = {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{text}"}}
+        part = {"type": "image_url", "image_url": {"url": _encoded(url, data)}}
     else:
-        name = source.rpartition("/")[2]
-        part = {"type": "file", "file": {"filename": name, "file_data": f"data:{media_type};base64,{text}"}}
+        part = {"type": "file", "file": {"filename": pdf_name(source), "file_data": _encoded(url, data)}}
     return {**part, "source": source}
+
+
+def _encoded(start: str, data: bytes | bytearray) -> str:
+    """The data in base64 behind ``start``; in pieces, so that the whole stands there no more often than it must."""
+    text = bytearray(start.encode())
+    with memoryview(data) as view:
+        for at in range(0, len(view), _PIECE):
+            text += b2a_base64(view[at : at + _PIECE], newline=False)
+    return text.decode()
+
+
+def pdf_name(title: str | None) -> str:
+    """A name for a document where one must end as PDF files do: that of a path without its folders, or a title."""
+    name = (title or "").rpartition("/")[2] or "document"
+    return name if name.lower().endswith(_PDF) else name + _PDF
 
 
 def media_of(part: Part) -> Media | None:
@@ -94,3 +119,64 @@ def _from_source(part: Part, kind: Kind) -> Media | None:
     if not held or not isinstance(source.get(key), str):
         return None
     return Media(kind, media_type if isinstance(media_type, str) else None, **{held: source[key]}, **said)
+
+
+# ---- what a message carries
+
+
+def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
+    """The parts that a model must be able to take, each with what it carries; those of a tool's result too."""
+    for part in parts_of(message):
+        for inner in (part, *_results(part)):
+            media = media_of(inner)
+            if media and media.text is None:
+                yield inner, media
+
+
+def without(message: Message, lacks: Collection[Kind]) -> Message:
+    """The message with a line of text in the place of each part of a kind that its model does not take."""
+    content = message.get("content")
+    if not lacks or not isinstance(content, list):
+        return message
+    return {**message, "content": [_without(part, lacks) for part in content]}
+
+
+def _without(part: Part, lacks: Collection[Kind]) -> Part:
+    if inner := _results(part):
+        return {**part, "content": [_without(item, lacks) for item in inner]}
+    media = media_of(part)
+    if media is None or media.text is not None or media.kind not in lacks:
+        return part
+    text = f"[gptsh: {media.described}, not sent: this model takes no {NAMES[media.kind]}]"
+    name = name_of(part)
+    return text_part(name, text) if name else {"type": "text", "text": text}
+
+
+def _results(part: Part) -> list[Part]:
+    """The parts of a tool's result in another tool's dress."""
+    content = part.get("content")
+    return as_dicts(content) if part.get("type") == "tool_result" else []
+
+
+def name_of(part: Part) -> str | None:
+    """Where a part came from: a file's name, ``stdin``, or what another tool calls it."""
+    names = (part.get("source"), part.get("title"), as_dict(part.get("file")).get("filename"))
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def shown(part: Part) -> str:
+    """A part for people: its text, or in the place of what it carries such as ``[image/png, 34.1 kB]``."""
+    text = part.get("text")
+    if part.get("type") == "text" and isinstance(text, str):
+        return text
+    if inner := _results(part):
+        return "\n".join(map(shown, inner))
+    media = media_of(part)
+    if media is None:
+        return f"[{part.get('type')}]"
+    return str(media) if media.text is None else media.text
+
+
+def gist_of(message: Message) -> str:
+    """What a question is about: its words, else its text, else what stands in the place of what it carries."""
+    return words_of(message) or " ".join(str(media) for _, media in media_in(message))

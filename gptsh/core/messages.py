@@ -7,7 +7,7 @@ memory and in the session file. What a provider wants to see of it is the busine
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
@@ -15,7 +15,9 @@ from gptsh.core.loose import as_dicts
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
+DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
 _ABSURD = 10**12  # tokens
+Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 
 
@@ -159,10 +161,15 @@ def new_message_id() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def user_message(words: str, attached: Iterable[tuple[str, str]]) -> Message:
-    """A question: the words, then each attached ``(source, text)`` as a part of its own."""
+def text_part(source: str, text: str) -> Part:
+    """A part that is text which came from ``source``: a file's name, or ``stdin``."""
+    return {"type": "text", "text": text, "source": source}
+
+
+def user_message(words: str, attached: Iterable[Part]) -> Message:
+    """A question: the words, then the parts that are piped or attached."""
     parts: list[Part] = [{"type": "text", "text": words}] if words else []
-    parts += [{"type": "text", "text": text, "source": source} for source, text in attached]
+    parts += attached
     plain = len(parts) == 1 and "source" not in parts[0]
     return {"role": "user", "content": words if plain else parts}
 
@@ -180,7 +187,7 @@ def text_parts_of(message: Message) -> list[Part]:
     return [part for part in parts_of(message) if part.get("type") == "text" and isinstance(part.get("text"), str)]
 
 
-def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
+def blocks_of(message: Message) -> list[Block]:
     """The blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
 
     A part of the content that is no text has the kind ``text`` too. Without ``order``, and beyond what it names, they
@@ -194,13 +201,41 @@ def blocks_of(message: Message) -> list[tuple[str, dict[str, Any]]]:
     return [blocks[key] for key in dict.fromkeys([*named, *blocks])]
 
 
+def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
+    """The answer with these blocks, in this order, in the place of its own; see ``blocks_of``."""
+    listed: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
+    kinds = []
+    for kind, block in blocks:
+        kinds.append(kind)
+        listed[kind].append(block)
+    order = order_of(kinds) if is_interleaved(kinds) else []
+    found = {"thinking": listed["thinking"], "tool_calls": listed["tool_call"], "order": order}
+    rest: Any = {key: value for key, value in message.items() if key not in found}
+    new: Message = rest | {"content": listed["text"], **{key: value for key, value in found.items() if value}}
+    return new
+
+
+def is_interleaved(kinds: Sequence[str]) -> bool:
+    """Whether blocks of these kinds came in another order than thinking, text, calls, which is understood."""
+    usual = ["thinking", "text", "tool_call"]
+    return list(kinds) != sorted(kinds, key=usual.index) or kinds.count("text") > 1
+
+
+def order_of(kinds: Sequence[str]) -> list[str]:
+    """An answer's ``order``: its blocks by kind and number."""
+    return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
+
+
 def text_of(message: Message) -> str:
     """The content as one text: a question's parts under each other, an answer's joined as they came."""
-    texts = []
-    for part in text_parts_of(message):
-        source = part.get("source", "stdin")
-        texts.append(part["text"] if source == "stdin" else f"{source}:\n{part['text']}")
-    return ("\n\n" if message["role"] == "user" else "").join(texts)
+    return ("\n\n" if message["role"] == "user" else "").join(map(labelled, text_parts_of(message)))
+
+
+def labelled(part: Part) -> str:
+    """A part's text, under the name of the file that it came from."""
+    source = part.get("source", "stdin")
+    text: str = part["text"]
+    return text if source == "stdin" else f"{source}:\n{text}"
 
 
 def words_of(message: Message) -> str:

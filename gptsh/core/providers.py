@@ -9,12 +9,14 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gptsh.core import table
+from gptsh.core.calls import NINE_ID, OPENAI_ID, IdShape
 
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
 DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
 Effort = Literal[
-    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "nothing"
-]
+    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
+    "nothing",
+]  # fmt: skip
 
 
 BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
@@ -29,6 +31,8 @@ class Endpoint(NamedTuple):
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
     ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
+    ``parts``: whose shape documents and audio have. ``call_ids``: which ids tool calls may have (None: its own have
+    any). ``user_behind_tool``: a question may stand behind a tool's result.
     """
 
     base_url: str = ""
@@ -47,6 +51,9 @@ class Endpoint(NamedTuple):
     wants_reasoning: bool = False
     takes_null: bool = True
     needs_base: bool = False
+    parts: Literal["openai", "mistral"] = "openai"
+    call_ids: IdShape | None = None
+    user_behind_tool: bool = True
 
 
 def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
@@ -63,7 +70,7 @@ def _by_litellm(*key_vars: str, default_model: str | None = None, needs_key: boo
 PROVIDERS: dict[str, Endpoint] = {
     "openai": Endpoint(
         "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
-        header_vars={"openai-organization": "OPENAI_ORGANIZATION"},
+        header_vars={"openai-organization": "OPENAI_ORGANIZATION"}, call_ids=OPENAI_ID,
     ),
     "anthropic": Endpoint(
         "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -74,7 +81,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high",
+        stream_options=False, effort="none or high", parts="mistral", call_ids=NINE_ID, user_behind_tool=False,
     ),
     "deepseek": Endpoint(
         "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",
@@ -123,7 +130,8 @@ PROVIDERS: dict[str, Endpoint] = {
         effort="template",
     ),
     "azure": Endpoint(
-        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True
+        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True,
+        call_ids=OPENAI_ID,
     ),
     "cohere": _by_litellm("COHERE_API_KEY"),
     "cohere_chat": _by_litellm("COHERE_API_KEY"),
@@ -137,7 +145,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
     "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
     "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
-    "ollama": _local("http://localhost:11434/v1", "OLLAMA", base_path="/v1"),
+    "ollama": _local("http://localhost:11434", "OLLAMA", wire="ollama", effort="think"),
     "lm_studio": _local("http://localhost:1234/v1", "LM_STUDIO", effort="nothing"),
     "llamafile": _local("http://127.0.0.1:8080/v1", "LLAMAFILE", effort="template", wants_reasoning=True),
     "hosted_vllm": _local("http://localhost:8000/v1", "HOSTED_VLLM"),
@@ -148,9 +156,12 @@ LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 # Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
 AZURE_V1 = Endpoint(
     "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
-    headers={"api-key": "{api_key}"},
+    headers={"api-key": "{api_key}"}, call_ids=OPENAI_ID,
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
+
+# What no message can carry to them, by wire: the abilities that a model would need for it.
+NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
 
 ECHO = Endpoint(needs_key=False, wire="echo")
 OWN = Endpoint(needs_key=False)  # a server that the user named with its base URL

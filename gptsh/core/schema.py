@@ -54,6 +54,10 @@ def _are_headers(value: object) -> bool:
     )
 
 
+def _are_variables(value: Mapping[str, str]) -> bool:
+    return all(re.fullmatch("[^=\0]+", name) and "\0" not in text for name, text in value.items())
+
+
 _TEXT = Rule("a string", lambda v: isinstance(v, str))
 _VARIABLE = Rule(
     "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), shown=False
@@ -71,6 +75,9 @@ _LIST = Rule("a list of strings", lambda v: isinstance(v, list) and _are_strings
 _PARAMS = Rule("a table of what JSON can say", lambda v: isinstance(v, dict) and is_json(v), shown=False)
 _TEXTS = Rule("a table of strings", lambda v: isinstance(v, dict) and _are_strings(v.values()), shown=False)
 _HEADERS = Rule("a table of header names and values", _are_headers, shown=False)
+
+
+_TOOL_SERVER: Mapping[str, Rule] = {"command": _TEXT, "args": _LIST, "env": _TEXTS, "url": _TEXT, "headers": _TEXTS}
 
 
 def _one_of(*choices: str) -> Rule:
@@ -119,10 +126,16 @@ SCHEMA: Mapping[str, Any] = {
     "mcp": {
         "servers_file": _TEXT,
         "max_rounds": _COUNT,
-        "servers": Each(
-            {"command": _TEXT, "args": _LIST, "env": _TEXTS, "url": _TEXT, "headers": _TEXTS, "auto_approve": _LIST}
-        ),
+        "servers": Each({**_TOOL_SERVER, "auto_approve": _LIST, "timeout": _SECONDS}),
     },
+}
+SERVERS_FILE: Mapping[str, Any] = {"mcpServers": Each({**_TOOL_SERVER, "type": _TEXT})}
+EXPANDED: Mapping[str, Any] = {  # a tool server whose variables stand for their values
+    "command": Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
+    "args": Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
+    "env": Rule("a table of variables, without NUL", _are_variables, shown=False),
+    "url": Rule("a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False),
+    "headers": _HEADERS,
 }
 
 

@@ -27,6 +27,8 @@ from gptsh.core.providers import (
     near_providers,
 )
 from gptsh.core.schema import LONGEST, SCHEMA, URL, check
+from gptsh.core.secret import Secret
+from gptsh.core.tool_servers import ToolServers
 from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name
@@ -44,15 +46,6 @@ class Agent(NamedTuple):
     params: Mapping[str, Any] = {}
     tools: tuple[str, ...] = ()
     output: str | None = None
-
-
-class Secret(str):
-    """A key or token: usable as text, hidden where it is shown."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
 
 
 class Provider(NamedTuple):
@@ -131,6 +124,8 @@ class Settings(NamedTuple):
     timeout: float | None
     read_stdin: bool
     reserve: float  # the share of a window that is kept for the answer
+    tool_servers: ToolServers
+    max_rounds: int  # requests of a turn whose answers may call tools
 
 
 # ---- reading
@@ -162,6 +157,8 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         reserve=config.get("context", {}).get("reserve", 0.25),
+        tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
+        max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 
 
@@ -216,6 +213,8 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
 
 def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
     base_url = (table.get("base_url") or _first(environ, known.base_vars) or known.base_url).rstrip("/")
+    if known.wire == "ollama":  # whose other dialect is below /v1
+        base_url = base_url.removesuffix("/v1").rstrip("/")
     if base_url and not base_url.endswith(known.base_path):
         base_url += known.base_path
     own_base = base_url != known.base_url

@@ -1,15 +1,24 @@
 """How many tokens a prompt takes, without a tokenizer: what the provider last reported, and an estimate of the rest."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.messages import Message, Part, parts_of, text_of, text_parts_of, token_count
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.measures import Encoded, pages, pixels, seconds
+from gptsh.core.media import Media, media_in, media_of
+from gptsh.core.messages import DETAILS, Message, Part, Tool, labelled, parts_of, text_parts_of, token_count
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
 _GAP = 2  # tokens between two parts of a question: two newlines
-_IMAGE = 1600  # tokens of a part that is no text. Coarse: images take 85 to some thousands, a page of a PDF about this
+_UNKNOWN = 1600  # tokens of a part that is no text and tells nothing of its size: what a large image takes for most
+_OF_PAGE = 2000  # of a PDF document: its text, and an image of it
+_OF_SECOND = 32  # of sound
+_MOST_OF_IMAGE, _PIXELS_A_TOKEN = 4800, 750
+_TILE, _OF_TILE, _OF_TILES = 512, 170, 85
+_LONGEST, _SHORTEST = 2048, 768  # sides in pixels to which an image is made smaller before it is cut into tiles
 
 # Median of true tokens over estimated ones, measured over 8 tokenizers: the estimate is made to be too high.
 _USUAL_SCALE = 0.75
@@ -110,14 +119,58 @@ def of_message(message: Message) -> int:
 
 def _of_part(part: Part) -> int:
     if part.get("type") == "text" and isinstance(part.get("text"), str):
-        empty: Message = {"role": "user", "content": [{**part, "text": ""}]}
-        label = estimate(text_of(empty)) if "source" in part else 0
-        return _GAP + label + estimate(part["text"])
+        return _GAP + estimate(labelled({**part, "text": ""})) + estimate(part["text"])
     if part.get("type") == "tool_result":  # in another tool's dress
         said = part.get("content")
         inner = said if isinstance(said, list) else [{"type": "text", "text": said}]
-        return sum(_of_part(item) if item.get("type") == "text" else _IMAGE for item in inner if isinstance(item, dict))
-    return _IMAGE
+        return sum(map(_of_part, as_dicts(inner)))
+    if part.get("type") == "tool_use":  # the same
+        return _FRAMING + estimate(str(part.get("name"))) + estimate(json.dumps(part.get("input"), ensure_ascii=False))
+    if part.get("type") == "thinking" and not part.get("signature"):
+        return 0
+    media = media_of(part)
+    return of_media(media) if media else _UNKNOWN
+
+
+def of_media(media: Media) -> int:
+    """Tokens of an image, a document or a recording, rather too many; only a few bytes of it are looked at.
+
+    | what                 | here                            | what providers count                               |
+    |----------------------|---------------------------------|----------------------------------------------------|
+    | image of 512 x 512   | 350                             | Anthropic 350, OpenAI 255, Gemini 258              |
+    | image of 1024 x 1024 | 1,399                           | Anthropic 1,399, OpenAI 765, Gemini 1,032 at most  |
+    | larger image         | 4,800 at most                   | Anthropic 1,600, newest 4,800, OpenAI 1,445        |
+    | page of a PDF        | 2,000                           | Anthropic 1,500 to 3,000, Gemini 258               |
+    | second of sound      | 32                              | Gemini 32, OpenAI 10                               |
+    | text document        | that of its text                | the same                                           |
+    | anything else, a URL | 1,600                           |                                                    |
+
+    An image takes a token for 750 pixels or what its tiles of 512 pixels take, whichever is more.
+    """
+    if media.text is not None:
+        return sum(map(estimate, filter(None, (media.title, media.context, media.text))))
+    if media.data is None:
+        return _UNKNOWN
+    data = Encoded(media.data)
+    if media.kind == "document":
+        return _OF_PAGE * pages(data)
+    if media.kind == "audio":
+        length = seconds(data)
+        return _UNKNOWN if length is None else math.ceil(_OF_SECOND * length)
+    size = pixels(data)
+    return _of_image(*size) if size else _UNKNOWN
+
+
+def _of_image(width: int, height: int) -> int:
+    scale = min(1, _LONGEST / max(width, height))
+    scale *= min(1, _SHORTEST / (scale * min(width, height)))
+    tiles = math.ceil(scale * width / _TILE) * math.ceil(scale * height / _TILE)
+    return min(max(_OF_TILES + _OF_TILE * tiles, math.ceil(width * height / _PIXELS_A_TOKEN)), _MOST_OF_IMAGE)
+
+
+def _of_all_media(messages: Sequence[Message]) -> int:
+    """What all that is no text may take at most. How many tokens it takes differs from model to model by far."""
+    return sum(of_media(media) for message in messages for _, media in media_in(message))
 
 
 def _beside(message: Message) -> Iterator[str]:
@@ -129,12 +182,12 @@ def _beside(message: Message) -> Iterator[str]:
 
 
 def _replayed(message: Message) -> list[str]:
-    """Reasoning that may go back: thinking that is signed, and a tool call's, which some providers want."""
-    thinking, replay = message.get("thinking"), message.get("replay")
-    blocks = [block for block in thinking if isinstance(block, dict)] if isinstance(thinking, list) else []
+    """Reasoning that may go back: what is signed, what came in pieces, and a tool call's, which some providers want."""
+    blocks, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
     texts = [block.get("thinking", block.get("data")) for block in signed]
-    if message.get("tool_calls") and isinstance(replay, dict):
+    texts += [detail.get(key) for detail in as_dicts(replay.get(DETAILS)) for key in ("text", "summary", "data")]
+    if message.get("tool_calls"):
         texts += replay.values()
     return [text for text in texts if isinstance(text, str)]
 
@@ -154,15 +207,19 @@ class Count(NamedTuple):
     anchored: bool
 
 
-def count(messages: Sequence[Message], system: str | None, *, model: str | None, provider: str | None) -> Count:
+def count(
+    messages: Sequence[Message], system: str | None, *, model: str | None, provider: str | None, beside: int = 0
+) -> Count:
     """Tokens of the prompt that sends all of ``messages``, a session's in the order of its file, under ``system``.
+
+    ``beside`` is what goes along, in tokens: the definitions of tools.
 
     What the provider reported with the newest answer of this model stands for all that was estimated then (the
     answer's ``estimated``); to that comes the estimate of what is more now. Where there is no such answer, or less is
     sent than it was asked with, everything is estimated.
     """
-    plain = of_system(system) + sum(map(of_message, messages))
-    anchor = next((message for message in reversed(messages) if _is_anchor(message, model, provider)), None)
+    plain = of_system(system) + beside + sum(map(of_message, messages))
+    anchor = next((message for message in reversed(messages) if _is_anchor(message, model, provider, messages)), None)
     if anchor is None:
         return Count(plain, round(_USUAL_SCALE * plain), plain, anchored=False)
     usage, then = _usage(anchor), anchor["estimated"]
@@ -183,8 +240,13 @@ def was_cut(reported: int, size: Count, messages: Sequence[Message]) -> bool:
     if size.likely <= _CUT_FROM:
         return False
     if size.anchored:
-        return reported < _CUT_BELOW * size.likely
+        return reported < _CUT_BELOW * (size.likely - _of_all_media(messages))
     return reported < sum(_least(part["text"]) for message in messages for part in text_parts_of(message))
+
+
+def of_tools(tools: Sequence[Tool]) -> int:
+    """Tokens of the definitions of tools as they are sent, rather too many."""
+    return sum(_FRAMING + estimate(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
 
 
 def of_system(system: str | None) -> int:
@@ -201,12 +263,15 @@ def _least(text: str) -> int:
     return int(least)
 
 
-def _is_anchor(message: Message, model: str | None, provider: str | None) -> bool:
+def _is_anchor(message: Message, model: str | None, provider: str | None, sent: Sequence[Message]) -> bool:
     """Whether this is an answer of the model whose provider said how long prompt and answer were."""
     then = message.get("estimated")
     if model is None or (message.get("model"), message.get("provider")) != (model, provider):
         return False
-    return type(then) is int and 0 < then < _ABSURD and _usage(message).get("prompt", 0) >= _LEAST_SHARE * then
+    if type(then) is not int or not 0 < then < _ABSURD:
+        return False
+    told = _usage(message).get("prompt", 0)
+    return told >= _LEAST_SHARE * then or 0 < told >= _LEAST_SHARE * (then - _of_all_media(sent))
 
 
 def _usage(message: Message) -> dict[str, int]:

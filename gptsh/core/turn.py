@@ -4,8 +4,8 @@ Who asks (a transport of ``llm/``) is an argument, so nothing here knows a netwo
 """
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from gptsh.core.messages import (
     THINKING,
@@ -21,14 +21,17 @@ from gptsh.core.messages import (
     Thought,
     Tool,
     ToolCall,
+    ToolResult,
     Usage,
     Used,
     Verbatim,
+    is_interleaved,
+    order_of,
 )
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
-_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos")
+_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",
@@ -55,11 +58,24 @@ class Request(NamedTuple):
 Ask = Callable[[Request], Iterator[Event]]
 
 
-class Round:
-    """Iterating it asks the model once and passes the events on; ``message`` is what has arrived so far."""
+class Tools(Protocol):
+    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them."""
 
-    def __init__(self, ask: Ask, request: Request) -> None:
-        self._ask, self._request = ask, request
+    def tools(self) -> tuple[Tool, ...]:
+        """What a model may call. Raises ToolServerError."""
+
+    def approved(self, call: Call) -> bool:
+        """Whether the configuration lets it run without a question."""
+
+    def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
+        """Carry out the calls at once, their results as they come. Raises ToolServerError behind the last of them."""
+
+
+class Round:
+    """Iterating it passes on the events of one request; ``message`` is what has arrived so far."""
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        self._events = events
         self._texts: list[list[str]] = []  # by block
         self._reasoning: dict[str, list[str]] = {}
         self._thoughts: list[Part] = []
@@ -74,7 +90,7 @@ class Round:
         self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[Event]:
-        for event in self._ask(self._request):
+        for event in self._events:
             self._take(event)
             self._note(event)
             yield event
@@ -128,8 +144,8 @@ class Round:
         cut = [{"type": "thinking", "thinking": reasoning.pop(THINKING)}] if THINKING in reasoning else []
         if self._thoughts or cut:
             message["thinking"] = [*self._thoughts, *cut]
-        if self._is_interleaved():
-            message["order"] = self._order(len(cut))
+        if is_interleaved(self._kinds):
+            message["order"] = order_of([*self._kinds, *["thinking"] * len(cut)])
         if replay := {**reasoning, **self._replay}:
             message["replay"] = replay
         message["request_id"], message["response_id"] = self._ids
@@ -142,17 +158,19 @@ class Round:
     def _content(self) -> str | list[Part]:
         """One text, or where others stand between its pieces a part for each."""
         texts = ["".join(pieces) for pieces in self._texts]
-        return [{"type": "text", "text": text} for text in texts] if self._is_interleaved() else "".join(texts)
+        return [{"type": "text", "text": text} for text in texts] if is_interleaved(self._kinds) else "".join(texts)
 
-    def _is_interleaved(self) -> bool:
-        """Whether the blocks came in another order than thinking, text, calls, which is understood."""
-        usual = ["thinking", "text", "tool_call"]
-        return self._kinds != sorted(self._kinds, key=usual.index) or self._kinds.count("text") > 1
 
-    def _order(self, cut: int) -> list[str]:
-        """The blocks by kind and number, in order of arrival; ``cut``: one more thought was broken off."""
-        kinds = [*self._kinds, *["thinking"] * cut]
-        return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
+def calls_to_run(message: Message | None, request: Request) -> list[Call]:
+    """The calls that a whole answer leaves to the tools of its request."""
+    whole = message is not None and (message.get("finish_reason") or "").lower() in _WHOLE
+    return list(message.get("tool_calls") or ()) if message and whole and request.tools else []
+
+
+def result_of(call: Call, content: str) -> Message:
+    """The message that tells the model why a call was not carried out."""
+    name = str(call["function"].get("name", ""))
+    return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content, "is_error": True}
 
 
 def shortcoming(message: Message) -> GptshError | None:

@@ -1,13 +1,23 @@
 """Messages as Anthropic's API takes them: blocks under alternating roles, every tool call with its result."""
 
-import re
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gptsh.core.calls import WORD_ID, fitted
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of
-from gptsh.core.messages import Call, Message, Part, blocks_of, full_name, parts_of, text_of, text_parts_of
+from gptsh.core.media import Media, media_of, name_of
+from gptsh.core.messages import (
+    Call,
+    Message,
+    Part,
+    blocks_of,
+    full_name,
+    labelled,
+    parts_of,
+    text_of,
+    text_part,
+    text_parts_of,
+)
 from gptsh.llm.payloads import as_object
 
 THOUGHTS = ("thinking", "redacted_thinking")
@@ -17,7 +27,6 @@ _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = ("interrupted", "error", "timeout", "pause_turn")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
-_LONGEST_NAME = 128  # characters
 
 
 class Conversation(NamedTuple):
@@ -31,14 +40,13 @@ class Conversation(NamedTuple):
 def conversation(messages: Sequence[Message], provider: str, model: str, *, thinking: bool = True) -> Conversation:
     """The messages of a context for one model. ``thinking``: whether it gets its own of before back."""
     said = Conversation([], [], [])
-    ids = _Ids()
-    for message in messages:
+    for message in fitted(messages, provider, WORD_ID):
         if message["role"] == "system":
             said.system.extend(_text(text_of(message)))
         elif message["role"] == "assistant":
-            _add(said, "assistant", _answer(message, ids, provider, model if thinking else None))
+            _add(said, "assistant", _answer(message, provider, model if thinking else None))
         elif message["role"] == "tool":
-            _add(said, "user", _result(message, ids))
+            _add(said, "user", [_result(message)])
         elif blocks := [block for part in parts_of(message) for block in _asked(part)]:
             _add(said, "user", blocks)
             said.starts.append(len(said.messages) - 1)
@@ -76,7 +84,7 @@ def _text(text: str) -> list[Part]:
 def _asked(part: Part) -> list[Part]:
     """A part of a question, under the name of its source."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return _text(text_of({"role": "user", "content": [part]})) if part["text"].strip() else []
+        return _text(labelled(part)) if part["text"].strip() else []
     return [_media(part)]
 
 
@@ -85,7 +93,7 @@ def _media(part: Part) -> Part:
     media = media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
-        return _left_out(part)
+        return _left_out(part, media)
     if media.kind == "image":
         return {"type": "image", "source": source}
     more = {"title": media.title, "context": media.context, "citations": part.get("citations")}
@@ -104,27 +112,48 @@ def _source(media: Media) -> Part | None:
     return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in kinds else None
 
 
+def _left_out(part: Part, media: Media | None) -> Part:
+    """What the model reads in the place of a part that it does not get."""
+    what = f"{media.described}, not sent: this API does not take it" if media else f"{part.get('type')}, not sent"
+    text, name = f"[gptsh: {what}]", name_of(part)
+    return {"type": "text", "text": labelled(text_part(name, text)) if name else text}
+
+
 # ---- answers
 
 
-def _answer(message: Message, ids: "_Ids", provider: str, model: str | None) -> list[Part]:
+def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
     """The blocks of an answer. Its thinking is for the model alone that signed it; what is not signed is for nobody."""
     own = message.get("provider") == provider
     thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
-    kept = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if own else []
-    if kept and message.get("finish_reason") not in _PARTIAL:  # it would be half of an exchange with a server's tool
-        blocks = [b for b in kept if b.get("type") not in THOUGHTS or (thinks and _is_signed(b))]
-        return [ids.renamed(block) for block in blocks if not _is_blank(block)]
+    if kept := _kept(message) if own else []:
+        return [block for block in kept if block.get("type") not in THOUGHTS or (thinks and _is_signed(block))]
     said: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":
-            said.append(ids.tool_use(block, own=own))
+            said.append(_tool_use(block, own=own))
         elif kind == "text":
             _say(said, block, own=own)
         elif thinks and _is_signed(block):
             said.append(block)
     said += _text(message.get("refusal") or "")
     return [block for block in said if not _is_blank(block)]
+
+
+def _kept(message: Message) -> list[Part]:
+    """The blocks as they came, where they were kept and are the whole answer; its calls under their ids of now.
+
+    Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
+    that was joined with another is more than they are.
+    """
+    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS))
+    calls = message.get("tool_calls") or []
+    uses = [block for block in blocks if block.get("type") == "tool_use"]
+    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
+        return []
+    ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
+    return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
 
 
 def _is_blank(block: Part) -> bool:
@@ -138,83 +167,40 @@ def _is_signed(block: Part) -> bool:
 def _say(said: list[Part], part: Part, *, own: bool) -> None:
     """Texts in a row are one; of another kind of part an answer takes only what came from here."""
     if not text_parts_of({"role": "assistant", "content": [part]}):
-        said.append(part if own else _left_out(part))
+        said.append(part if own else _left_out(part, media_of(part)))
     elif said and said[-1]["type"] == "text":
         said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
     else:
         said.append({"type": "text", "text": part["text"]})
 
 
-def _left_out(part: Part) -> Part:
-    media = media_of(part)
-    what = str(media)[1:-1] if media else f"a part of the type {part.get('type')!r}"
-    return {"type": "text", "text": f"[gptsh: {what} is left out here]"}
-
-
 # ---- tool calls and their results
 
 
-class _Ids:
-    """The ids of tool calls as the API takes them: of few characters, and each once in a conversation."""
-
-    def __init__(self) -> None:
-        self._used: set[str] = set()
-        self._of: dict[str, list[str]] = {}  # by the id in the session, those that have no result yet
-
-    def tool_use(self, call: Call, *, own: bool) -> Part:
-        """A call. ``own``: what else stands in it came from here."""
-        function = as_dict(call.get("function"))
-        arguments = function.get("arguments")
-        more = {key: value for key, value in call.items() if own and key not in ("id", "type", "function")}
-        return self.renamed(
-            {
-                "type": "tool_use",
-                "id": str(call.get("id")),
-                "name": re.sub(r"[^a-zA-Z0-9_-]", "_", str(function.get("name")))[:_LONGEST_NAME] or "_",
-                "input": arguments if isinstance(arguments, dict) else as_object(str(arguments or "")),
-                **more,
-            }
-        )
-
-    def renamed(self, block: Part) -> Part:
-        """A block, its id made new where it is a tool call."""
-        if block.get("type") != "tool_use":
-            return block
-        sent = self._fresh(str(block.get("id")))
-        self._of.setdefault(str(block.get("id")), []).append(sent)
-        return {**block, "id": sent}
-
-    def _fresh(self, call_id: str) -> str:
-        known = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
-        if known != call_id or not known:
-            known += f"_{zlib.crc32(call_id.encode('utf-8', 'surrogatepass')):08x}"
-        fresh, count = known, 1
-        while fresh in self._used:
-            count += 1
-            fresh = f"{known}_{count}"
-        self._used.add(fresh)
-        return fresh
-
-    def answered(self, call_id: str) -> str | None:
-        """The id of the first such call that has no result yet."""
-        waiting = self._of.get(call_id)
-        return waiting.pop(0) if waiting else None
+def _tool_use(call: Call, *, own: bool) -> Part:
+    """A call, which a context has made sound. ``own``: what else stands in it came from here."""
+    function = call["function"]
+    more = {key: value for key, value in call.items() if own and key not in ("id", "type", "function")}
+    return {
+        "type": "tool_use",
+        "id": call["id"],
+        "name": function["name"],
+        "input": as_object(function["arguments"]),
+        **more,
+    }
 
 
-def _result(message: Message, ids: _Ids) -> list[Part]:
-    """What a tool gave; nothing where no call wants it."""
-    sent = ids.answered(message.get("tool_call_id") or "")
-    if sent is None:
-        return []
+def _result(message: Message) -> Part:
+    """What a tool gave. Of an error only words are taken."""
     failed = bool(message.get("is_error"))
     blocks = [block for part in parts_of(message) for block in _given(part, failed=failed)]
     words = all(block["type"] == "text" for block in blocks)
     content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if words else blocks
-    return [{"type": "tool_result", "tool_use_id": sent, "content": content, **({"is_error": True} if failed else {})}]
+    error = {"is_error": True} if failed else {}
+    return {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content, **error}
 
 
 def _given(part: Part, *, failed: bool) -> list[Part]:
-    """A part of a result. Of an error only words are taken."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return _text(part["text"])
-    return [_left_out(part) if failed else _media(part)]
+    return [_left_out(part, media_of(part)) if failed else _media(part)]

@@ -1,22 +1,27 @@
 """The OpenAI chat completions dialect: a request to its JSON body. No network here."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gptsh.core.messages import Call, Event, Message, Part, parts_of, text_of, text_parts_of
+from gptsh.core.calls import fitted
+from gptsh.core.flat import one_text
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import DETAILS, Call, Event, Message, parts_of, text_of, text_parts_of
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import sse
-from gptsh.llm.chat_stream import REASONING_FIELDS, read_stream, read_whole
+from gptsh.llm.chat_parts import as_list, in_chat_shape, spread
+from gptsh.llm.chat_stream import REASONING_FIELDS, WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
 
-_MESSAGE_KEYS = ("role", "tool_calls", "tool_call_id", "name")
-_PART_KEYS_OF_OURS = ("source",)
+_BROKEN_OFF = ("interrupted", "error", "timeout")
+_UNANSWERED = "(no answer)"
+_CALL_KEYS = ("id", "type", "function")
 _NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
@@ -68,7 +73,9 @@ def _in_words(request: Request) -> Request:
 def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, stream_options: bool) -> dict[str, Any]:
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
-    messages = [message_for(message, provider, endpoint) for message in request.messages]
+    messages = [
+        message_for(message, provider, endpoint) for message in prompt_for(request.messages, provider, endpoint)
+    ]
     sent: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -102,41 +109,67 @@ def response_format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
+def prompt_for(messages: Sequence[Message], provider: str, endpoint: Endpoint) -> list[Message]:
+    """The messages of a prompt with ids, and in an order, that the provider takes."""
+    prompt: list[Message] = []
+    for message in fitted(spread(messages), provider, endpoint.call_ids):
+        if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
+            prompt.append({"role": "assistant", "content": _UNANSWERED})
+        prompt.append(message)
+    return prompt
+
+
 def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
     """A message without what only gptsh, or only another provider, knows. Text goes as one string, as all take it."""
     known: Mapping[str, Any] = message
-    sent = {key: known[key] for key in _MESSAGE_KEYS if key in known}
-    if calls := message.get("tool_calls"):
-        sent |= _calls_for(message, calls, provider, endpoint)
-    parts = parts_of(message)
-    if not endpoint.takes_null and calls and not parts and not message.get("refusal"):
-        return sent
-    if text_parts_of(message) == parts:
-        return {**sent, "content": text_of(message) or message.get("refusal") or ("" if parts else _nothing(message))}
-    return {**sent, "content": [_part(part) for part in parts]}
+    sent: dict[str, Any] = {"role": message["role"]}
+    if message["role"] == "assistant":
+        sent |= _answer_for(message, provider, endpoint)
+    elif message["role"] == "tool":
+        sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
+    else:
+        sent["content"] = _question_for(in_chat_shape(message, provider, endpoint))
+    return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
 
 
-def _calls_for(message: Message, calls: list[Call], provider: str, endpoint: Endpoint) -> dict[str, Any]:
-    """The tool calls, what a provider added to them for itself alone (thought signatures).
+def _question_for(message: Message) -> Any:
+    """The content of a question: one text, as all take it, or a list of parts."""
+    return text_of(message) if text_parts_of(message) == parts_of(message) else as_list(message)
 
-    With them goes their reasoning to who wants it: his own under the name it had, for another's a blank.
-    """
+
+def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
+    """An answer: its words, its calls, and what its provider wants back. Servers mirror parts, and some refuse them."""
     own = message.get("provider") == provider
-    sent: dict[str, Any] = {"tool_calls": calls if own else [_call(call) for call in calls]}
-    if endpoint.wants_reasoning:
-        replay = message.get("replay", {}) if own else {}
-        said = {field: text for field, text in replay.items() if field in REASONING_FIELDS}
-        sent |= said or {REASONING_FIELDS[0]: " "}
+    text, calls, replay = one_text(message), message.get("tool_calls"), as_dict(message.get("replay")) if own else {}
+    sent = _returned(message, replay)
+    if calls:
+        sent["tool_calls"] = [_call(call, own=own) for call in calls]
+        if endpoint.wants_reasoning:
+            sent |= _reasoning(replay) or {REASONING_FIELDS[0]: " "}
+    if text or not calls:
+        sent["content"] = text
+    elif endpoint.takes_null:
+        sent["content"] = None
     return sent
 
 
-def _call(call: Call) -> Call:
-    return {key: call[key] for key in ("id", "type", "function") if key in call}
+def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes back with every answer to the provider that it came from.
+
+    Of an answer that broke off not the last piece of reasoning, unless it is signed: it is not whole.
+    """
+    sent = {key: replay[key] for key in WANTED_BACK if replay.get(key)}
+    details = as_dicts(replay.get(DETAILS))
+    if message.get("finish_reason") in _BROKEN_OFF and details and "text" in details[-1]:
+        details = details if details[-1].get("signature") else details[:-1]
+    return {key: value for key, value in {**sent, DETAILS: details}.items() if value}
 
 
-def _nothing(message: Message) -> str | None:
-    return None if message.get("tool_calls") else ""
+def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
+    """A tool call's reasoning under the name that it came with."""
+    return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
 
 
-def _part(part: Part) -> Part:
-    return {key: value for key, value in part.items() if key not in _PART_KEYS_OF_OURS}
+def _call(call: Call, *, own: bool) -> Call:
+    """A call, and to its own provider what that added to it for itself alone (thought signatures)."""
+    return {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import (
+    DETAILS,
     THINKING,
     Call,
     Event,
@@ -21,6 +22,7 @@ from gptsh.core.messages import (
     Thought,
     ToolCall,
     Used,
+    Verbatim,
     new_message_id,
 )
 from gptsh.core.reported import usage_from
@@ -30,6 +32,10 @@ from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, Pairs, load, shown
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+# What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
+# the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
+# (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
+WANTED_BACK = (DETAILS, "extra_content", "annotations")
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 
 
@@ -41,7 +47,7 @@ def read_whole(data: bytes) -> Iterator[Event]:
 
 def read_completion(payload: dict[str, Any], told: str) -> Iterator[Event]:
     """The events of a ``chat.completion`` object; ``told`` is what --debug tells of one that is none."""
-    answer = _Answer()
+    answer = _Answer(whole=True)
     choices = [{**choice, "delta": choice.get("message")} for choice in as_dicts(payload.get("choices"))]
     if not choices:
         raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=told)
@@ -92,10 +98,11 @@ def read_chunks(
 
 
 class _Answer:
-    """What accumulates over the chunks of one answer: tool calls, usage, the reason for ending."""
+    """What accumulates over the chunks of one answer, ``whole`` in one: calls, usage, the reason for ending."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
         self.finished = False
+        self._wanted_back = _WantedBack(whole=whole)
         self._finish: str | None = None
         self._id: str | None = None
         self._usage: dict[str, Any] | None = None
@@ -127,6 +134,9 @@ class _Answer:
             yield from self._take_thoughts(blocks)
         elif field:
             yield Reasoning(delta[field], field)
+        elif text := _text_in(as_dicts(delta.get(DETAILS))):
+            yield Reasoning(text, "reasoning")
+        self._wanted_back.take(delta)
         for event in _content(delta.get("content")):
             yield Text(self._pairs.joined(event.text)) if isinstance(event, Text) else event
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
@@ -148,9 +158,10 @@ class _Answer:
                 self._thought = []
 
     def known(self) -> Iterator[Event]:
-        """The last half of a pair, tool calls and usage, as far as they came."""
+        """The last half of a pair, what goes back, tool calls and usage, as far as they came."""
         if half := self._pairs.rest():
             yield Text(half)
+        yield from self._wanted_back.known()
         yield from map(ToolCall, self._calls.whole())
         if self._usage is not None:
             yield Used(usage_from(self._usage))
@@ -190,6 +201,61 @@ def _content(content: object) -> Iterator[Event]:
             yield from (Reasoning(text, "thinking") for text in inner if isinstance(text, str) and text)
         elif isinstance(part.get("text"), str) and part["text"]:
             yield Text(part["text"])
+
+
+# ---- what goes back
+
+_GROWS = ("text", "summary", "data")  # of a piece of reasoning
+
+
+def _text_in(details: list[dict[str, Any]]) -> str:
+    """What a person can read of pieces of reasoning."""
+    texts = [detail.get(key) for detail in details for key in ("text", "summary")]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+class _WantedBack:
+    """What the provider may want back, from its deltas. What is signed must go back as one piece, not in the pieces
+    in which it came; those of an answer that came ``whole`` are whole."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self._details: list[dict[str, list[str]]] = []  # what grows of each
+        self._fixed: list[dict[str, Any]] = []  # the rest of each
+        self._extra: dict[str, Any] = {}
+        self._files: list[dict[str, Any]] = []
+
+    def take(self, delta: dict[str, Any]) -> None:
+        """Note what one delta has of it."""
+        for piece in as_dicts(delta.get(DETAILS)):
+            self._take_detail(piece)
+        self._extra |= as_dict(delta.get("extra_content"))
+        notes = as_dicts(delta.get("annotations"))
+        self._files += [note for note in notes if note.get("type") == "file" and note not in self._files]
+
+    def _take_detail(self, piece: dict[str, Any]) -> None:
+        if self._whole or not self._fixed or not _goes_on(self._fixed[-1], piece):
+            self._fixed.append({})
+            self._details.append({})
+        for key, value in piece.items():
+            if key in _GROWS and isinstance(value, str):
+                self._details[-1].setdefault(key, []).append(value)
+            if value is not None or key not in self._fixed[-1]:
+                self._fixed[-1][key] = value
+
+    def known(self) -> Iterator[Event]:
+        """All of it, under the provider's own keys."""
+        grown = ({key: "".join(pieces) for key, pieces in detail.items()} for detail in self._details)
+        details = [{**fixed, **texts} for fixed, texts in zip(self._fixed, grown, strict=True)]
+        for field, value in zip(WANTED_BACK, (details, self._extra, self._files), strict=True):
+            if value:
+                yield Verbatim(field, value)
+
+
+def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Whether a piece of reasoning goes on with the last one: of its type, and no other number or id."""
+    same = (last.get(key) == piece.get(key) or None in (last.get(key), piece.get(key)) for key in ("index", "id"))
+    return last.get("type") == piece.get("type") and all(same)
 
 
 class _Calls:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.core.messages import Event, Retrying
 from gptsh.core.models import facts, split_model
-from gptsh.core.providers import LOCAL, Wire
-from gptsh.core.settings import Provider, Secret, Settings, provider_of
+from gptsh.core.providers import LOCAL, NO_SHAPE, Wire
+from gptsh.core.secret import Secret
+from gptsh.core.settings import Provider, Settings, provider_of
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows
+from gptsh.llm.ollama_models import Models
 from gptsh.llm.routes import Route
+from gptsh.llm.windows import Fetch
 
 if TYPE_CHECKING:
     from gptsh.llm.direct import Dialect, Direct
@@ -40,6 +43,7 @@ class Client:
         self._routes: dict[tuple[str, Wire], Route] = {}
         self._keys: dict[str, Secret | None] = {}
         self._windows: dict[tuple[str, str], int | None] = {}  # by base URL and model; None: it does not tell
+        self._ollama = Models(self._probe)
         self._http: Http | None = None
         self._directs: dict[Wire, Direct] = {}
         self._bridge: Bridge | None = None
@@ -135,7 +139,7 @@ class Client:
         """
         route = routes.route(provider, "", provider.wire, self._key(provider), ())
         try:
-            listed = self._wire().fetch(f"{provider.base_url}/models", seconds, route.headers, most=most)
+            listed = self._wire().fetch(windows.models_url(provider), seconds, route.headers, most=most)
             payload = json.loads(listed)
         except (ValueError, RecursionError) as err:
             raise ModelError(f"{provider.name} does not list its models") from err
@@ -160,13 +164,32 @@ class Client:
         # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
         return None if provider.name in LOCAL else facts(provider.name, name).window
 
+    def can(self, model: str, ability: str) -> bool | None:
+        """Whether a model has ``vision``, ``pdf_input``, ``audio_input`` or ``function_calling``; None: nobody knows.
+
+        Of Ollama's models the server is asked, for PROBE_TIMEOUT at most, once. Raises ConfigError for a name that
+        cannot be routed.
+        """
+        provider, name = provider_of(self._settings, model)
+        if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
+            return False
+        if provider.wire == "ollama":
+            return self._ollama.can(provider, name, ability)
+        return facts(provider.name, name).can(ability)
+
     def _told_window(self, provider: Provider, name: str) -> int | None:
-        """What the server says in time. One that does not, or says nonsense, is no failure."""
+        """What the server says in time."""
+        if provider.wire == "ollama":
+            return self._ollama.window(provider, name)
+        return windows.ask_window(provider, name, self._probe(provider))
+
+    def _probe(self, provider: Provider) -> Fetch:
+        """What gets documents of a server, all of them in PROBE_TIMEOUT. That one does not come is no failure."""
         http = self._wire()
         try:
-            headers = routes.route(provider, name, provider.wire, self._key(provider), ()).headers
+            headers = routes.route(provider, "", provider.wire, self._key(provider), ()).headers
         except ConfigError:  # no key
-            return None
+            return lambda _url, _body: None
         until = time.monotonic() + PROBE_TIMEOUT
 
         def fetch(url: str, body: Mapping[str, Any] | None) -> Any:
@@ -179,7 +202,7 @@ class Client:
             except (GptshError, ValueError, RecursionError):
                 return None
 
-        return windows.ask_window(provider, name, fetch)
+        return fetch
 
     # ---- asking
 
@@ -221,7 +244,7 @@ class Client:
         if wire not in self._directs:
             from gptsh.llm.direct import Direct  # noqa: PLC0415 - as in ``_wire``
 
-            self._directs[wire] = Direct(self._wire(), _dialect(wire))
+            self._directs[wire] = Direct(self._wire(), _dialect(wire, self._ollama))
         return self._directs[wire]
 
     def _litellm(self) -> "Bridge":
@@ -265,12 +288,16 @@ class Client:
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
 
-def _dialect(wire: Wire) -> "Dialect":
+def _dialect(wire: Wire, models: Models) -> "Dialect":
     """How servers of this kind are spoken to; only the one that is needed is loaded."""
     if wire == "anthropic":
         from gptsh.llm.anthropic import Messages  # noqa: PLC0415 - the start of a run needs one at most
 
         return Messages()
+    if wire == "ollama":
+        from gptsh.llm.ollama import Ollama  # noqa: PLC0415 - the same
+
+        return Ollama(models)
     from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the same
 
     return ChatCompletions()

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from gptsh.core.messages import Event, Identified
+from gptsh.core.secret import MASK
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import failures, routes
@@ -49,7 +50,7 @@ class Direct:
     def preview(self, request: Request, route: Route) -> dict[str, Any]:
         """The request as it would be sent, its keys masked."""
         body, url = load(encode(self._dialect.body(request, route))), self._dialect.url(route)
-        headers = routes.headers_for(route.provider, route.wire, route.key, failures.MASK)
+        headers = routes.headers_for(route.provider, route.wire, route.key, MASK)
         return {"method": "POST", "url": url, "headers": headers, "body": body}
 
     def _respond(self, request: Request, route: Route) -> Response:

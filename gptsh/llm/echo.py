@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from gptsh.core.messages import Event, Finished, Text, Used, text_of
+from gptsh.core.media import shown
+from gptsh.core.messages import Event, Finished, Message, Text, Used, labelled, parts_of, text_of
 from gptsh.core.turn import Request
 from gptsh.llm.routes import Route
 
@@ -15,7 +16,7 @@ def open_echo(request: Request, _route: Route) -> Iterator[Event]:
 
 def _ask(request: Request) -> Iterator[Event]:
     """``You said: `` and the last user message, word by word; a word counts as a token."""
-    said = next((text_of(m) for m in reversed(request.messages) if m["role"] == "user"), "")
+    said = next((_said(m) for m in reversed(request.messages) if m["role"] == "user"), "")
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
     for word in words if request.stream else ["".join(words)]:
         yield Text(word)
@@ -33,3 +34,7 @@ def _ask(request: Request) -> Iterator[Event]:
         }
     )
     yield Finished("stop")
+
+
+def _said(question: Message) -> str:
+    return "\n\n".join(labelled(part) if "text" in part else shown(part) for part in parts_of(question))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gptsh.core.secret import MASK, masked
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.routes import Route, is_telling, source_of_key
 
@@ -13,14 +14,13 @@ _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
-MASK = "***"
 # Words, and schemas, whose names are the user's own.
-_NO_PARAMETERS = ("messages", "response_format", "output_config", "properties")
-# How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, others.
+_NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
+# How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|larger than) "
-    r"(?:the |its )?(?:model's |available |maximum |max )*(?:context|input token)|prompt is too long"
-    r"|input (?:is )?too long"
+    r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|(?:larg|long)er than) "
+    r"(?:the |its )?(?:model's |available |maximum |max )*(?:context|input token)|prompt (?:is )?too long"
+    r"|input (?:is )?too long|context (?:length|size|window) (?:has been |was )?exceeded"
     r"|input token count .{0,40}exceeds|maximum (?:prompt|model) length|context length of only|too many tokens: ",
     re.IGNORECASE,
 )
@@ -42,14 +42,17 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
     elif "location" in headers and 300 <= status < 400:  # noqa: PLR2004 - not followed: the key would go along
         err = ModelError(f"{url} redirects to {headers['location']}", "change base_url")
     elif status == 404:  # noqa: PLR2004 - the model or the path
-        err = ModelError(f"{url} does not know {route.model!r} {reason}", "see -m and base_url", detail=detail)
+        pull = f"ollama pull {route.model}, or see -m" if route.wire == "ollama" and "model" in reason else ""
+        err = ModelError(f"{url} does not know {route.model!r} {reason}", pull or "see -m and base_url", detail=detail)
+    elif "not support tools" in reason:
+        err = ModelError(f"{route.model} takes no tools {reason}", "choose another model with -m", detail=detail)
     else:
         err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
     return _judged(err, status, headers)
 
 
-def reported(error: Any, payload: Any) -> GptshError:
-    """An error that came in the place of an answer, or inside of one; ``payload`` is what it came in."""
+def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
+    """An error that stands in an answer; ``payload`` is what --debug tells."""
     kind = TooLong if means_too_long(json.dumps(error)) else ModelError
     return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(payload))
 
@@ -113,13 +116,6 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
             cause.__cause__ = cause.__context__ = None
         cause = cause.__cause__
     return err
-
-
-def masked(text: str, secrets: Collection[str]) -> str:
-    """The text without the secrets."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
 
 
 def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:

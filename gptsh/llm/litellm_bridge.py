@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from gptsh.core.loose import as_dicts
 from gptsh.core.messages import Event, Identified, Message
 from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
-from gptsh.llm.chat_completions import message_for, response_format, tools
+from gptsh.llm.chat_completions import message_for, prompt_for, response_format, tools
 from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
@@ -276,7 +277,9 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    messages = [_message(message, provider) for message in request.messages]
+    messages = [
+        _message(message, provider) for message in prompt_for(request.messages, provider.name, provider.endpoint)
+    ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
         **tools(request),
@@ -302,7 +305,8 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
 def _message(message: Message, provider: Provider) -> dict[str, Any]:
     """A message as litellm takes it; signed thinking goes back to whom it came from."""
     sent = message_for(message, provider.name, provider.endpoint)
-    blocks = [b for b in message.get("thinking", ()) if b.get("signature") or b.get("type") != "thinking"]
+    thinking = as_dicts(message.get("thinking"))
+    blocks = [block for block in thinking if block.get("signature") or block.get("type") != "thinking"]
     return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider.name else sent
 
 

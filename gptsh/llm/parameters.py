@@ -65,6 +65,13 @@ def _with_switch(_name: str, effort: str) -> dict[str, Any]:
     return {"reasoning": {"enabled": True}, "reasoning_effort": effort}
 
 
+def _think(name: str, effort: str) -> dict[str, Any]:
+    """Ollama's switch, which for gpt-oss has three positions."""
+    if effort == "none" or "gpt-oss" not in name:
+        return {"think": effort != "none"}
+    return {"think": {"minimal": "low", "low": "low", "medium": "medium"}.get(effort, "high")}
+
+
 _EFFORTS: dict[Effort, Callable[[str, str], dict[str, Any]]] = {
     "as is": lambda _name, effort: {"reasoning_effort": effort},
     "none or high": lambda _name, effort: {"reasoning_effort": "none" if effort == "none" else "high"},
@@ -75,6 +82,7 @@ _EFFORTS: dict[Effort, Callable[[str, str], dict[str, Any]]] = {
     "template": lambda _name, effort: {"chat_template_kwargs": {"enable_thinking": effort != "none"}},
     "with switch": _with_switch,
     "nothing": lambda _name, _effort: {},
+    "think": _think,
 }
 
 

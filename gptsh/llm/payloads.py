@@ -14,6 +14,8 @@ ADVICE = "is the base URL right?"
 def encode(payload: Any) -> bytes:
     """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if is_unicode(text):  # without copies of two or four bytes a letter: it may hold images
+        return text.encode()
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 

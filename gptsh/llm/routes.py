@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from gptsh import __version__
 from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
 from gptsh.core.providers import BEARER, DIRECT, Wire
-from gptsh.core.settings import Provider, Secret
+from gptsh.core.secret import Secret
+from gptsh.core.settings import Provider
 from gptsh.errors import ConfigError
 
 _SHORTEST_SECRET = 4  # characters

@@ -5,7 +5,7 @@ No network here: ``fetch`` gets a document as parsed JSON, None where there is n
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import token_count
@@ -19,6 +19,17 @@ _NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILIN
 _LATEST = ":latest"
 
 
+class Shown(NamedTuple):
+    """What Ollama says about a model: the window that its file sets and the one it was trained for, in tokens.
+
+    ``abilities`` are its own words, such as ``vision``; None where it does not tell.
+    """
+
+    num_ctx: int | None = None
+    trained: int | None = None
+    abilities: tuple[str, ...] | None = None
+
+
 def can_tell(provider: Provider) -> bool:
     """Whether asking the provider for a window makes sense: servers of the user's own, and OpenRouter."""
     known = provider.own_base or provider.name in LOCAL or provider.name == "openrouter"
@@ -26,11 +37,19 @@ def can_tell(provider: Provider) -> bool:
 
 
 def ask_window(provider: Provider, model: str, fetch: Fetch) -> int | None:
-    """Tokens that a prompt may have, as the server says; None where it does not say."""
+    """Tokens that a prompt may have, as the server says; None where it does not say.
+
+    A server of the wire ``ollama`` is asked by ``ollama_models``.
+    """
     for way in _WAYS.get(provider.name, _OF_UNKNOWN):
         if window := way(provider, model, fetch):
             return window
     return None
+
+
+def models_url(provider: Provider) -> str:
+    """Where a server lists its models."""
+    return f"{provider.base_url}{'/v1' if provider.wire == 'ollama' else ''}/models"
 
 
 def entries(payload: Any) -> list[dict[str, Any]]:
@@ -55,7 +74,7 @@ def listed_window(entry: Mapping[str, Any]) -> int | None:
 
 def _listed(provider: Provider, model: str, fetch: Fetch) -> int | None:
     """The model's entry; llama.cpp lists the one that it serves under a name that nobody needs to use."""
-    listed = entries(fetch(f"{provider.base_url}/models", None))
+    listed = entries(fetch(models_url(provider), None))
     found = [entry for entry in listed if entry["id"] == model]
     only = [entry for entry in listed if len(listed) == 1 and "meta" in entry]
     return next(map(listed_window, found or only), None)
@@ -67,31 +86,36 @@ def _props(provider: Provider, _model: str, fetch: Fetch) -> int | None:
     return _first(as_dict(props.get("default_generation_settings")).get("n_ctx"))
 
 
-def _loaded_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
-    """What is allocated now."""
+def loaded_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
+    """The window that is allocated now; None where the model is not loaded."""
     running = as_dicts(as_dict(fetch(f"{_root(provider)}/api/ps", None)).get("models"))
-    wanted = _tagged(model)
-    named = [entry for entry in running if wanted in (_tagged(entry.get("name")), _tagged(entry.get("model")))]
+    wanted = tagged(model)
+    named = [entry for entry in running if wanted in (tagged(str(entry.get("name"))), tagged(str(entry.get("model"))))]
     return _first(*(entry.get("context_length") for entry in named))
 
 
-def _shown_by_ollama(provider: Provider, model: str, fetch: Fetch) -> int | None:
-    """What the model's file sets, else what it was trained for.
-
-    The latter is an upper bound: the server's own default may be less, and a prompt beyond it is cut without a word.
-    Only what the answer reports then tells (``tokens.was_cut``).
-    """
+def shown_by_ollama(provider: Provider, model: str, fetch: Fetch) -> Shown:
+    """What it tells about the model."""
     shown = as_dict(fetch(f"{_root(provider)}/api/show", {"model": model}))
-    parameters, info = shown.get("parameters"), as_dict(shown.get("model_info"))
+    parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
     chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
-    trained = info.get(f"{info.get('general.architecture')}.context_length")
-    return _first(int(chosen[1]) if chosen else None, trained)
+    return Shown(
+        _first(int(chosen[1]) if chosen else None),
+        _first(info.get(f"{info.get('general.architecture')}.context_length")),
+        tuple(name for name in abilities if isinstance(name, str)) if isinstance(abilities, list) else None,
+    )
 
 
 def _shown_or_loaded(provider: Provider, model: str, fetch: Fetch) -> int | None:
-    """Of a server that may be Ollama: what is loaded is asked for only where it is."""
-    shown = _shown_by_ollama(provider, model, fetch)
-    return (_loaded_by_ollama(provider, model, fetch) or shown) if shown else None
+    """Of a server that may be Ollama, spoken to in OpenAI's dialect: what is loaded, else what the model's file sets,
+    else what it was trained for.
+
+    The last is an upper bound: the server's own default may be less, and a prompt beyond it is cut without a word.
+    Only what the answer reports then tells (``tokens.was_cut``).
+    """
+    num_ctx, trained, _ = shown_by_ollama(provider, model, fetch)
+    shown = num_ctx or trained
+    return (loaded_by_ollama(provider, model, fetch) or shown) if shown else None
 
 
 def _of_lm_studio(provider: Provider, model: str, fetch: Fetch) -> int | None:
@@ -113,7 +137,6 @@ def _of_older_lm_studio(provider: Provider, model: str, fetch: Fetch) -> int | N
 
 
 _WAYS: Mapping[str, tuple[_Way, ...]] = {
-    "ollama": (_loaded_by_ollama, _shown_by_ollama),
     "llamafile": (_listed, _props),
     "hosted_vllm": (_listed,),
     "openrouter": (_listed,),
@@ -129,10 +152,8 @@ def _root(provider: Provider) -> str:
     return provider.base_url.removesuffix("/v1")
 
 
-def _tagged(name: object) -> str | None:
+def tagged(name: str) -> str:
     """Ollama's name of a model with its tag."""
-    if not isinstance(name, str):
-        return None
     return name if ":" in name.rpartition("/")[2] else name + _LATEST
 
 

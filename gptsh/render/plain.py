@@ -1,13 +1,28 @@
 """Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
-from gptsh.core.messages import Event, Finished, Message, Part, Reasoning, Refusal, Text, parts_of
+from gptsh.core.loose import as_dict
+from gptsh.core.media import media_in, name_of, shown
+from gptsh.core.messages import (
+    Event,
+    Finished,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    Tool,
+    blocks_of,
+    shortened,
+)
 from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
+
+_FOLDED = 120  # characters of a tool's arguments and of its result that a transcript shows
 
 
 class Sink(Protocol):
@@ -167,8 +182,14 @@ def agent_line(name: str, model: str | None, default: bool) -> str:
     return f"{'*' if default else ' '} {what}"
 
 
-def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[str]:
-    """What would be sent, a line for each fact; tokens are those of the messages."""
+def tool_line(tool: Tool) -> str:
+    """A tool's name and the first line of what it does."""
+    said = tool.description.strip().partition("\n")[0]
+    return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
+
+
+def context_lines(model: str, wire: str, report: Mapping[str, Any], sent: Sequence[Message]) -> Iterator[str]:
+    """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
     yield f"model       {one_line(model)}"
     yield f"wire        {wire}"
     yield f"window      {_tokens(report['window'])}"
@@ -177,6 +198,8 @@ def context_lines(model: str, wire: str, report: Mapping[str, Any]) -> Iterator[
     yield f"strategy    {report['strategy']}"
     for key in ("included", "summarized", "left_out"):
         yield f"{key.replace('_', ' '):<11} {report[key]} messages"
+    for part, media in (found for message in sent for found in media_in(message)):
+        yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
 
 
 def _tokens(count: int | None) -> str:
@@ -215,17 +238,51 @@ def _heading(message: Message) -> str:
 
 
 def _lines(message: Message) -> Iterator[str]:
-    for part in parts_of(message):
-        yield from _part(part)
-    if refusal := message.get("refusal"):
-        yield refusal
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", {})
-        yield f"[tool call {function.get('name')}({function.get('arguments')})]"
+    """What was said in full; of reasoning its length, of a call and of a result a line."""
+    from gptsh.core.foreign import translated  # noqa: PLC0415 - a list shows no messages
+
+    if (length := _reasoning(message)) is not None:
+        yield f"[thinking, {length:,} characters]"
+    for own in translated(message):
+        if own["role"] == "tool":
+            yield _result(own)
+            continue
+        for kind, block in blocks_of(own):
+            yield from _block(kind, block)
+        if refusal := own.get("refusal"):
+            yield refusal
+
+
+def _reasoning(message: Message) -> int | None:
+    """Characters of the reasoning that came beside the answer; None where none did. It stands under any name."""
+    texts = [text for text in as_dict(message.get("replay")).values() if text and isinstance(text, str)]
+    return sum(map(len, texts)) if texts else None
+
+
+def _block(kind: str, block: dict[str, Any]) -> Iterator[str]:
+    if kind == "tool_call":
+        function = as_dict(block.get("function"))
+        arguments = shortened(str(function.get("arguments")), _FOLDED)
+        yield one_line(f"[tool call {function.get('name')}({arguments})]")
+    elif kind == "thinking":
+        text = block.get("thinking")
+        yield f"[thinking, {len(text):,} characters]" if isinstance(text, str) else "[thinking, not readable]"
+    else:
+        yield from _part(block)
+
+
+def _result(message: Message) -> str:
+    """The first line of a tool's result, and the size of one that has more than that."""
+    from gptsh.core.flat import one_text  # noqa: PLC0415 - as above
+    from gptsh.core.kinds import shown_size  # noqa: PLC0415 - as above
+
+    text = one_text(message)
+    first = shortened(text.strip().partition("\n")[0], _FOLDED)
+    more = "" if first == text.strip() else f" [{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
+    return f"{'[error] ' if message.get('is_error') is True else ''}{first}{more}" or "[nothing]"
 
 
 def _part(part: Part) -> Iterator[str]:
-    if part.get("source"):
-        yield one_line(f"[{part['source']}]")
-    text = part.get("text")
-    yield text if part.get("type") == "text" and isinstance(text, str) else f"[{part.get('type')}]"
+    if name := name_of(part):
+        yield one_line(f"[{name}]")
+    yield shown(part)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh.core import files
-from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, Used
+from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult, Used
 from gptsh.errors import OutputError
 from gptsh.render.plain import Aside, Sink, Writer
 
@@ -22,6 +22,7 @@ _KEYS = (
     "error",
 )
 # Keys are added, never renamed or removed.
+_RESULT = ("tool_call_id", "name", "content", "is_error")
 ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 
 
@@ -91,6 +92,8 @@ class EventWriter(Writer):
                 self.tell("reasoning", text=text)
             case ToolCall(call):
                 self.tell("tool_call", tool_call=call)
+            case ToolResult(message):
+                self.tell("tool_result", tool_result={key: message.get(key) for key in _RESULT})
             case Used(usage):
                 self.tell("usage", usage=usage)
         self.close()

@@ -80,6 +80,7 @@ class TerminalWriter(Writer):
         self._begun = self._broken = self._whole = False
 
     def _say(self, text: str) -> None:
+        self._whole = False
         self._blocks.add(text)
         if self._aside.part():
             self._begun = False

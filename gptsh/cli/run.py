@@ -1,0 +1,410 @@
+"""A turn carried out: the question saved, the model asked, its tools run, the answer shown, saved and told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from gptsh.cli import show, stdio
+from gptsh.cli.calls import Calls
+from gptsh.cli.keeper import Keeper
+from gptsh.cli.prepare import Job
+from gptsh.cli.reporter import Reporter, in_words
+from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.title import TitleThread
+from gptsh.core import document, sessions, settings, tokens
+from gptsh.core.context import Context
+from gptsh.core.messages import (
+    Call,
+    Message,
+    Reasoning,
+    Refusal,
+    Retrying,
+    Text,
+    ToolCall,
+    Usage,
+    new_message_id,
+    sum_costs,
+    text_of,
+    user_message,
+    words_of,
+)
+from gptsh.core.models import split_model
+from gptsh.core.settings import Settings
+from gptsh.core.shape import Shape
+from gptsh.core.turn import Request, Round, calls_to_run, shortcoming
+from gptsh.errors import GptshError, Incomplete, Misshapen, OutputError, TimedOut, TooLong, UsageError
+from gptsh.render import structured
+
+
+class _Outcome(NamedTuple):
+    """What came of asking: the answer as far as it came, and what keeps it from being a whole one."""
+
+    message: Message | None
+    failure: BaseException | None  # GptshError, Ended, or OSError where stdout could not be written
+    part: str | None = None  # what the form takes of its text
+
+    @property
+    def text(self) -> str | None:
+        """The words of the answer, a refusal behind them; None where there is none."""
+        return None if self.message is None else text_of(self.message) + self.message.get("refusal", "")
+
+
+class Run:
+    """Save the question, ask, show, save the answer, wait for the title; then say what went wrong.
+
+    Signals are held back throughout, but where the answer, its reader and the title are waited for.
+    """
+
+    def __init__(self, job: Job, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
+        self._job, self._keeper, self._endings, self._reporter = job, keeper, endings, reporter
+        self._form = job.form
+        self._title = _title_thread(job, keeper)
+        self._sent = job.context
+        self._seen = list(job.doc["messages"])  # of the session, and what this run adds; saving brings others' turns
+        self._said = False  # whether words of an earlier round are shown
+        self._costs: list[float | None] = []
+        self._time_is_up = False
+        self._notes: list[str] = []  # to be said behind the answer
+        self._screen = show.Screen(endings.released)
+        self._writer = self._screen.writer(self._form)
+        self._calls = Calls(job.tools, job.doc, self._screen, endings) if job.tools else None
+
+    def carry_out(self) -> int:
+        """All of it; the exit code."""
+        with self._endings.held():
+            self._keep_question(self._job.question)
+            outcome = self._asked(self._job.context, self._job.request)
+            if self._form.shape:
+                outcome = self._in_shape(outcome, self._form.shape)
+            self._endings.disarm()
+            outcome = self._told(self._judged(self._titled(self._delivered(outcome))))
+            _raise(outcome.failure, self._keeper.where(outcome.message))
+        return self._keeper.failure.exit_code if self._keeper.failure else 0
+
+    # ---- asking
+
+    def _asked(self, sent: Context, request: Request) -> _Outcome:
+        """The outcome of a turn, with what the form takes of it. A signal ends the taking, too."""
+        outcome = self._in_rounds(sent, request)
+        if outcome.failure or not self._form.shape:  # nothing more is asked
+            self._endings.disarm()
+        if outcome.text is None:
+            return outcome
+        try:
+            with self._endings.released():
+                return outcome._replace(part=self._form.of(outcome.text))
+        except Ended as ended:
+            return outcome._replace(part=outcome.text, failure=outcome.failure or ended)
+
+    def _in_rounds(self, sent: Context, request: Request) -> _Outcome:
+        """Ask, run the tools that the answer calls, ask again with their results: until it calls no more."""
+        sending = self._job.sending
+        outcome, rounds = self._ask(sent, request), 1
+        while outcome.failure is None and (calls := calls_to_run(outcome.message, request)):
+            if rounds >= sending.max_rounds:
+                return outcome._replace(failure=_endless(rounds))
+            failure = self._run_tools(calls)
+            try:
+                sent, request = sending.built(self._seen, sending.measured(self._seen))
+            except TooLong as err:
+                failure = failure or err
+            if failure:
+                return outcome._replace(failure=failure)
+            outcome, rounds = self._ask(sent, request), rounds + 1
+        return outcome
+
+    def _ask(self, sent: Context, request: Request) -> _Outcome:
+        """One request, shown as it comes and saved, however it ends."""
+        answer = Round(self._endings.each(self._job.client.ask(request)))
+        failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
+        self._sent = sent
+        try:
+            failure = self._show(answer)
+        finally:
+            message = answer.message(_why(failure, answer))
+            calls = calls_to_run(message, request)
+            message = self._keep(message, durable=not calls)  # else once a round, with the results
+        if failure is None and message is not None and not calls:
+            failure = shortcoming(message)
+        return _Outcome(message, failure)
+
+    def _show(self, answer: Round) -> BaseException | None:
+        """Write the answer as it comes; what ended it before its time, or None."""
+        try:
+            with self._screen.turning(f"waiting for {self._job.sending.model}"):
+                self._write(answer)
+        except (GptshError, Ended, OSError) as err:
+            if not (answer.finished and isinstance(err, Ended) and err.by_deadline):
+                return err
+            self._time_is_up = True  # but the answer is whole, only its usage did not come in time
+            self._endings.disarm()
+        return None
+
+    def _write(self, answer: Round) -> None:
+        said = False
+        for event in answer:
+            if isinstance(event, Retrying):
+                self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
+            elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
+                self._screen.spinner.say("the answer comes")
+                if self._title:
+                    self._title.start()
+            if isinstance(event, (Text, Refusal)) and not said:
+                said = True
+                if self._said and not (self._form.held or self._form.structured):
+                    self._writer.write(Text("\n"))  # apart from the words of the round before
+            self._writer.write(event)
+        self._said = self._said or said
+        self._writer.close()
+
+    # ---- tools
+
+    def _run_tools(self, calls: Sequence[Call]) -> BaseException | None:
+        """Run what may run, and keep the results; what ended it before its time."""
+        results: dict[str, Message] = {}
+        failure: BaseException | None = GptshError("a fault of gptsh")
+        try:
+            failure = self._collect(calls, results)
+        finally:
+            self._keep_results([results[call["id"]] for call in calls if call["id"] in results])
+        return failure
+
+    def _collect(self, calls: Sequence[Call], results: dict[str, Message]) -> BaseException | None:
+        try:
+            for event in self._calls.results(calls) if self._calls else ():
+                results[event.message["tool_call_id"]] = event.message
+                self._writer.write(event)
+        except (GptshError, Ended, OSError) as err:
+            return err
+        return None
+
+    def _judged(self, outcome: _Outcome) -> _Outcome:
+        """A whole answer for which a tool call was denied is not all that was asked for."""
+        return outcome._replace(failure=outcome.failure or (self._calls.denied if self._calls else None))
+
+    def _in_shape(self, outcome: _Outcome, shape: Shape) -> _Outcome:
+        """The answer, if it conforms; else that to one more question, which shows the model what is wrong."""
+        outcome, faults = self._held_against(shape, outcome)
+        if not faults:
+            return outcome
+        if self._time_is_up:
+            return outcome._replace(failure=_misshapen(faults))
+        sending = self._job.sending
+        question = self._append(user_message(shape.repair(faults), ()))
+        try:
+            sent, request = sending.built(self._seen, sending.measured(self._seen))
+        except TooLong:
+            return outcome._replace(failure=_misshapen(faults))
+        self._keep_question(question)
+        second = self._asked(sent, request)
+        if second.message is None:  # then the first one is what arrived
+            return outcome._replace(failure=second.failure)
+        second, faults = self._held_against(shape, second)
+        return second._replace(failure=_misshapen(faults)) if faults else second
+
+    def _held_against(self, shape: Shape, outcome: _Outcome) -> tuple[_Outcome, list[str]]:
+        """The outcome, and what is wrong with a whole answer. Looking for that may take for ever, or be impossible."""
+        if outcome.failure:
+            return outcome, []
+        try:
+            with self._endings.released():
+                return outcome, shape.faults(outcome.part or "")
+        except (Ended, UsageError) as err:
+            return outcome._replace(failure=err), []
+
+    # ---- keeping
+
+    def _keep_question(self, question: str) -> None:
+        is_new = document.is_unsaved(self._job.doc)
+        self._keeper.save(durable=False)
+        if self._keeper.keeps:
+            if is_new:
+                self._writer.tell("session_created", session=self._job.doc["id"])
+            self._writer.tell("message_recorded", id=question, role="user")
+
+    def _keep(self, message: Message | None, *, durable: bool) -> Message | None:
+        """Save the answer, with where it came from; nothing where nothing came."""
+        if message is None:
+            return None
+        sending, usage = self._job.sending, message.get("usage")
+        message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
+        message["cost"] = _cost(self._job.settings, sending.model, usage)
+        self._costs.append(message["cost"])
+        message["estimated"] = self._sent.size.plain
+        if self._notices_a_cut(usage, self._sent):
+            del message["estimated"]  # what was read of it says nothing about the whole
+        self._append(message, {"tokens": usage})
+        self._keeper.save(durable=durable)
+        if self._keeper.keeps:
+            self._writer.tell("message_recorded", id=message["id"], role="assistant")
+            self._writer.tell("session_saved", session=self._job.doc["id"])
+        return message
+
+    def _keep_results(self, results: Sequence[Message]) -> None:
+        """Save what the tools gave."""
+        for message in results:
+            self._append(message)
+        self._keeper.save(durable=True)
+        if self._keeper.keeps:
+            for message in results:
+                self._writer.tell("message_recorded", id=message["id"], role="tool")
+
+    def _append(self, message: Message, usage_delta: dict[str, Any] | None = None) -> str:
+        """Add a message behind what this run has seen, whatever others add to the session; its id."""
+        message["id"], message["parent"] = new_message_id(), self._seen[-1]["id"]
+        sessions.append_messages(self._job.doc, [message], usage_delta)
+        self._seen.append(message)
+        return message["id"]
+
+    def _notices_a_cut(self, usage: Usage | None, sent: Context) -> bool:
+        """Whether the server has read less than was sent; the user will be told so behind the answer."""
+        reported = usage["prompt"] if usage else None
+        if not reported or not tokens.was_cut(reported, sent.size, sent.messages):
+            return False
+        self._notes.append(
+            f"{self._job.sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+            "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
+        )
+        return True
+
+    # ---- showing
+
+    def _delivered(self, outcome: _Outcome) -> _Outcome:
+        """With the rest of it shown: what was held back until it was whole, or what arrived of it on stderr."""
+        if isinstance(outcome.failure, (Ended, OSError)):
+            self._screen.lose_patience()
+        if not isinstance(outcome.failure, OSError):
+            outcome = self._tried(outcome, partial(self._deliver, outcome))
+        outcome = self._tried(outcome, self._endings.listen)
+        for text in self._notes:
+            stdio.note(text)
+        return outcome
+
+    def _deliver(self, outcome: _Outcome) -> None:
+        self._writer.close()
+        if self._form.structured or not isinstance(self._writer, structured.HeldWriter):
+            self._screen.finish()
+        elif outcome.text and outcome.failure:
+            stdio.say(outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n")
+        elif outcome.part:
+            self._writer.deliver(outcome.part)
+
+    def _tried(self, outcome: _Outcome, show: Callable[[], None]) -> _Outcome:
+        """With something shown. A signal ends the patience with its reader: what was begun goes out, if it is taken."""
+        try:
+            show()
+        except Ended as ended:
+            self._screen.lose_patience()
+            return self._tried(outcome._replace(failure=outcome.failure or ended), self._screen.finish)
+        except OSError as err:
+            return outcome._replace(failure=outcome.failure or err)
+        return outcome
+
+    def _titled(self, outcome: _Outcome) -> _Outcome:
+        """With the title of a whole answer saved. Ctrl-C only means that the title is not worth the wait."""
+        if not self._title or not isinstance(outcome.failure, (type(None), BrokenPipeError)):
+            return outcome
+        try:
+            with self._endings.released():
+                title = self._title.wait()
+        except Ended as ended:
+            return outcome if ended.by_user else outcome._replace(failure=ended)
+        cost = _cost(self._job.settings, self._title.model, self._title.usage)
+        if self._keeper.keep_title(title, self._title.model, cost):
+            self._writer.tell("title", title=title)
+        return outcome
+
+    def _told(self, outcome: _Outcome) -> _Outcome:
+        """With the answer's object, or the last events, for who reads them. What comes behind that is too late."""
+        if not self._form.structured:
+            return outcome
+        for before in (self._writer.close, self._screen.ready, self._endings.listen):
+            outcome = self._tried(outcome, before)
+        self._reporter.told = True
+        if isinstance(outcome.failure, OSError):
+            return outcome
+        written = self._tried(outcome, partial(self._writer.conclude, self._object(outcome)))
+        if self._screen.finished:
+            self._endings.forget()
+            return outcome
+        return written
+
+    def _object(self, outcome: _Outcome) -> dict[str, Any]:
+        """The answer for a program."""
+        message: Mapping[str, Any] = outcome.message or {}
+        return {
+            **structured.ANSWER,
+            **{key: message.get(key) for key in ("finish_reason", "usage")},
+            "id": message.get("id") if self._keeper.keeps else None,
+            "session": self._job.doc["id"] if self._keeper.keeps else None,
+            "text": outcome.part,
+            "model": self._job.sending.model,
+            "provider": self._job.sending.provider,
+            "cost": sum_costs(self._costs),
+            "tool_calls": (self._calls and self._calls.made) or message.get("tool_calls", []),
+            "context": self._sent.report(),
+            "error": self._error(outcome),
+        }
+
+    def _error(self, outcome: _Outcome) -> dict[str, Any] | None:
+        failure = in_words(outcome.failure) if isinstance(outcome.failure, Ended) else outcome.failure
+        failure = failure or self._keeper.failure
+        if not isinstance(failure, GptshError):
+            return None
+        return structured.error(str(failure), self._keeper.where(outcome.message), failure.exit_code)
+
+
+def _endless(rounds: int) -> Incomplete:
+    what = f"the model still calls tools after {rounds} rounds"
+    return Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
+
+
+def _misshapen(faults: list[str]) -> Misshapen:
+    return Misshapen(f"the answer is not what --schema asks: {faults[0]}")
+
+
+def _why(failure: BaseException | None, answer: Round) -> str | None:
+    """The finish reason of an answer that we know is partial; None for a whole one."""
+    match failure:
+        case None:
+            return None
+        case Ended() | OSError() if answer.finished:
+            return None
+        case TimedOut() | Ended(by_deadline=True):
+            return "timeout"
+        case GptshError():
+            return "error"
+    return "interrupted"
+
+
+def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
+    """USD for one call; None where it is not known."""
+    if usage is None:
+        return None
+    from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
+
+    return pricing.cost(settings.facts_of(loaded, model), usage["raw"])
+
+
+def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
+    """The thread that will ask for a title; None where the session has one, or none is wanted."""
+    messages = job.doc["messages"]
+    starts = document.turns(messages)
+    first_turn = len(starts) == 1 and document.unanswered(messages)
+    small = settings.small_model(job.settings, job.sending.agent)
+    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
+    if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
+        return None
+    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
+
+
+def _raise(failure: BaseException | None, where: str) -> None:
+    match failure:
+        case None | BrokenPipeError():
+            return
+        case OSError():
+            failure = OutputError(f"the answer cannot be written: {failure.strerror}")
+            failure.hint = where
+        case GptshError() | Ended():
+            failure.hint = where
+    raise failure

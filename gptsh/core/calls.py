@@ -1,0 +1,137 @@
+"""Tool calls as servers take them: ids, names, arguments. For what is sent; the file keeps them as they came."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+from gptsh.core.files import parsed
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import DETAILS, Call, Message
+
+UNREADABLE = "unreadable_arguments"  # under it stand arguments that are no JSON object, as they came
+_UNNAMED, _LONGEST_NAME = "unknown", 64
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class IdShape(NamedTuple):
+    """The ids that a provider takes: they match ``pattern`` as a whole; ``length``, 40 at most, is a made one's."""
+
+    pattern: str
+    length: int
+
+
+OPENAI_ID = IdShape("[!-~]{1,40}", 24)
+WORD_ID = IdShape("[a-zA-Z0-9_-]{1,64}", 24)  # Anthropic, Bedrock
+NINE_ID = IdShape("[a-zA-Z0-9]{9}", 9)  # Mistral
+
+
+def fitting(ids: Iterable[str], shape: IdShape, kept: Collection[str] = ()) -> dict[str, str]:
+    """Each id as a provider takes it: itself where it fits or is ``kept``, else one made of it. No two become alike.
+
+    What an id becomes depends on those before it alone, so that a prompt that grows keeps its beginning.
+    """
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for own in ids:
+        if own not in found:
+            fits = own in kept or re.fullmatch(shape.pattern, own) is not None
+            candidates = chain([own] if fits else [], _made(own, shape.length))
+            found[own] = next(candidate for candidate in candidates if candidate not in taken)
+            taken.add(found[own])
+    return found
+
+
+def _made(own: str, length: int) -> Iterator[str]:
+    """Ids of letters and digits that nobody else's id becomes, but for a chance of one in many millions."""
+    from hashlib import sha256  # noqa: PLC0415 - most ids fit
+
+    for attempt in count():
+        number = int.from_bytes(sha256(f"{attempt} {own}".encode("utf-8", "surrogatepass")).digest())
+        letters = []
+        for _ in range(length):
+            number, at = divmod(number, len(_LETTERS))
+            letters.append(_LETTERS[at])
+        yield "".join(letters)
+
+
+def fitted(messages: Sequence[Message], provider: str, shape: IdShape | None) -> list[Message]:
+    """The messages of a prompt with ids that the provider takes, on calls and results alike.
+
+    Without a ``shape`` its own ids go back as they came, however long: some gateways keep a signature in them.
+    """
+    calls = [(message.get("provider") == provider, call["id"]) for message, call in _calls(messages)]
+    kept = {call_id for own, call_id in calls if own and shape is None}
+    ids = fitting((call_id for _, call_id in calls), shape or OPENAI_ID, kept)
+    return [_renamed(message, ids) for message in messages]
+
+
+def _calls(messages: Sequence[Message]) -> Iterator[tuple[Message, Call]]:
+    return ((message, call) for message in messages for call in message.get("tool_calls") or ())
+
+
+def _renamed(message: Message, ids: dict[str, str]) -> Message:
+    if message["role"] == "tool":
+        own = message.get("tool_call_id", "")
+        return message if ids.get(own, own) == own else {**message, "tool_call_id": ids[own]}
+    calls = message.get("tool_calls") or ()
+    if all(ids[call["id"]] == call["id"] for call in calls):
+        return message
+    return with_calls(message, [{**call, "id": ids[call["id"]]} for call in calls])
+
+
+def with_calls(message: Message, new: list[Call]) -> Message:
+    """The answer with these calls in the place of its own, one for one; what names a call by its id follows."""
+    ids: dict[str, str] = {old["id"]: call["id"] for old, call in zip(message["tool_calls"], new, strict=True)}
+    replay = as_dict(message.get("replay"))
+    changed: Message = {**message, "tool_calls": new}
+    if DETAILS in replay:
+        changed["replay"] = {**replay, DETAILS: [_following(d, ids) for d in as_dicts(replay[DETAILS])]}
+    return changed
+
+
+def _following(detail: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+    """A piece of reasoning; where it signs a call, it has the call's id."""
+    own = detail.get("id")
+    return {**detail, "id": ids[own]} if isinstance(own, str) and own in ids else detail
+
+
+class Unique:
+    """Gives every call of a prompt an id of its own: some servers use the same ones in every turn."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}  # that an id was asked for; those that are given among them
+
+    def of(self, own: str) -> str:
+        """The id of the next call, which came with ``own``: the same unless an earlier call has it."""
+        candidate = base = own or "call"
+        while candidate in self._times:
+            self._times[base] += 1
+            candidate = f"{base}_{self._times[base]}"
+        self._times[candidate] = 1
+        return candidate
+
+
+def sound(call: Call, call_id: str) -> Call:
+    """The call as every server takes it: with this id, a type, a name that servers allow, readable arguments."""
+    function = call["function"]
+    said = function.get("name")
+    name = re.sub("[^a-zA-Z0-9_-]", "_", said)[:_LONGEST_NAME] if isinstance(said, str) else ""
+    clean = {**function, "name": name or _UNNAMED, "arguments": _readable(function.get("arguments"))}
+    return {**call, "id": call_id, "type": "function", "function": clean}
+
+
+def _readable(arguments: object) -> str:
+    """Arguments as the text of a JSON object: what came where it is one. Servers parse it, and refuse all the rest."""
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return "{}"
+    if isinstance(arguments, str):
+        try:
+            whole = isinstance(parsed(arguments), dict)
+        except (ValueError, RecursionError):
+            whole = False
+        if whole:
+            return arguments
+    value = arguments if isinstance(arguments, dict) else {UNREADABLE: arguments}
+    return json.dumps(value, ensure_ascii=False)

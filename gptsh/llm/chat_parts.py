@@ -1,0 +1,111 @@
+"""The parts of a message in the OpenAI dialect: images, documents, audio, and what only others know."""
+
+from collections.abc import Iterable
+
+from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, pdf_name, shown
+from gptsh.core.messages import Message, Part, labelled, parts_of, text_part, text_parts_of
+from gptsh.core.providers import Endpoint
+
+_OURS = ("source", "cut")
+_PDF = "application/pdf"
+_KNOWN = ("image_url", "file", "input_audio")
+
+
+def in_chat_shape(message: Message, provider: str, endpoint: Endpoint) -> Message:
+    """The message with each of its parts as text or as this dialect has it.
+
+    Only questions carry images, documents and audio here. A part that nobody knows goes as it came where the user put
+    it, and where it is this provider's own; elsewhere a line of text stands in its place, as in that of any other.
+    """
+    parts = parts_of(message)
+    if text_parts_of(message) == parts:
+        return message
+    own = message["role"] == "assistant" and message.get("provider") == provider
+    return {**message, "content": [_part(part, endpoint, own, message["role"]) for part in parts]}
+
+
+def as_list(message: Message) -> list[Part]:
+    """The content of a message in that shape as a list: text under its label, nothing that is empty."""
+    texts = {id(part): {"type": "text", "text": labelled(part)} for part in text_parts_of(message)}
+    sent = [texts.get(id(part), part) for part in parts_of(message)]
+    return [part for part in sent if part.get("text") != ""]
+
+
+def spread(messages: Iterable[Message]) -> list[Message]:
+    """The messages, what tools gave besides text in a question behind their results: these are text alone here."""
+    sent: list[Message] = []
+    carried: list[Part] = []
+    for message in messages:
+        if message["role"] != "tool":
+            _put(sent, carried, message)
+            carried = []
+        elif found := list(media_in(message)):
+            sent.append({**message, "content": "\n".join(map(shown, parts_of(message)))})
+            of = message.get("name") or message.get("tool_call_id")
+            for part, media in found:
+                carried += [{"type": "text", "text": f"{media.kind} of the tool result above ({of}):"}, part]
+        else:
+            sent.append(message)
+    _put(sent, carried, None)
+    return sent
+
+
+def _put(sent: list[Message], carried: list[Part], message: Message | None) -> None:
+    """Add what tools gave as a question, or in front of the one that follows: roles alternate."""
+    if carried and message and message["role"] == "user":
+        message = {**message, "content": [*carried, *parts_of(message)]}
+    elif carried:
+        sent.append({"role": "user", "content": carried})
+    if message:
+        sent.append(message)
+
+
+def _part(part: Part, endpoint: Endpoint, own: bool, role: str) -> Part:
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return part
+    media = media_of(part)
+    if own or (media is None and role == "user"):
+        return {key: value for key, value in part.items() if key not in _OURS}
+    if media is None:
+        return _text(part, f"[gptsh: {part.get('type')}, not sent: only its provider knows it]")
+    if media.text is not None:
+        said = [f"{media.title}:" if media.title else None, media.context, media.text]
+        return {"type": "text", "text": "\n".join(filter(None, said))}
+    shape = _shape(part, media, endpoint) if role == "user" else None
+    return shape or _text(part, str(media))
+
+
+def _text(part: Part, text: str) -> Part:
+    name = name_of(part)
+    return text_part(name, text) if name else {"type": "text", "text": text}
+
+
+def _shape(part: Part, media: Media, endpoint: Endpoint) -> Part | None:
+    """What the part carries, in the provider's shape; None where that has no place for it."""
+    kind = part["type"]
+    if endpoint.parts == "mistral" and (theirs := _for_mistral(media)):
+        return theirs
+    if kind in _KNOWN:
+        inner = part[kind]
+        return {"type": kind, kind: inner if isinstance(inner, dict) else {"url": inner}}
+    if media.kind == "image":
+        return {"type": "image_url", "image_url": {"url": _url(media, "image/png")}}
+    return None if media.data is None else _of_data(media, media.data)
+
+
+def _of_data(media: Media, data: str) -> Part:
+    if media.kind == "document":
+        return {"type": "file", "file": {"filename": pdf_name(media.title), "file_data": _url(media, _PDF)}}
+    form = AUDIO.get(media.media_type or "", (media.media_type or "").rpartition("/")[2])
+    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
+
+
+def _for_mistral(media: Media) -> Part | None:
+    if media.kind == "document":
+        return {"type": "document_url", "document_url": _url(media, _PDF)}
+    return {"type": "input_audio", "input_audio": media.data} if media.kind == "audio" and media.data else None
+
+
+def _url(media: Media, usual: str) -> str:
+    """The URL of what is carried; one that holds its data where it has no other."""
+    return media.url if media.url is not None else f"data:{media.media_type or usual};base64,{media.data}"

@@ -1,0 +1,1 @@
+"""Tools that a model may call: MCP servers, which are programs that are started for a run, or URLs."""

@@ -1,0 +1,208 @@
+"""One tool server as it is spoken to, by the SDK, in an asyncio loop. Imported late: the SDK takes half a second."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
+
+import anyio
+import httpx2
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    PaginatedRequestParams,
+    Tool,
+)
+from pydantic import ValidationError
+
+from gptsh import __version__
+from gptsh.core.messages import shortened
+from gptsh.core.secret import masked
+from gptsh.core.tool_servers import ToolServer
+from gptsh.errors import ToolServerError
+from gptsh.tools.process import Process
+from gptsh.tools.wires import Lost, Streams, by_http, by_pipes
+
+_STARTING = 30.0  # seconds, where the config says nothing
+_CALLING = 300.0
+_NOTICED = 0.5  # seconds within which the end of a connection is known everywhere
+_MOST_PAGES = 1000  # of a list of tools
+_WIDTH = 200  # characters of a server's own words in an error's line
+_LAST_LINES = 2  # of stderr there
+_BY_HTTP = "SSE stream"  # how the SDK's own words begin where an answer broke off
+_KNOWN = (Lost, MCPError, ValidationError, TimeoutError, httpx2.HTTPError, OSError)
+
+
+class Answer(NamedTuple):
+    """What a tool gave, in the shape of MCP's ``CallToolResult``, and after how many milliseconds."""
+
+    result: dict[str, Any]
+    duration_ms: int
+
+
+class Connection:
+    """A server from its first message to its last. ``failure`` is what has made it useless."""
+
+    def __init__(self, server: ToolServer, process: Process | None, environ: Mapping[str, str]) -> None:
+        self.server = server
+        self.closing = asyncio.Event()
+        self.failure: ToolServerError | None = None
+        self._process, self._environ = process, environ
+        self._session: ClientSession | None = None
+        self._over = asyncio.Event()
+
+    async def serve(self, opened: Callable[[list[Tool]], None]) -> None:
+        """Open it, tell its tools, and keep it until it is to be closed. Raises ToolServerError where it fails."""
+        try:
+            async with (
+                self._wire() as (reading, writing),
+                ClientSession(reading, writing, client_info=_GPTSH) as session,
+            ):
+                with anyio.fail_after(self.server.timeout or _STARTING):
+                    await _shake_hands(session)
+                    tools = [tool async for tool in _tools_of(session)]
+                self._session = session
+                opened(tools)
+                await self.closing.wait()
+        except (*_KNOWN, BaseExceptionGroup) as err:
+            if not self.closing.is_set():
+                self.failure = self._in_our_words(err, self.server.timeout or _STARTING)
+                raise self.failure from err
+        finally:
+            self._over.set()
+
+    def _wire(self) -> AbstractAsyncContextManager[Streams]:
+        return by_pipes(self._process) if self._process else by_http(self.server, self._environ)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Answer:
+        """What a tool gives. Raises ToolServerError for a server that died, hung or answered garbage."""
+        started = time.monotonic()
+        patience = self.server.timeout or _CALLING
+        try:
+            with anyio.fail_after(patience):
+                result = await self._ask(tool, arguments)
+        except MCPError as err:
+            if await self._is_lost(err):
+                raise self.failure or self._in_our_words(err, patience) from err
+            result = _refusal(err.message)
+        except (ValidationError, TimeoutError) as err:
+            raise self._in_our_words(err, patience) from err
+        except ValueError as err:  # the SDK cannot write the arguments
+            result = _refusal(f"the arguments cannot be sent: {err}")
+        return Answer(result, round(1000 * (time.monotonic() - started)))
+
+    async def _ask(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self._session is None or self._over.is_set():
+            raise MCPError(CONNECTION_CLOSED, "the connection is closed")
+        # Not by ``call_tool``, which holds a result against the tool's own schema: that is the model's to judge.
+        asked = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        result = await self._session.send_request(asked, CallToolResult)
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def _is_lost(self, err: MCPError) -> bool:
+        """Whether the server is lost. Some use the code of a closed connection for errors of their own."""
+        if err.code == CONNECTION_CLOSED:
+            with anyio.move_on_after(_NOTICED):
+                await self._over.wait()
+            return self._over.is_set() or err.message.startswith(_BY_HTTP)
+        return err.code == PARSE_ERROR
+
+    # ---- errors
+
+    def _in_our_words(self, error: BaseException, patience: float) -> ToolServerError:
+        """What has ended it as one line, the last of its stderr behind it. What nobody expected is raised as it is."""
+        cause = _cause(error)
+        if cause is None:
+            raise error
+        lines = self._process.stderr.lines if self._process else []
+        what = f"tool server {self.server.name} {_words(cause, patience)}"
+        noise = self._process.noise if self._process else ""
+        if isinstance(cause, TimeoutError) and noise:
+            what += f", but printed {noise!r}"
+        said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
+        secrets = self.server.secrets
+        return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
+
+
+_GPTSH = Implementation(name="gptsh", version=__version__)
+
+
+def not_started(server: ToolServer, error: OSError | ValueError) -> ToolServerError:
+    """A program that cannot be started."""
+    why = error.strerror if isinstance(error, OSError) else error
+    return ToolServerError(
+        masked(f"tool server {server.name} cannot be started: {why}: {server.command}", server.secrets)
+    )
+
+
+async def _shake_hands(session: ClientSession) -> None:
+    """Agree on a protocol: as every server until 2026 did, else as those do that know no other way."""
+    try:
+        await session.initialize()
+    except MCPError as err:
+        if err.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
+            raise
+        await session.discover()
+    except RuntimeError as err:
+        raise Lost(f"speaks another protocol: {err}") from err
+
+
+async def _tools_of(session: ClientSession) -> AsyncIterator[Tool]:
+    """All pages of its list. A server without tools has none."""
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        try:
+            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        except MCPError as err:
+            if err.code != METHOD_NOT_FOUND:
+                raise
+            return
+        for tool in page.tools:
+            yield tool
+        cursor = page.next_cursor
+        if not cursor:
+            return
+    raise Lost("never ends its list of tools")
+
+
+def _refusal(what: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": f"error: {what}"}], "isError": True}
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What of an exception, or of a group, says most of why a server is lost; None where nothing of it is known."""
+    leaves = list(_leaves(error))
+    return next((leaf for kind in _KNOWN for leaf in leaves if isinstance(leaf, kind)), None)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _words(cause: BaseException, patience: float) -> str:
+    match cause:
+        case Lost():
+            return str(cause)
+        case TimeoutError():
+            return f"did not answer within {patience:g} s"
+        case MCPError():
+            return f"refused: {shortened(cause.message, _WIDTH)}"
+        case ValidationError():
+            first = cause.errors(include_url=False, include_input=False)[0]
+            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            return f"answered what MCP does not know: {shortened(said, _WIDTH)}"
+        case _:
+            return f"cannot be reached: {shortened(str(cause) or repr(cause), _WIDTH)}"

@@ -1,0 +1,104 @@
+"""A tool server over stdio that does as it should, in plain JSON-RPC: quick to start. Its tools are its functions."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_MET = threading.Barrier(2)
+_LOCK = threading.Lock()
+
+
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+def meet(name: str) -> str:
+    """Wait for another call of this tool."""
+    _MET.wait(20)
+    return f"{name} met"
+
+
+def fail(why: str) -> str:
+    """Say that it failed."""
+    raise ValueError(why)
+
+
+def repeat(text: str, times: int) -> str:
+    """A text, many times."""
+    return text * times
+
+
+def note(path: str) -> str:
+    """Append to a file."""
+    with open(path, "a") as file:
+        file.write("noted\n")
+    return "done"
+
+
+def environment() -> str:
+    """The names of the variables that it sees."""
+    return " ".join(sorted(os.environ))
+
+
+def die() -> str:
+    """End in the middle of a call, with a last word on stderr."""
+    sys.stderr.write("the disk is full\n")
+    sys.stderr.flush()
+    os._exit(7)
+
+
+def hang(path: str) -> str:
+    """Say in a file that it has begun, and never come back."""
+    note(path)
+    time.sleep(60)
+    return "never"
+
+
+TOOLS: dict[str, Callable[..., str]] = {
+    tool.__name__: tool for tool in (add, meet, fail, repeat, note, environment, die, hang)
+}
+
+
+def described(tool: Callable[..., str]) -> dict[str, Any]:
+    """A tool as the protocol lists it."""
+    kinds = {name: {"type": "integer" if kind is int else "string"} for name, kind in tool.__annotations__.items()}
+    kinds.pop("return")
+    schema = {"type": "object", "properties": kinds, "required": list(kinds)}
+    return {"name": tool.__name__, "description": tool.__doc__, "inputSchema": schema}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request."""
+    if method == "initialize":
+        capabilities = {"tools": {}}
+        info = {"name": "good", "version": "1"}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
+    if method == "tools/list":
+        return {"tools": [described(tool) for tool in TOOLS.values()]}
+    if method == "tools/call":
+        try:
+            text, failed = TOOLS[params["name"]](**params.get("arguments") or {}), False
+        except (ValueError, TypeError) as err:
+            text, failed = str(err), True
+        return {"content": [{"type": "text", "text": text}], "isError": failed}
+    return {}
+
+
+def handle(request: dict[str, Any]) -> None:
+    """Answer one request."""
+    result = answer(request["method"], request.get("params") or {})
+    with _LOCK:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" in request:
+            threading.Thread(target=handle, args=(request,), daemon=True).start()

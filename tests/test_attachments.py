@@ -530,10 +530,9 @@ ODD = {"type": "server_tool_use", "id": "x"}
 def test_what_only_a_provider_knows_goes_back_to_it_alone() -> None:
     said: Any = {"role": "assistant", "content": [TEXT, ODD], "provider": "lab"}
     assert sent(said)[0]["content"] == [TEXT, ODD]
-    place = "[gptsh: server_tool_use, not sent: only its provider knows it]"
-    assert sent({**said, "provider": "other"})[0]["content"] == f"look{place}"
+    assert sent({**said, "provider": "other"})[0]["content"] == "look\n\n[server_tool_use]"
     image = {"role": "assistant", "content": [TEXT, PNG], "provider": "other"}
-    assert sent(image)[0]["content"] == f"look[image/png, {len(a_png())} bytes]"
+    assert sent(image)[0]["content"] == f"look\n\n[image/png, {len(a_png())} bytes]"
 
 
 CALLS: Any = {
@@ -583,7 +582,7 @@ def test_a_transcript_tells_what_a_tool_gave(home: Home) -> None:
     doc["messages"] += [CALLS, SHOT, PLAIN, {"role": "user", "content": [{**PDF, "title": "A report"}, ODD]}]
     home.files()[0].write_text(json.dumps(doc))
     shown = home.run("--show-session", "0").stdout
-    assert f"\nlook\n[image/png, {len(a_png())} bytes]\n" in shown
+    assert f"\nlook [image/png, {len(a_png())} bytes]\n" in shown
     assert f"\n[A report]\n[application/pdf, {len(a_pdf())} bytes]\n[server_tool_use]\n" in shown
 
 

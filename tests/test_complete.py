@@ -49,7 +49,7 @@ def test_every_kind_of_value_has_a_completer_and_each_is_used() -> None:
 
 
 def test_option_names_come_with_their_help(home: Home) -> None:
-    assert offered(home, "gptsh --list-") == ["--list-sessions", "--list-agents", "--list-models"]
+    assert offered(home, "gptsh --list-") == ["--list-sessions", "--list-agents", "--list-models", "--list-tools"]
     names = {name for row in ROWS for name in row.names if name.startswith("-")}
     assert set(offered(home, "gptsh -")) == names
     helps = {name: row.help for row in ROWS for name in row.names}

@@ -109,6 +109,11 @@ def _ambiguous(lab: Home, _model: ModelServer) -> int:
     return lab.run("-s", "q", "hi").code
 
 
+def _no_server(lab: Home, _model: ModelServer) -> int:
+    lab.configure('[mcp.servers.s]\ncommand = "/no/such"\n')
+    return lab.run("--list-tools").code
+
+
 WAYS: list[tuple[int, str, Way]] = [
     (0, "a complete answer", said("hi")),
     (0, "a listing", said("--list-sessions")),
@@ -135,6 +140,7 @@ WAYS: list[tuple[int, str, Way]] = [
     (2, "options that exclude each other", said("-s", "0", "-c", "hi")),
     (2, "a bad schema", said("--schema", "{", "hi")),
     (2, "an unknown window", said("--truncate", "tail", "hi")),
+    (3, "a tool server that is not there", _no_server),
     (5, "the token limit", finished("length")),
     (5, "a filter", finished("content_filter")),
     (5, "a refusal", finished("refusal")),

@@ -32,7 +32,7 @@ ROOMS = {
     "mcp": {"tools/session.py", "tools/wires.py"},
     "mcp_types": {"tools/session.py", "tools/wires.py"},
     "anyio": {"tools/session.py", "tools/wires.py"},
-    "httpx2": {"tools/wires.py"},
+    "httpx2": {"tools/session.py", "tools/wires.py"},
     "platformdirs": {"core"},
     "jsonschema": {"core/shape.py"},
     "referencing": {"core/shape.py"},

@@ -126,7 +126,7 @@ def test_what_came_whole_is_kept_as_it_came() -> None:
     given_details = [{"type": TEXT, "text": "a"}, {"type": TEXT, "text": "b", "signature": None}]
     message = {"role": "assistant", "content": "x", "reasoning_details": given_details, "reasoning": "ab"}
     payload = {"choices": [{"message": message, "finish_reason": "stop"}]}
-    turn = Round(lambda _: read_whole(json.dumps(payload).encode()), Request("m", [], {}))
+    turn = Round(read_whole(json.dumps(payload).encode()))
     list(turn)
     said: Any = turn.message()
     assert said["replay"] == {"reasoning": "ab", "reasoning_details": given_details}
@@ -134,7 +134,7 @@ def test_what_came_whole_is_kept_as_it_came() -> None:
 
 def test_pieces_of_a_stream_that_broke_off_are_kept_as_far_as_they_came() -> None:
     stream = [event(piece(type=TEXT, text="a")), event(piece(type=TEXT, text="b"))]
-    turn = Round(lambda _: read_stream(stream), Request("m", [], {}))
+    turn = Round(read_stream(stream))
     with pytest.raises(ModelError):
         list(turn)
     said: Any = turn.message("error")
@@ -432,6 +432,13 @@ def test_null_keys_go_to_nobody() -> None:
     assert messages[1] == {"role": "assistant", "tool_calls": [call("c1", index=0)]}
     assert messages[2] == {"role": "tool", "tool_call_id": "c1", "content": "out"}
     assert sent(user(), says("a", tool_calls=[]), user())[1] == says("a")
+
+
+@pytest.mark.parametrize("odd", [["hm"], {"a": 1}, 7, None, ""])
+def test_reasoning_that_is_no_text_goes_back_as_a_blank(odd: Any) -> None:
+    asked = asks(C1, provider="deepseek", replay={"reasoning_content": odd})
+    messages = sent(user(), asked, user(), provider="deepseek", endpoint=PROVIDERS["deepseek"])
+    assert messages[1]["reasoning_content"] == " "
 
 
 # ---- answers in a row

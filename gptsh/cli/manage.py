@@ -191,12 +191,13 @@ def list_tools(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     own = ("all",) if flags.agent is None else settings.choose_agent(loaded, settings.Wanted(flags.agent), None).tools
     toolbox = Toolbox(loaded.tool_servers.chosen(flags.tools_of(own)), os.environ)
-    with Endings(None):
+    with Endings(None) as endings:
         try:
             toolbox.start()
             offered = toolbox.offered()
         finally:
-            toolbox.close()
+            with endings.held():
+                toolbox.close()
     items = islice(offered, flags.limit)
     stdio.write_lines(_lines(flags, items, lambda item: tool_line(item.tool), _tool_object))
     return 0

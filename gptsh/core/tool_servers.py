@@ -14,6 +14,9 @@ from gptsh.errors import ConfigError
 
 PARTED = "__"  # between a server and its tool
 _EVERY = ("all", "*")
+# What a server gets of the user's environment beside the LC_ variables. A key, a proxy or a path that one needs is
+# named in its entry.
+_INHERITED = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _WIRES = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}  # the key that each one needs
 _OWN = ("command", "url", "type")  # who sets one of them sets them all
@@ -35,12 +38,7 @@ class ToolServer(NamedTuple):
     auto_approve: tuple[str, ...] = ()
     timeout: float | None = None
     tools: tuple[str, ...] = ("*",)
-
-    @property
-    def secrets(self) -> set[str]:
-        """What must not be shown, wherever it turns up."""
-        values = (*self.args, *self.env.values(), self.url, *self.headers.values())
-        return {value for value in values if isinstance(value, Secret) and len(value) >= _TELLING}
+    secrets: frozenset[str] = frozenset()  # what must not be shown, wherever it turns up
 
 
 class ToolServers(Mapping[str, ToolServer]):
@@ -64,8 +62,16 @@ class ToolServers(Mapping[str, ToolServer]):
     def __getitem__(self, name: str) -> ToolServer:
         table, where = self._tables[name], f"mcp.servers.{name}"
         _check_wire(name, table)
-        known = {key: self._expanded(table[key], f"{where}.{key}") for key in EXPANDED if key in table}
+        looked_up: set[str] = set()
+        known = {key: self._expanded(table[key], f"{where}.{key}", looked_up) for key in EXPANDED if key in table}
         check(known, EXPANDED, where)
+        headers = known.get("headers", {}).values()
+        values = {
+            *looked_up,
+            *known.get("env", {}).values(),
+            *headers,
+            *(value.split()[-1] for value in headers if value),
+        }
         return ToolServer(
             name,
             command=os.path.expanduser(known["command"]) if "command" in known else None,
@@ -75,6 +81,7 @@ class ToolServers(Mapping[str, ToolServer]):
             headers={header: Secret(value) for header, value in known.get("headers", {}).items()},
             auto_approve=tuple(table.get("auto_approve", ())),
             timeout=table.get("timeout"),
+            secrets=frozenset(Secret(value) for value in values if len(value) >= _TELLING),
         )
 
     def chosen(self, names: Iterable[str]) -> list[ToolServer]:
@@ -126,21 +133,32 @@ class ToolServers(Mapping[str, ToolServer]):
             raise ConfigError(f"mcp.servers_file: {path}: not JSON: {err}") from err
         return _checked(found, path)
 
-    def _expanded(self, value: Any, where: str) -> Any:
-        """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced; what was so is secret."""
-        if isinstance(value, list):
-            return [self._expanded(text, where) for text in value]
-        if isinstance(value, dict):
-            return {key: self._expanded(text, f"{where}.{key}") for key, text in value.items()}
-        text = _VARIABLE.sub(lambda found: self._value(found[1], found[2], where), value)
-        return value if text == value else Secret(text)
+    def _expanded(self, value: Any, where: str, looked_up: set[str]) -> Any:
+        """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced.
 
-    def _value(self, name: str, default: str | None, where: str) -> str:
-        if default is not None:
-            return self._environ.get(name) or default
-        if name not in self._environ:
-            raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
-        return self._environ[name]
+        ``looked_up`` gets what stood in variables that a server does not get anyway: it may be a key.
+        """
+        if isinstance(value, list):
+            return [self._expanded(text, where, looked_up) for text in value]
+        if isinstance(value, dict):
+            return {key: self._expanded(text, f"{where}.{key}", looked_up) for key, text in value.items()}
+
+        def of_variable(found: re.Match[str]) -> str:
+            name, default = found.groups()
+            text = self._environ.get(name)
+            if text is None and default is None:
+                raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
+            if text and not is_inherited(name):
+                looked_up.add(text)
+            return text or default or ""
+
+        text = _VARIABLE.sub(of_variable, value)
+        return text if text == value else Secret(text)
+
+
+def is_inherited(variable: str) -> bool:
+    """Whether every tool server that is started gets this variable of the user's environment."""
+    return variable in _INHERITED or variable.startswith("LC_")
 
 
 def _checked(found: Any, path: Path) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gptsh.core.document import Document, tags_of
 from gptsh.core.loose import as_dict
-from gptsh.core.media import media_in, name_of, shown
+from gptsh.core.media import media_in, media_of, name_of, shown
 from gptsh.core.messages import (
     Event,
     Finished,
@@ -17,6 +17,7 @@ from gptsh.core.messages import (
     Text,
     Tool,
     blocks_of,
+    parts_of,
     shortened,
 )
 from gptsh.core.sessions import SessionSummary
@@ -272,14 +273,16 @@ def _block(kind: str, block: dict[str, Any]) -> Iterator[str]:
 
 
 def _result(message: Message) -> str:
-    """The first line of a tool's result, and the size of one that has more than that."""
+    """The first line of a tool's result, the size of one that has more than that, and what it carries."""
     from gptsh.core.flat import one_text  # noqa: PLC0415 - as above
     from gptsh.core.kinds import shown_size  # noqa: PLC0415 - as above
 
-    text = one_text(message)
+    carried = list(media_in(message))
+    text = one_text({**message, "content": [part for part in parts_of(message) if media_of(part) is None]})
     first = shortened(text.strip().partition("\n")[0], _FOLDED)
-    more = "" if first == text.strip() else f" [{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
-    return f"{'[error] ' if message.get('is_error') is True else ''}{first}{more}" or "[nothing]"
+    more = "" if first == text.strip() else f"[{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
+    error = "[error]" if message.get("is_error") is True else ""
+    return " ".join(filter(None, (error, first, more, *(str(media) for _, media in carried)))) or "[nothing]"
 
 
 def _part(part: Part) -> Iterator[str]:

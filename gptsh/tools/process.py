@@ -8,11 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gptsh.core.tool_servers import ToolServer
-
-# What a server gets of the user's environment beside the LC_ variables. A key, a proxy or a path that one needs is
-# named in its entry.
-INHERITED = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
+from gptsh.core.tool_servers import ToolServer, is_inherited
 
 _LAST_LINES = 20  # of stderr that are kept
 _LONGEST_LINE = 1000  # bytes of each
@@ -24,8 +20,7 @@ _LOOK = 0.01  # seconds between two looks
 
 def environment(server: ToolServer, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment that a server is started with."""
-    inherited = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
-    return {**inherited, **server.env}
+    return {**{name: value for name, value in environ.items() if is_inherited(name)}, **server.env}
 
 
 class Tail:

@@ -102,12 +102,14 @@ def _raw(structured: Any, content: str | list[Part]) -> dict[str, Any]:
 
 
 def _is_again(structured: Any, content: str | list[Part]) -> bool:
-    """Whether structured content is just what the text says: the same JSON, or the text as the SDK wraps it."""
+    """Whether structured content is just what the text says, if wrapped as the SDK does it: ``{"result": …}``."""
     if not isinstance(content, str):
         return False
-    if structured == {"result": content}:
-        return True
+    same = [
+        structured,
+        *(structured.values() if isinstance(structured, dict) and set(structured) == {"result"} else ()),
+    ]
     try:
-        return bool(json.loads(content) == structured)
+        return content in same or json.loads(content) in same
     except (ValueError, RecursionError):
         return False

@@ -18,14 +18,15 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
     Implementation,
     PaginatedRequestParams,
-    Tool,
 )
+from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
 from gptsh import __version__
-from gptsh.core.messages import shortened
+from gptsh.core.messages import Tool, shortened
 from gptsh.core.secret import masked
 from gptsh.core.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
@@ -34,7 +35,7 @@ from gptsh.tools.wires import Lost, Streams, by_http, by_pipes
 
 _STARTING = 30.0  # seconds, where the config says nothing
 _CALLING = 300.0
-_NOTICED = 0.5  # seconds within which the end of a connection is known everywhere
+_NOTICED = 0.2  # seconds within which the end of a connection is known everywhere
 _MOST_PAGES = 1000  # of a list of tools
 _WIDTH = 200  # characters of a server's own words in an error's line
 _LAST_LINES = 2  # of stderr there
@@ -69,7 +70,9 @@ class Connection:
             ):
                 with anyio.fail_after(self.server.timeout or _STARTING):
                     await _shake_hands(session)
-                    tools = [tool async for tool in _tools_of(session)]
+                    tools = [
+                        Tool(t.name, t.description or t.title or "", t.input_schema) async for t in _listed(session)
+                    ]
                 self._session = session
                 opened(tools)
                 await self.closing.wait()
@@ -123,14 +126,25 @@ class Connection:
         cause = _cause(error)
         if cause is None:
             raise error
-        lines = self._process.stderr.lines if self._process else []
-        what = f"tool server {self.server.name} {_words(cause, patience)}"
-        noise = self._process.noise if self._process else ""
-        if isinstance(cause, TimeoutError) and noise:
-            what += f", but printed {noise!r}"
+        what = f"tool server {self.server.name} {self._how(cause, patience)}"
+        lines = self._last_words(what)
         said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
         secrets = self.server.secrets
         return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
+
+    def _how(self, cause: BaseException, patience: float) -> str:
+        ended = self._process.ended if self._process else None
+        if ended and isinstance(cause, TimeoutError):  # it has left somebody who holds its output open
+            return ended
+        return _words(cause, patience)
+
+    def _last_words(self, what: str) -> list[str]:
+        """The last lines of its stderr; where it has used none, what it has said on stdout."""
+        process = self._process
+        if process is None:
+            return []
+        told = bool(process.stderr.lines) or not process.noise or process.noise in what
+        return process.stderr.lines if told else [f"printed {process.noise!r}"]
 
 
 _GPTSH = Implementation(name="gptsh", version=__version__)
@@ -156,7 +170,7 @@ async def _shake_hands(session: ClientSession) -> None:
         raise Lost(f"speaks another protocol: {err}") from err
 
 
-async def _tools_of(session: ClientSession) -> AsyncIterator[Tool]:
+async def _listed(session: ClientSession) -> AsyncIterator[ListedTool]:
     """All pages of its list. A server without tools has none."""
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -195,14 +209,18 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _words(cause: BaseException, patience: float) -> str:
     match cause:
         case Lost():
-            return str(cause)
+            before, said = "", str(cause)
         case TimeoutError():
-            return f"did not answer within {patience:g} s"
+            before, said = "", f"did not answer within {patience:g} s"
+        case MCPError(error=ErrorData(code=code)) if code == CONNECTION_CLOSED:
+            before, said = "", "closed the connection"
         case MCPError():
-            return f"refused: {shortened(cause.message, _WIDTH)}"
+            before, said = "refused: ", cause.message
         case ValidationError():
             first = cause.errors(include_url=False, include_input=False)[0]
-            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            return f"answered what MCP does not know: {shortened(said, _WIDTH)}"
+            before, said = "answered what MCP does not know: ", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            before, said = "cannot be reached: ", str(cause)
         case _:
-            return f"cannot be reached: {shortened(str(cause) or repr(cause), _WIDTH)}"
+            before, said = "failed: ", str(cause) or repr(cause)
+    return before + shortened(said, _WIDTH)

@@ -153,10 +153,10 @@ def _arguments(text: Any) -> dict[str, Any] | None:
     """Arguments as the model wrote them; nothing at all is no arguments, and None is what is no JSON object."""
     try:
         found = json.loads(text or "{}", parse_constant=_no_json)
+        is_sound = is_unicode(json.dumps(found, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
         return None
-    is_object = isinstance(found, dict) and is_unicode(json.dumps(found, ensure_ascii=False))
-    return found if is_object else None
+    return found if isinstance(found, dict) and is_sound else None
 
 
 def _no_json(word: str) -> None:

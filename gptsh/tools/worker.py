@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from mcp_types import Tool as McpTool
-
     from gptsh.tools.session import Answer, Connection
 
 _SIGN_OF_LIFE = 1.0  # seconds between two looks at the thread
@@ -45,6 +43,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopping = threading.Event()
+        self._stopped = False
         self._crash: BaseException | None = None
         self.opened: queue.SimpleQueue[Opened | BaseException] = queue.SimpleQueue()
 
@@ -72,6 +71,8 @@ class Worker:
 
     def stop(self) -> None:
         """End the servers and the thread, within some two seconds."""
+        if self._stopped:
+            return
         self._stopping.set()
         loop, stop = self._loop, self._stop
         if loop and stop:
@@ -84,6 +85,7 @@ class Worker:
         if not self._thread.is_alive():  # else it may be about to use their streams
             for process in processes:
                 process.close()
+        self._stopped = True
 
     # ---- in the thread
 
@@ -136,11 +138,7 @@ class Worker:
             await asyncio.wait(serving, timeout=_CLOSING)
 
     async def _open(self, connection: "Connection") -> None:
-        def opened(tools: "list[McpTool]") -> None:
-            found = [Tool(tool.name, tool.description or tool.title or "", tool.input_schema) for tool in tools]
-            self.opened.put(Opened(connection.server.name, found))
-
-        await connection.serve(opened)
+        await connection.serve(lambda tools: self.opened.put(Opened(connection.server.name, tools)))
 
     def _over(self, served: "asyncio.Task[None]") -> None:
         """A failure is told to whoever waits for the server to open; behind that each call meets it by itself."""

@@ -1,0 +1,70 @@
+"""A tool server over streamable HTTP, by the SDK: it tells its port on stdout, and ends when its stdin does.
+
+It asks for the token in ``TOOL_TOKEN``. With the argument ``json`` it answers in JSON, else in events.
+"""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+
+server = MCPServer("near", log_level="CRITICAL")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def long(size: int) -> str:
+    """A long text."""
+    return "x" * size
+
+
+@server.tool()
+def die() -> str:
+    """End without an answer."""
+    os._exit(1)
+
+
+class Door:
+    """Lets nobody in without the token; one path answers what no MCP server does."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        inner: Callable[..., Awaitable[None]] = self.app
+        if scope["type"] == "http":
+            request = Request(scope)
+            if request.headers.get("authorization") != f"Bearer {os.environ['TOOL_TOKEN']}":
+                inner = JSONResponse({"error": "who are you?"}, 401)
+            elif request.url.path == "/page":
+                inner = PlainTextResponse("<html>hello", media_type="text/html")
+        await inner(scope, receive, send)
+
+
+def end_with_stdin() -> None:
+    """End as soon as nobody can write to stdin any more."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+app = server.streamable_http_app(json_response="json" in sys.argv)
+app.user_middleware.insert(0, Middleware(Door))
+listening = socket.socket()
+listening.bind(("127.0.0.1", 0))
+sys.stdout.write(f"{listening.getsockname()[1]}\n")
+sys.stdout.flush()
+threading.Thread(target=end_with_stdin, daemon=True).start()
+uvicorn.Server(uvicorn.Config(app, log_level="critical")).run([listening])

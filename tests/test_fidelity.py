@@ -1,0 +1,408 @@
+"""Full fidelity: what a session holds is on disk as it came, comes back as it was, and is sent as in one run."""
+
+import contextlib
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptsh.core import context, document, files, sessions, tokens, usage
+from gptsh.core.context import Room
+from gptsh.core.cuts import as_sent
+from gptsh.core.media import media_of
+from gptsh.core.providers import OWN, PROVIDERS, Endpoint
+from gptsh.core.settings import Network, Provider
+from gptsh.core.tokens import Count
+from gptsh.core.turn import Request
+from gptsh.llm.chat_completions import ChatCompletions
+from gptsh.llm.direct import Dialect
+from gptsh.llm.litellm_bridge import arguments
+from gptsh.llm.payloads import encode
+from gptsh.llm.routes import Route
+from gptsh.render.plain import transcript
+from tests import vocabulary
+from tests.conftest import Home
+from tests.server import ModelServer, chunk, event
+from tests.strict import strict
+
+NO_SIZE = Count(0, 0, 0, anchored=False)
+QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
+
+
+@contextlib.contextmanager
+def a_store() -> Iterator[None]:
+    """A state folder of its own."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", folder)
+        yield
+
+
+def new(messages: list[Any], **more: Any) -> dict[str, Any]:
+    """A document that is not on disk yet."""
+    doc = sessions.new_session_doc({}, {"name": "lab"}, output=None, mcp_allowed_servers=None)
+    return {**doc, **more, "messages": messages}
+
+
+# ---- document -> file -> document
+
+
+@settings(max_examples=40)
+@given(vocabulary.messages(), vocabulary.UNKNOWN)
+def test_document_to_file_to_document_is_the_identity(messages: list[Any], unknown: dict[str, Any]) -> None:
+    before = json.dumps([messages, unknown])
+    with a_store():
+        doc = new(messages, **unknown)
+        path = Path(sessions.save_session(doc, durable=False))
+        data = path.read_bytes()
+        loaded = sessions.load_session(doc["id"])
+        assert json.dumps([loaded["messages"], {key: loaded[key] for key in unknown}]) == before
+        assert json.dumps(doc["messages"]) == json.dumps(messages)
+        assert files.parsed(data.decode("utf-8", "strict")) == loaded  # as a strict reader has it
+        sessions.save_session(loaded, durable=False)
+        times = rb'"updated_at":"[^"]*"'
+        assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)
+
+
+@settings(max_examples=30)
+@given(vocabulary.messages("b"), vocabulary.messages("o", most=3), vocabulary.messages("t", most=3), vocabulary.UNKNOWN)
+def test_two_copies_that_grew_are_saved_as_one_that_has_all(
+    base: list[Any], ours: list[Any], theirs: list[Any], unknown: dict[str, Any]
+) -> None:
+    with a_store():
+        doc = new([{"role": "user", "content": "first", "id": "first"}, *base])
+        sessions.save_session(doc, durable=False)
+        one, two = sessions.load_session(doc["id"]), sessions.load_session(doc["id"])
+        one["messages"] += theirs
+        two["messages"] += ours
+        two |= unknown
+        sessions.save_session(one, durable=False)
+        sessions.save_session(two, durable=False)
+        joined = sessions.load_session(doc["id"])
+    by_id = {message["id"]: message for message in joined["messages"]}
+    assert len(by_id) == len(joined["messages"]) == 1 + len(base) + len(ours) + len(theirs)
+    assert all(by_id[message["id"]] == message for message in (*base, *ours, *theirs))
+    assert {key: joined[key] for key in unknown} == unknown
+
+
+# ---- what is sent, in every dialect
+
+
+def direct(dialect: Dialect, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
+    """The request of a wire of ours, to a provider."""
+    there = Provider(provider, PROVIDERS.get(provider, endpoint), base_url="http://x/v1")
+    return lambda request: encode(dialect.body(request, Route(there, "m", there.wire)))
+
+
+def through_litellm(provider: str) -> Callable[[Request], bytes]:
+    """What litellm is called with."""
+    there = Provider(provider, PROVIDERS[provider])
+    return lambda request: encode(arguments(request, Route(there, "m", "litellm"), Network()))
+
+
+# A new wire is one line here: what its request to a provider is.
+DIALECTS: dict[str, Callable[[Request], bytes]] = {
+    "lab": direct(ChatCompletions(), "lab"),
+    "openai": direct(ChatCompletions(), "openai"),
+    "mistral": direct(ChatCompletions(), "mistral"),
+    "deepseek": direct(ChatCompletions(), "deepseek"),
+    "groq": direct(ChatCompletions(), "groq"),
+    "openrouter": direct(ChatCompletions(), "openrouter"),
+    "gemini": through_litellm("gemini"),
+}
+CHAT = [name for name in DIALECTS if name != "gemini"]
+
+
+def request(messages: list[Any]) -> Request:
+    """The request of a session and a question."""
+    return Request("lab/m", context.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=12)
+@given(messages=vocabulary.messages())
+def test_a_resumed_session_is_sent_as_in_one_run(dialect: str, messages: list[Any]) -> None:
+    with a_store():
+        doc = new(messages)
+        sessions.save_session(doc, durable=False)
+        reloaded = sessions.load_session(doc["id"])["messages"]
+    assert DIALECTS[dialect](request(messages)) == DIALECTS[dialect](request(reloaded))
+
+
+@pytest.mark.parametrize("dialect", CHAT)
+@settings(max_examples=30)
+@given(messages=vocabulary.messages())
+def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messages: list[Any]) -> None:
+    before = json.dumps(messages)
+    sent = json.loads(DIALECTS[dialect](request(messages)))
+    assert strict(dialect)(sent) is None, sent
+    assert json.dumps(messages) == before
+
+
+# ---- what is wrong is said, or harmless
+
+
+@settings(max_examples=200)
+@given(vocabulary.spoilt())
+def test_what_is_no_message_is_refused_or_does_no_harm(messages: list[Any]) -> None:
+    with contextlib.suppress(ValueError):
+        doc = document.check({"version": 1, "id": "7x2m", "messages": messages})
+        everything_with(doc)
+
+
+def everything_with(found: dict[str, Any]) -> None:
+    """All that is done with a document that was read. Raises nothing."""
+    doc = document.migrate(found)
+    document.count(doc)
+    assert list(transcript(doc))
+    usage.count([doc])
+    document.unanswered(doc["messages"])
+    document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
+    joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
+    assert json.dumps(document.ordered(joined))
+    sent = [as_sent(message) for message in doc["messages"]]
+    size = tokens.count(sent, "Brief.", model="lab/m", provider="lab")
+    assert size.likely <= size.safe
+    told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
+    tokens.was_cut(1, size, told.messages)
+    for made in DIALECTS.values():
+        made(Request("lab/m", told.messages, {}))
+
+
+KEYS = ["thinking", "order", "replay", "raw", "usage", "parent", "name", "is_error", "model"]
+VALUES: list[Any] = [None, "x", 7, True, [], ["x", None, 3], [[]], {}, {"x": {"y": 1}}, {"prompt": []}]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_of_another_type_does_no_harm(key: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": "x", "id": "a", "tool_calls": [call], "provider": "lab"}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "x", "id": "r"}
+    for value in VALUES:
+        for messages in ([{**asked, key: value}], [asked, {**result, key: value}], [{**QUESTION, key: value}]):
+            everything_with({"version": 1, "id": "7x2m", "messages": messages})
+
+
+# ---- the columns of the loss table: each through the command, and through a later turn of the session
+
+
+@pytest.fixture
+def quiet(lab: Home, model: ModelServer) -> Home:
+    """A home whose model server takes whatever it is sent; the tests of what is sent are elsewhere."""
+    model.refuses = lambda _body: None
+    return lab
+
+
+def holds(home: Home, *messages: dict[str, Any]) -> list[Any]:
+    """A session with these messages behind its question, after two more turns; what stands in their place then."""
+    home.run("-s", "@held", "the question")
+    path, doc = home.files()[0], home.doc()
+    doc["messages"] = [doc["messages"][0], *messages]
+    path.write_bytes(json.dumps(doc).encode())
+    for words in ("more", "and more"):
+        run = home.run("-s", "@held", words)
+        assert run.code == 0, run.stderr
+    after = home.doc()["messages"]
+    assert len(after) == len(messages) + 5
+    return [
+        {key: value for key, value in message.items() if key in given_message}
+        for message, given_message in zip(after[1:], messages, strict=False)
+    ]
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
+ASKED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+def test_text(quiet: Home, model: ModelServer) -> None:
+    odd = " a\r\n\u2028\0😀\\u0041 </think>\t"
+    model.say(odd)
+    quiet.run("-s", "@held", b"caf\xe9 \xf0\x9f\x98\x80".decode("utf-8", "surrogateescape"))
+    assert quiet.run("-s", "@held", "more").code == 0
+    assert [m["content"] for m in quiet.doc()["messages"][:2]] == ["caf\udce9 😀", odd]
+    assert model.sent[1]["messages"][1]["content"] == odd
+
+
+def test_tool_calls(quiet: Home, model: ModelServer) -> None:
+    made = [{"index": at, **CALL, "id": f"c{at}", "extra_content": {"s": at}} for at in range(2)]
+    model.script(
+        event(chunk({"content": "One."})), event(chunk({"tool_calls": made[:1]})), event(chunk({"content": "Two."})),
+        event(chunk({"tool_calls": made[1:]}, "tool_calls")), event(b"[DONE]"),
+    )  # fmt: skip
+    quiet.run("-s", "@held", "go")
+    assert quiet.run("-s", "@held", "more").code == 0
+    reply = quiet.doc()["messages"][1]
+    assert reply["tool_calls"] == [{key: value for key, value in one.items() if key != "index"} for one in made]
+    mixed = {
+        **ASKED,
+        "content": [{"type": "text", "text": t} for t in "ab"],
+        "order": ["text:0", "tool_call:0", "text:1"],
+    }
+    assert holds(quiet.elsewhere(), mixed) == [mixed]
+
+
+def test_tool_results(quiet: Home, model: ModelServer) -> None:
+    raw = {"stdout": "a\udcff\n", "stderr": "", "interrupted": False, "isImage": False, "own": None}
+    parts = [{"type": "text", "text": "a"}, {"type": "image", "source": {"type": "base64", "data": "YWJj"}}]
+    result = {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": parts, "raw": raw, "duration_ms": 7}
+    assert holds(quiet, ASKED, result) == [ASKED, result]
+    assert model.sent[-1]["messages"][2] == {
+        "role": "tool", "tool_call_id": "c1", "content": "a\n[image, 3 bytes]", "name": "ls",
+    }  # fmt: skip
+
+
+def test_is_error(quiet: Home) -> None:
+    three = [{**CALL, "id": f"c{at}"} for at in range(4)]
+    results = [{"role": "tool", "tool_call_id": f"c{at}", "content": "x"} for at in range(4)]
+    flagged: list[dict[str, Any]] = [
+        {**one, **flag}
+        for one, flag in zip(results, ({"is_error": True}, {"is_error": False}, {"is_error": None}, {}), strict=True)
+    ]
+    assert holds(quiet, {**ASKED, "tool_calls": three}, *flagged)[1:] == flagged
+    assert "is_error" not in quiet.doc()["messages"][5]
+
+
+def test_thinking_and_signature(quiet: Home, model: ModelServer) -> None:
+    pieces = [{"type": "thinking", "thinking": t} for t in ("let ", "me")]
+    coded = {"type": "redacted_thinking", "data": "x"}
+    blocks = [*pieces, {"type": "thinking", "thinking": "", "signature": "s"}, coded]
+    model.script(*(event(chunk({"thinking_blocks": [one]})) for one in blocks), event(chunk({"content": "42"}, "stop")))
+    assert quiet.run("-s", "@held", "why").stderr == "let me\n"
+    assert quiet.run("-s", "@held", "more").code == 0
+    assert quiet.doc()["messages"][1]["thinking"] == [
+        {"type": "thinking", "thinking": "let me", "signature": "s"},
+        coded,
+    ]
+    unsigned = {"role": "assistant", "content": "x", "thinking": [{"type": "thinking", "thinking": "hm"}]}
+    empty = {"role": "assistant", "content": "x", "thinking": [{"type": "thinking", "thinking": "", "signature": "s"}]}
+    assert holds(quiet.elsewhere(), unsigned, empty) == [unsigned, empty]
+
+
+def test_images(quiet: Home) -> None:
+    parts = [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "YWJj"}, "own": None},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj", "detail": "low"}, "source": "a.png"},
+    ]
+    asked = {"role": "user", "content": [{"type": "text", "text": "what is this?"}, *parts]}
+    assert holds(quiet, asked) == [asked]
+    seen = [media_of(part) for part in quiet.doc()["messages"][1]["content"][1:]]
+    assert [one and (one.kind, one.media_type, one.size) for one in seen] == [
+        ("image", "image/png", 3), ("image", None, None), ("image", "image/png", 3),
+    ]  # fmt: skip
+
+
+def test_documents(quiet: Home) -> None:
+    sources = [
+        {"type": "base64", "media_type": "application/pdf", "data": "YWJj"},
+        {"type": "url", "url": "https://example.com/a.pdf"},
+        {"type": "text", "media_type": "text/plain", "data": "é\u2028"},
+        {"type": "unheard_of", "id": 7},
+    ]
+    parts = [{"type": "document", "source": source, "title": "t", "context": "c"} for source in sources]
+    audio = {"type": "input_audio", "input_audio": {"data": "YWJj", "format": "wav"}}
+    asked = {"role": "user", "content": [*parts, audio, {"type": "file", "file": {"filename": "a", "file_data": "x"}}]}
+    assert holds(quiet, asked) == [asked]
+
+
+def test_usage(quiet: Home, model: ModelServer) -> None:
+    reported = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16, "service_tier": "x", "own": None}
+    model.say("a", usage={**reported, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0}})
+    quiet.run("-s", "@held", "go")
+    assert quiet.run("-s", "@held", "more").code == 0
+    told = quiet.doc()["messages"][1]["usage"]
+    assert {key: value for key, value in told.items() if key != "raw"} == {
+        "prompt": 11, "completion": 5, "total": 16, "reasoning_tokens": None, "cached_tokens": 4,
+        "cache_write_tokens": 0,
+    }  # fmt: skip
+    assert told["raw"].items() >= reported.items()
+
+
+def test_model_and_provider_of_each_message(quiet: Home) -> None:
+    for name in ("lab/m", "lab/n", "echo"):
+        assert quiet.run("-s", "@held", "-m", name, "go").code == 0
+    answers = quiet.doc()["messages"][1::2]
+    assert [(m["model"], m["provider"]) for m in answers] == [("lab/m", "lab"), ("lab/n", "lab"), ("echo", "echo")]
+    assert [m["agent"] for m in answers] == ["default"] * 3
+
+
+def test_request_id(quiet: Home, model: ModelServer) -> None:
+    model.script(event(chunk({"content": "a"}, "stop", id="chatcmpl-7")), headers={"X-Request-Id": "req_7"})
+    quiet.run("-s", "@held", "go")
+    assert quiet.run("-s", "@held", "more").code == 0
+    reply = quiet.doc()["messages"][1]
+    assert (reply["request_id"], reply["response_id"], reply["finish_reason"]) == ("req_7", "chatcmpl-7", "stop")
+
+
+def test_timestamps(quiet: Home) -> None:
+    old = {"role": "assistant", "content": "x", "timestamp": "2025-10-27T09:15:30.120Z", "duration_ms": 7}
+    assert holds(quiet, old) == [old]
+    times = [m["timestamp"] for m in quiet.doc()["messages"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time) for time in times)
+    assert times[2:] == sorted(times[2:])
+
+
+def test_turn_bounds(quiet: Home) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "out"}
+    dressed = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c2", "content": "out"}]}
+    used = {"role": "assistant", "content": [{"type": "tool_use", "id": "c2", "name": "ls", "input": {}}]}
+    holds(quiet, ASKED, result, used, dressed, {"role": "assistant", "content": "done"})
+    doc = quiet.doc()
+    assert (doc["stats"]["turns"], document.turns(doc["messages"])) == (3, [0, 6, 8])
+    messages = doc["messages"]
+    assert messages[7]["parent"] == messages[6]["id"]
+    shown = quiet.run("--show-session", "@held@1", "-o", "json").stdout
+    assert [m["id"] for m in json.loads(shown)["messages"]] == [m["id"] for m in messages[:6]]
+
+
+def test_title(quiet: Home) -> None:
+    quiet.run("-s", "@held", "--title", "Ünïcode \u2028 & “quotes”", "go")
+    assert quiet.run("-s", "@held", "more").code == 0
+    assert quiet.doc()["title"] == "Ünïcode \u2028 & “quotes”"
+
+
+# ---- the state of tokens
+
+
+def told_tokens(home: Home, name: str) -> int:
+    """Tokens that the next turn is said to take."""
+    run = home.run("-s", "@held", "-m", name, "--dry-run", "-o", "json", "and?")
+    tokens_told: int = json.loads(run.stdout)["context"]["at_most"]
+    return tokens_told
+
+
+def test_a_resumed_session_counts_from_the_usage_that_was_saved(quiet: Home, model: ModelServer) -> None:
+    def say(prompt: int) -> None:
+        model.say("ok", usage={"prompt_tokens": prompt, "completion_tokens": 100, "total_tokens": prompt + 100})
+
+    words = "some words of a text\n" * 300
+    say(900)
+    quiet.run("-s", "@held", "-m", "lab/m", "go", stdin=words)
+    plain = tokens.estimate(words)
+    assert plain > 1500
+    assert 1000 < told_tokens(quiet, "lab/m") < 1050
+    assert told_tokens(quiet, "lab/n") > plain  # of another model nothing is known
+    say(700)
+    quiet.run("-s", "@held", "-m", "lab/n", "and?")
+    assert 800 < told_tokens(quiet, "lab/n") < 850  # each by its own report
+    assert 1000 < told_tokens(quiet, "lab/m") < 1100
+    say(990)
+    quiet.run("-s", "@held", "-m", "lab/m", "and?")
+    assert 1090 < told_tokens(quiet, "lab/m") < 1150  # the newest
+
+
+@settings(max_examples=30)
+@given(vocabulary.messages(), st.sampled_from([None, "Brief."]))
+def test_what_a_reloaded_session_takes_is_what_it_took(messages: list[Any], system: str | None) -> None:
+    with a_store():
+        doc = new(messages)
+        sessions.save_session(doc, durable=False)
+        reloaded = sessions.load_session(doc["id"])["messages"]
+    for name in ("lab/m", "lab/n", None):
+        counts = [tokens.count(found, system, model=name, provider="lab") for found in (messages, reloaded)]
+        assert counts[0] == counts[1]

@@ -1,0 +1,711 @@
+"""Tools: servers that behave and one that does not, each a real process or a real socket; the pure parts as tables."""
+
+import json
+import logging
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptsh.core import settings
+from gptsh.core.cuts import as_sent
+from gptsh.core.messages import Call, Message, Tool
+from gptsh.core.secret import Secret
+from gptsh.core.tokens import estimate, of_message, of_tools
+from gptsh.core.tool_servers import ToolServer, ToolServers
+from gptsh.errors import ConfigError, Denied, ToolServerError
+from gptsh.tools import results
+from gptsh.tools.names import LONGEST, matches, names_for_model
+from gptsh.tools.process import Tail, environment
+from gptsh.tools.toolbox import Toolbox
+
+HERE = Path(__file__).parent
+BAD, NEAR = HERE / "bad_tool_server.py", HERE / "http_tool_server.py"
+BIN = Path(sys.executable).parent
+Open = Callable[..., Toolbox]
+
+
+def call(name: str, arguments: Any = "{}", ident: str = "1") -> Call:
+    """A call as a model makes it."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and does something yet; one that waits for its parent to look does not."""
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.exists():
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not Path("/proc/self").exists()
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Callable[[], list[int]]]:
+    """The processes that the bad server has told of. None of them may be left."""
+
+    def told() -> list[int]:
+        file = tmp_path / "pids"
+        return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    yield told
+    left = [pid for pid in told() if is_running(pid)]
+    assert not left
+
+
+@pytest.fixture
+def bad(tmp_path: Path, pids: Callable[[], list[int]]) -> Callable[..., ToolServer]:
+    """Makes an entry for the server that misbehaves."""
+
+    def made(mode: str = "", name: str = "bad", **more: Any) -> ToolServer:
+        return ToolServer(name, sys.executable, (str(BAD), mode, str(tmp_path / "pids")), **more)
+
+    return made
+
+
+@pytest.fixture
+def opened(pids: Callable[[], list[int]]) -> Iterator[Open]:
+    """Opens toolboxes, and closes them. Nothing of them may be left: no thread, no zombie."""
+    boxes: list[Toolbox] = []
+
+    def made(*servers: ToolServer, environ: Mapping[str, str] | None = None) -> Toolbox:
+        boxes.append(Toolbox(servers, os.environ if environ is None else environ))
+        boxes[-1].start()
+        return boxes[-1]
+
+    yield made
+    for box in boxes:
+        box.close()
+        box.close()
+    logging.disable(logging.NOTSET)
+    assert not [thread for thread in threading.enumerate() if thread.name == "tools"]
+    assert not [pid for pid in pids() if Path(f"/proc/{pid}/stat").exists() and os.getpid() == parent_of(pid)]
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, on Linux."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def ran(box: Toolbox, *calls: Call) -> list[Message]:
+    """The results in order of arrival."""
+    return [result.message for result in box.run(calls)]
+
+
+def failing(box: Toolbox, *calls: Call) -> tuple[list[Message], ToolServerError]:
+    """What came, and the failure behind it."""
+    came: list[Message] = []
+    with pytest.raises(ToolServerError) as failure:
+        came.extend(result.message for result in box.run(calls))
+    return came, failure.value
+
+
+# ---- a server that behaves
+
+
+def test_a_tool_is_offered_under_the_name_of_its_server_and_called_by_it(opened: Open, bad: Any) -> None:
+    box = opened(bad(auto_approve=("f*", "meet")))
+    tools = {tool.name: tool for tool in box.tools()}
+    assert tools["bad__fail"].description == "Will fail.\nMore."
+    assert tools["bad__fail"].parameters == {"type": "object", "properties": {"text": {"type": "string"}}}
+    assert [name for name in tools if box.approved(call(name))] == ["bad__fail", "bad__meet"]
+    (message,) = ran(box, call("bad__tell", {"text": "ä\u2028"}, "c7"))
+    assert json.loads(message["content"])["given"] == {"text": "ä\u2028"}  # type: ignore[arg-type]
+    assert isinstance(message.pop("duration_ms"), int)
+    del message["content"]
+    assert message == {"role": "tool", "tool_call_id": "c7", "name": "bad__tell", "is_error": False}
+
+
+def test_calls_of_one_round_run_at_once(opened: Open, bad: Any) -> None:
+    box = opened(bad(), bad(name="other"))
+    assert len(box.tools()) == 2 * 12
+    both = [call("bad__meet", {"text": "a"}, "a"), call("bad__meet", {"text": "b"}, "b")]  # each waits for the other
+    came = ran(box, *both, call("other__fail", ident="c"))
+    assert {message["tool_call_id"]: message["content"] for message in came} == {
+        "a": "met a", "b": "met b", "c": "it failed",
+    }  # fmt: skip
+
+
+def test_a_server_gets_little_of_the_environment_and_is_out_of_the_terminals_reach(opened: Open, bad: Any) -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/h",
+        "LC_TIME": "C",
+        "LANG": "C",
+        "OPENAI_API_KEY": "sk",
+        "EDITOR": "vi",
+    }
+    box = opened(bad(env={"OWN": "x", "HOME": "/else"}), environ=environ)
+    box.tools()
+    told = json.loads(ran(box, call("bad__tell"))[0]["content"])  # type: ignore[arg-type]
+    added = {"LC_CTYPE"}  # by Python itself
+    assert {name: told["env"][name] for name in set(told["env"]) - added} == {
+        "PATH": os.environ["PATH"], "HOME": "/else", "LC_TIME": "C", "LANG": "C", "OWN": "x",
+    }  # fmt: skip
+    assert (told["cwd"], told["leads"]) == (os.getcwd(), True)
+
+
+def test_the_environment_of_a_server_is_listed_in_one_place() -> None:
+    names = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "LC_ALL", "LC_X")
+    user = dict.fromkeys((*names, "LC", "LD_PRELOAD", "SSH_AUTH_SOCK", "GITHUB_TOKEN", "HTTPS_PROXY"), "v")
+    assert set(environment(ToolServer("s", "c"), user)) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("mode", "count"), [("chatty", 12), ("pages", 12), ("twins", 12), ("floods", 12), ("parent", 12)]
+)
+def test_what_a_server_may_do_besides(opened: Open, bad: Any, mode: str, count: int) -> None:
+    box = opened(bad(mode))
+    assert len(box.tools()) == count
+    assert box.tools()[0].description == "Will die.\nMore."
+    assert ran(box, call("bad__leak"))[0]["content"] == "done"
+
+
+def test_a_stubborn_server_is_ended_with_all_that_it_has_started(opened: Open, bad: Any, pids: Any) -> None:
+    box = opened(bad("stubborn"))
+    box.tools()
+    assert len(pids()) == 2
+    assert all(map(is_running, pids()))
+    began = time.monotonic()
+    box.close()
+    assert time.monotonic() - began < 10  # a bound for a busy machine; it is to be two seconds
+    assert not any(map(is_running, pids()))
+
+
+def test_no_servers_no_tools(opened: Open) -> None:
+    box = opened()
+    assert box.tools() == ()
+    assert ran(box, call("any"))[0]["content"] == "error: there is no tool 'any'"
+
+
+# ---- results
+
+NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "content", "is_error"),
+    [
+        ("bad__fail", "{}", "it failed", True),
+        ("bad__fail", "", "it failed", True),
+        ("bad__refuse", "{}", "error: not today", True),
+        ("bad__fail", "[]", NO_OBJECT, True),
+        ("bad__fail", '{"a": NaN}', NO_OBJECT, True),
+        ("bad__fail", '{"a": "\\ud800"}', NO_OBJECT, True),
+        ("bad__fail", '{"a": ' + "[" * 5000, NO_OBJECT, True),
+        ("bad__fial", "{}", "error: there is no tool 'bad__fial', there is bad__fail, bad__die, bad__big", True),
+    ],
+)  # fmt: skip
+def test_what_the_model_is_told(
+    opened: Open, bad: Any, name: str, arguments: str, content: str, is_error: bool
+) -> None:
+    box = opened(bad())
+    box.tools()
+    (message,) = ran(box, call(name, arguments))
+    assert (message["content"], message["is_error"]) == (content, is_error)
+    assert box.approved(call("bad__fial"))
+
+
+def test_deep_arguments_do_not_harm(opened: Open, bad: Any) -> None:
+    box = opened(bad())
+    box.tools()
+    deep = '{"a": ' + "[" * 400 + "]" * 400 + "}"
+    (message,) = ran(box, call("bad__tell", deep))
+    assert str(message["content"]).startswith(("error: the arguments cannot be sent", '{"env"'))
+    assert ran(box, call("bad__fail"))[0]["content"] == "it failed"
+
+
+def test_five_megabytes_come_whole_and_go_out_short(opened: Open, bad: Any) -> None:
+    box = opened(bad())
+    box.tools()
+    (message,) = ran(box, call("bad__big"))
+    assert message["content"] == "é" * 2_500_000 + "."
+    sent = str(as_sent(message)["content"])
+    assert len(sent.encode()) <= 200_000
+    assert sent.endswith("é.")
+    assert "[gptsh: 4,800," in sent
+    assert "of 5,000,001 bytes are left out here]" in sent
+
+
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+RESULTS: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and its raw
+    ({"content": []}, "", None),
+    ({}, "", None),
+    ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb", None),
+    ({"content": [{"type": "text", "text": "a"}, IMAGE]},
+     [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], None),
+    ({"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
+     [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}], None),
+    ({"content": [{**IMAGE, "data": "?"}]}, [{"type": "text", "text": "[an image that is no base64]"}], None),
+    ({"content": [{"type": "resource", "resource": {"uri": "file:///a.txt", "text": "hi"}}]},
+     [{"type": "text", "text": "file:///a.txt:\nhi"}], None),
+    ({"content": [{"type": "resource",
+                   "resource": {"uri": "file:///a.pdf", "blob": "AAAA", "mimeType": "application/pdf"}}]},
+     [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+       "source": "file:///a.pdf"}], None),
+    ({"content": [{"type": "resource_link", "uri": "http://x/", "name": "x", "description": "an x"}]},
+     [{"type": "text", "text": "x http://x/ an x"}], None),
+    ({"content": [{"type": "hologram"}]}, [{"type": "text", "text": "[hologram, which gptsh does not know]"}], None),
+    ({"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}}, '{"a": 1}', None),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, "3", None),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"result": "x"}}, "x", None),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}}, "x", {"structured": {"a": 1}}),
+    ({"content": [], "structuredContent": {"a": "ä"}}, '{"a": "ä"}', None),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"stdout": "x", "interrupted": False}},
+     "x", {"stdout": "x", "interrupted": False}),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"stdout": "x", "code": 0}},
+     "x", {"stdout": "x", "structured": {"stdout": "x", "code": 0}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "content", "raw"), RESULTS)
+def test_a_result_as_a_message(result: dict[str, Any], content: Any, raw: Any) -> None:
+    message = results.message(call("s__t"), {"isError": False, **result}, 5)
+    assert (message["content"], message.get("raw"), message["is_error"]) == (content, raw, False)
+
+
+def test_results_of_a_server_are_read_the_same_way(opened: Open, bad: Any) -> None:
+    box = opened(bad())
+    box.tools()
+    known = [
+        (result, content, raw)
+        for result, content, raw in RESULTS
+        if "hologram" not in str(result) and "content" in result
+    ]
+    came = ran(box, *(call("bad__give", {"result": result}, str(at)) for at, (result, _, _) in enumerate(known)))
+    assert {int(m["tool_call_id"]): (m["content"], m.get("raw")) for m in came} == {
+        at: (content, raw) for at, (_, content, raw) in enumerate(known)
+    }
+    assert [p["type"] for p in ran(box, call("bad__picture"))[0]["content"]] == ["text", "image_url"]  # type: ignore[index, union-attr]
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("mute", "tool server bad did not answer within 1 s"),
+        ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
+        ("banner", "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'"),
+        ("deaf", "tool server bad did not answer within 1 s"),
+        ("noise", "tool server bad answers what is no JSON-RPC, such as 'noise noise "),
+        ("foreign", "tool server bad speaks another protocol: "),
+        ("endless", "tool server bad never ends its list of tools"),
+        ("nameless", "tool server bad answered what MCP does not know: tools.0.inputSchema: "),
+    ],
+)
+def test_a_server_that_cannot_be_used(opened: Open, bad: Any, mode: str, words: str) -> None:
+    key = Secret("sk-very-secret")
+    patience = 1 if mode in ("mute", "deaf") else 20
+    box = opened(bad(mode, env={"TOOL_KEY": key}, secrets=frozenset([key]), timeout=patience), bad(name="good"))
+    with pytest.raises(ToolServerError) as failure:
+        box.tools()
+    assert str(failure.value).startswith(words)
+    assert "very" not in str(failure.value) + failure.value.detail
+    assert failure.value.exit_code == 3
+    if mode == "dies":
+        assert failure.value.detail == "starting\nno database\nthe key is ***"
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
+        ("hang", "tool server bad did not answer within 1 s"),
+        ("garble", 'tool server bad answered what is no JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
+        ("misshape", "tool server bad answered what MCP does not know: content: "),
+    ],
+)
+def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
+    opened: Open, bad: Any, tool: str, words: str
+) -> None:
+    box = opened(bad(timeout=1 if tool == "hang" else 20), bad(name="good"))
+    box.tools()
+    together = [call("good__meet", {"text": "a"}, "a"), call(f"bad__{tool}"), call("good__meet", {"text": "b"}, "b")]
+    came, failure = failing(box, *together)
+    assert sorted(str(message["content"]) for message in came) == ["met a", "met b"]
+    assert str(failure).startswith(words)
+    assert ran(box, call("good__fail"))[0]["content"] == "it failed"
+    if tool in ("die", "garble"):  # gone for good
+        assert str(failing(box, call("bad__fail"))[1]).startswith(words)
+
+
+def test_a_program_that_is_not_there(opened: Open, bad: Any) -> None:
+    with pytest.raises(
+        ToolServerError, match=r"^tool server nix cannot be started: No such file or directory: /no/such$"
+    ):
+        opened(bad(), ToolServer("nix", "/no/such")).tools()
+
+
+def test_a_signal_ends_the_wait_and_the_server_does_not_see_it(opened: Open, bad: Any, pids: Any) -> None:
+    class Ended(BaseException):
+        pass
+
+    def raises(_signum: int, _frame: Any) -> None:
+        raise Ended
+
+    box = opened(bad())
+    box.tools()
+    before = signal.signal(signal.SIGINT, raises)
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(Ended):
+            ran(box, call("bad__hang"))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert all(map(is_running, pids()))
+    assert ran(box, call("bad__fail"))[0]["content"] == "it failed"
+
+
+def test_a_toolbox_may_be_closed_at_any_time(opened: Open, bad: Any) -> None:
+    for wait in (0.0, random.random()):
+        box = opened(bad("mute"))
+        time.sleep(wait)
+        box.close()
+    Toolbox([bad()], os.environ).close()
+
+
+def test_the_last_lines_of_a_flood_are_kept() -> None:
+    tail = Tail()
+    for at in range(100):
+        tail.feed(b"line %d\npart" % at)
+    tail.feed(b"\xff" * 10_000_000)
+    assert len(tail.lines) == 21
+    assert tail.lines[-2].startswith("partline 99")
+    assert len(tail.lines[-1]) <= 1000
+
+
+def test_the_classes_of_failures_know_their_exit_codes() -> None:
+    assert (ToolServerError.exit_code, Denied.exit_code) == (3, 4)
+
+
+# ---- over HTTP
+
+
+@pytest.fixture(params=["json", "events"])
+def near(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The base URL of a server by the SDK, which wants a token."""
+    env = {**os.environ, "TOOL_TOKEN": "token-of-the-server"}
+    command = [sys.executable, str(NEAR), request.param]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+
+
+def test_a_server_over_http(opened: Open, near: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # loopback is never proxied
+
+    def web(path: str, token: str = "token-of-the-server") -> ToolServer:
+        return ToolServer("web", url=Secret(near + path), headers={"Authorization": f"Bearer {token}"})
+
+    box = opened(web("/mcp"))
+    assert [tool.name for tool in box.tools()] == ["web__add", "web__long", "web__die"]
+    came = ran(box, call("web__add", {"a": 1, "b": 2}, "a"), call("web__long", {"size": 3_000_000}, "b"))
+    assert {m["tool_call_id"]: (len(str(m["content"])), m.get("raw")) for m in came} == {
+        "a": (1, None),
+        "b": (3_000_000, None),
+    }
+    for path, token, words in (
+        ("/mcp", "wrong", 'tool server web answered 401 Unauthorized: {"error":"who are you?"}'),
+        ("/page", "token-of-the-server", "tool server web answered 200 OK: <html>hello"),
+        ("/none", "token-of-the-server", "tool server web answered 404 Not Found: Not Found"),
+    ):
+        with pytest.raises(ToolServerError) as failure:
+            opened(web(path, token)).tools()
+        assert str(failure.value) == words
+    failure_of_call = failing(box, call("web__die"))[1]
+    assert str(failure_of_call) in (
+        "tool server web failed: Server disconnected without sending a response.",
+        "tool server web closed the connection",
+    )
+    with pytest.raises(ToolServerError, match=r"^tool server web cannot be reached: "):
+        opened(web("/mcp")).tools()
+
+
+# ---- real servers
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with one commit."""
+    folder = tmp_path / "repository"
+    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "the first one"], check=True)
+    return folder
+
+
+def test_real_servers(opened: Open, repository: Path) -> None:
+    clock = ToolServer("time", str(BIN / "mcp-server-time"), ("--local-timezone", "UTC"), auto_approve=("get_*",))
+    git = ToolServer("git", str(BIN / "mcp-server-git"), tools=("git_log", "git_s*"))
+    box = opened(clock, git)
+    names = [tool.name for tool in box.tools()]
+    assert names == ["time__get_current_time", "time__convert_time", "git__git_status", "git__git_log", "git__git_show"]
+    assert [name for name in names if box.approved(call(name))] == ["time__get_current_time"]
+    came = {
+        message["tool_call_id"]: message
+        for message in ran(
+            box,
+            call("time__get_current_time", {"timezone": "Europe/Prague"}, "now"),
+            call(
+                "time__convert_time",
+                {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
+                "there",
+            ),
+            call("time__get_current_time", {"timezone": "Nowhere"}, "wrong"),
+            call("git__git_log", {"repo_path": str(repository)}, "log"),
+            call("git__git_commit", {"repo_path": str(repository), "message": "no"}, "hidden"),
+        )
+    }
+    assert json.loads(came["now"]["content"])["timezone"] == "Europe/Prague"  # type: ignore[arg-type]
+    assert "21:00" in str(came["there"]["content"])
+    assert "Nowhere" in str(came["wrong"]["content"])
+    assert "the first one" in str(came["log"]["content"])
+    assert {ident: message["is_error"] for ident, message in came.items()} == {
+        "now": False, "there": False, "wrong": True, "log": False, "hidden": True,
+    }  # fmt: skip
+
+
+# ---- names and patterns
+
+OWN = st.tuples(st.text("a._é", min_size=1, max_size=40), st.text("a._é", min_size=1, max_size=40))
+
+
+@pytest.mark.parametrize(
+    ("own", "names"),
+    [
+        ([("time", "get")], ["time__get"]),
+        ([("my.fs", "read/file")], ["my_fs__read_file"]),
+        ([("a", "b.c"), ("a", "b_c")], ["a__b_c_HASH", "a__b_c"]),
+        ([("a", "b.c"), ("a", "b/c")], ["a__b_c_HASH", "a__b_c_HASH"]),
+        ([("a", "b__c"), ("a__b", "c")], ["a__b__c_HASH", "a__b__c_HASH"]),
+        ([("s", "x" * 61)], ["s__" + "x" * 61]),
+        ([("s", "x" * 62)], ["s__" + "x" * 52 + "_HASH"]),
+    ],
+)
+def test_the_names_that_a_model_reads(own: list[tuple[str, str]], names: list[str]) -> None:
+    made = list(names_for_model(own).values())
+    assert [re.sub("_[0-9a-f]{8}$", "_HASH", name) for name in made] == names
+    assert len(set(made)) == len(made)
+
+
+@given(st.lists(OWN, unique=True, max_size=8), st.randoms())
+def test_every_name_is_unique_and_one_that_every_provider_takes(
+    own: list[tuple[str, str]], chance: random.Random
+) -> None:
+    names = names_for_model(own)
+    assert len(set(names.values())) == len(own)
+    assert all(0 < len(name) <= LONGEST and set(name) <= ALLOWED for name in names.values())
+    chance.shuffle(own)
+    assert names_for_model(own) == names
+
+
+ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "fits"),
+    [
+        ("get_time", ["get_*"], True),
+        ("get_time", ["GET_*"], False),
+        ("get_time", ["*"], True),
+        ("get_time", ["get_time"], True),
+        ("get_time", ["time", "get"], False),
+        ("get[1]", ["get[1]"], True),
+        ("get_time", [], False),
+    ],
+)
+def test_a_pattern(name: str, patterns: list[str], fits: bool) -> None:
+    assert matches(name, patterns) is fits
+
+
+# ---- configuration
+
+ENVIRON = {"TOKEN": "tok-12345678", "EMPTY": "", "HOME": "/home/someone"}
+
+
+def servers_of(tmp_path: Path, config: dict[str, Any], file: Any = None) -> ToolServers:
+    """The servers of a table ``[mcp]`` and of the file beside it."""
+    if file is not None:
+        (tmp_path / "servers.json").write_text(file if isinstance(file, str) else json.dumps(file))
+        config = {"servers_file": "servers.json", **config}
+    return ToolServers(config, tmp_path, ENVIRON)
+
+
+CLAUDE = {
+    "mcpServers": {
+        "fs": {"command": "fs", "args": ["${HOME}/x", "--t=${TOKEN}"], "env": {"K": "${TOKEN}"}, "disabled": True},
+        "web": {
+            "type": "http",
+            "url": "https://x/${PATH_OF:-mcp}?k=${TOKEN}",
+            "headers": {"Authorization": "Bearer ${TOKEN}"},
+        },
+        "old": {"type": "sse", "url": "https://x/sse"},
+    },
+    "other": 1,
+}
+
+
+def test_a_claude_style_file_joins_the_config(tmp_path: Path) -> None:
+    config = {
+        "servers": {"fs": {"auto_approve": ["read_*"], "timeout": 5}, "web": {"command": "w"}, "new": {"command": "n"}}
+    }
+    servers = servers_of(tmp_path, config, CLAUDE)
+    assert list(servers) == ["fs", "web", "old", "new"]
+    assert servers["fs"]._replace(secrets=frozenset()) == ToolServer(
+        "fs", "fs", ("/home/someone/x", "--t=tok-12345678"), {"K": "tok-12345678"}, auto_approve=("read_*",), timeout=5
+    )
+    assert servers["web"] == ToolServer("web", "w")
+    assert servers["fs"].secrets == {"tok-12345678"}
+    assert "tok" not in repr(servers["fs"])
+    alone = servers_of(tmp_path, {}, CLAUDE)["web"]
+    assert alone.url == "https://x/mcp?k=tok-12345678"
+    assert alone.headers == {"Authorization": "Bearer tok-12345678"}
+    assert alone.secrets == {"tok-12345678", "Bearer tok-12345678"}
+    assert "tok" not in repr(alone)
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "words"),
+    [
+        ({"s": {"command": "c", "url": "http://x/"}}, None, "mcp.servers.s: expected either command or url"),
+        ({"s": {"timeout": 3}}, None, "mcp.servers.s: expected either command or url"),
+        ({"s": {"command": " "}}, None, "mcp.servers.s.command: expected the name of a program"),
+        ({"s": {"command": "c", "args": ["a\0b"]}}, None, "mcp.servers.s.args: expected a list of strings without NUL"),
+        ({"s": {"command": "c", "env": {"A=B": "x"}}}, None, "mcp.servers.s.env: expected a table of variables"),
+        ({"s": {"url": "ftp://x"}}, None, "mcp.servers.s.url: expected a URL with http:// or https://"),
+        ({"s": {"url": "http://x", "headers": {"a b": "c"}}}, None,
+         "mcp.servers.s.headers: expected a table of header names and values"),
+        ({"s": {"command": "${NONE}"}}, None,
+         "mcp.servers.s.command: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
+        ({"s": {"command": "c", "env": {"K": "${NONE}"}}}, None,
+         "mcp.servers.s.env.K: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
+        ({}, CLAUDE | {"mcpServers": {"s": CLAUDE["mcpServers"]["old"]}},  # type: ignore[index]
+         "tool server s is reached by sse, which is no more spoken: give its http URL"),
+        ({}, {"mcpServers": {"s": {"type": "ws", "url": "x"}}},
+         "mcp.servers.s.type: expected one of stdio, http, streamable-http, sse, not 'ws'"),
+        ({}, {"mcpServers": {"s": {"type": "http", "command": "x"}}}, "mcp.servers.s: expected either command or url"),
+        ({}, {"mcpServers": {"s": {"command": "c", "args": "x"}}},
+         "mcp.servers_file: FILE: mcpServers.s.args: expected a list of strings, not 'x'"),
+        ({}, {"mcpServers": {"s": 1}}, "mcp.servers_file: FILE: mcpServers.s: expected a table"),
+        ({}, {"servers": {}}, "mcp.servers_file: FILE: mcpServers: expected a table"),
+        ({}, [], "mcp.servers_file: FILE: mcpServers: expected a table"),
+        ({}, "{", "mcp.servers_file: FILE: not JSON: "),
+        ({}, "[" * 100_000, "mcp.servers_file: FILE: not JSON: "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_server_is_said_in_a_line(tmp_path: Path, config: Any, file: Any, words: str) -> None:
+    servers = servers_of(tmp_path, {"servers": config}, file)
+    with pytest.raises(ConfigError) as err:
+        servers.chosen(["s"])
+    assert str(err.value).startswith(words.replace("FILE", str(tmp_path / "servers.json")))
+
+
+def test_a_default_stands_for_a_variable_that_is_empty_or_unset(tmp_path: Path) -> None:
+    args = ["${EMPTY}", "${EMPTY:-a}", "${NONE:-b}", "${NONE:-}", "${TOKEN:-c}", "$HOME", "${HOME", "${1}", "$${HOME}"]
+    told = servers_of(tmp_path, {"servers": {"s": {"command": "~/bin/s", "args": args}}})["s"]
+    assert told.args == ("", "a", "b", "", "tok-12345678", "$HOME", "${HOME", "${1}", "$/home/someone")
+    assert told.command == os.path.expanduser("~/bin/s")
+
+
+def test_a_missing_file_is_said_when_a_server_is_wanted(tmp_path: Path) -> None:
+    servers = ToolServers({"servers_file": "nowhere.json"}, tmp_path, {})
+    with pytest.raises(ConfigError, match=r"nowhere\.json: No such file or directory"):
+        servers.chosen(["all"])
+    assert servers.chosen([]) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ([], {}),
+        (["all"], {"a": ("*",), "a__b": ("*",), "c": ("*",)}),
+        (["*"], {"a": ("*",), "a__b": ("*",), "c": ("*",)}),
+        (["c", "a"], {"c": ("*",), "a": ("*",)}),
+        (["a__x", "a__get_*", "c"], {"a": ("x", "get_*"), "c": ("*",)}),
+        (["a__b"], {"a__b": ("*",)}),
+        (["a__b__c"], {"a__b": ("c",)}),
+    ],
+)
+def test_the_servers_that_names_choose(tmp_path: Path, names: list[str], chosen: dict[str, tuple[str, ...]]) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[mcp.servers]\na.command = "a"\na__b.command = "b"\nc.command = "c"\n')
+    loaded = settings.load({}, str(path))
+    assert {server.name: server.tools for server in loaded.tool_servers.chosen(names)} == chosen
+    with pytest.raises(ConfigError, match=r"^there is no tool server 'd': known are a, a__b, c$"):
+        loaded.tool_servers.chosen([*names, "d"])
+
+
+def test_the_limit_on_rounds_is_a_setting(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[mcp]\nmax_rounds = 3\n")
+    assert settings.load({}, str(path)).max_rounds == 3
+    path.write_text("")
+    assert settings.load({}, str(path)).max_rounds == 20
+    with pytest.raises(ConfigError, match="there is no tool server 'x': add it under"):
+        settings.load({}, str(path)).tool_servers.chosen(["x"])
+
+
+# ---- what is sent
+
+
+def result_of(content: Any) -> Message:
+    """A tool's result."""
+    return {"role": "tool", "tool_call_id": "1", "content": content}
+
+
+@pytest.mark.parametrize("text", ["a" * 200_000, "é" * 100_000, "", "\U0001f600" * 50_000])
+def test_a_result_of_up_to_200_kb_is_sent_as_it_is(text: str) -> None:
+    assert as_sent(result_of(text)) == result_of(text)
+    assert as_sent({"role": "user", "content": text * 2}) == {"role": "user", "content": text * 2}
+
+
+@given(st.text(min_size=1, max_size=40), st.integers(190_000, 900_000))
+def test_a_longer_one_is_cut_between_characters(piece: str, size: int) -> None:
+    text = (piece * (size // len(piece) + 1))[:size]
+    whole = len(text.encode("utf-8", "surrogatepass"))
+    sent = str(as_sent(result_of(text))["content"])
+    if whole <= 200_000:
+        assert sent == text
+        return
+    assert 199_900 < len(sent.encode("utf-8", "surrogatepass")) <= 200_000
+    head, _, tail = sent.partition("\n[gptsh: ")
+    removed, _, tail = tail.partition(f" of {whole:,} bytes are left out here]\n")
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    kept = len((head + tail).encode("utf-8", "surrogatepass"))
+    assert int(removed.replace(",", "")) == whole - kept
+
+
+def test_the_parts_of_a_result_share_the_room() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    small, large = {"type": "text", "text": "s" * 20_000}, {"type": "text", "text": "l" * 400_000}
+    sent = as_sent(result_of([small, large, picture, large]))["content"]
+    assert isinstance(sent, list)
+    assert [sent[0], sent[2]] == [small, picture]
+    assert [len(sent[at]["text"]) // 1000 for at in (1, 3)] == [89, 89]
+    assert of_message(as_sent(result_of([large]))) < of_message(result_of([large])) / 1.9
+
+
+def test_the_definitions_of_tools_are_counted() -> None:
+    tool = Tool(
+        "time__get", "Tells the time in a zone. " * 9, {"type": "object", "properties": {"zone": {"type": "string"}}}
+    )
+    assert of_tools([]) == 0
+    assert of_tools([tool, tool]) == 2 * of_tools([tool])
+    assert of_tools([tool]) > estimate(tool.description) + 20

@@ -18,7 +18,7 @@ os.environ |= {
 import litellm  # noqa: E402 - reads the variables above
 
 for chunk in litellm.completion(
-    model="anthropic/claude-sonnet-4-5",
+    model="azure_ai/claude-sonnet-4-5",
     messages=[{"role": "user", "content": "hello"}],
     stream=True,
     api_base=sys.argv[1],

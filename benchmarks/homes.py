@@ -71,7 +71,7 @@ class Lab:
 
     @cached_property
     def anthropic(self) -> AnthropicServer:
-        """The model server that is asked through litellm."""
+        """The model server that is asked in Anthropic's dialect, by gptsh itself and through litellm."""
         server = AnthropicServer()
         self._closing.callback(server.close)
         return server
@@ -104,8 +104,12 @@ class Lab:
     @cached_property
     def through_litellm(self) -> Home:
         """The same, for a provider that gptsh asks through litellm."""
-        config = f'[providers.anthropic]\nbase_url = "{self.anthropic.base_url}"\n{_NO_TITLES}'
-        return _filled(self.home(config, ANTHROPIC_API_KEY="x"), 20)
+        return _filled(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
+
+    @cached_property
+    def claude(self) -> Home:
+        """The same, for a provider with a dialect of its own that gptsh speaks."""
+        return _filled(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
 
     @cached_property
     def ollama(self) -> Home:

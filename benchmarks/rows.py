@@ -19,7 +19,8 @@ BARE = (sys.executable, "-P", str(Path(__file__).parent / "bare_litellm.py"))
 FLOOR_COMMAND = (sys.executable, "-c", "import click, platformdirs")
 LLM_COMMAND = (str(BIN / "llm"), "-m", "lab", "hello")
 ASK = (*GPTSH, "hello")
-ASK_LITELLM = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
+ASK_CLAUDE = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
+ASK_LITELLM = (*GPTSH, "-m", "azure_ai/claude-sonnet-4-5", "hello")
 LIST = (*GPTSH, "--list-sessions")
 SHOW = (*GPTSH, "--show-session", "0")
 
@@ -141,6 +142,7 @@ ROWS = (
     Row("--list-sessions", lambda lab: whole(LIST, lab.usual.env), times(1.5), FLOOR),
     Row("-s REF resolution", lambda lab: whole(SHOW, lab.usual.env), times(1.5), FLOOR),
     Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(2.5), FLOOR),
+    Row("first answer byte, Anthropic wire", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
     Row("first answer byte, Ollama wire", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, DEAR),
     # Of a provider for which gptsh has no wire of its own.

@@ -34,7 +34,7 @@ STREAM = b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encod
 
 
 class AnthropicServer:
-    """Answers ``POST /v1/messages`` with the stream whatever the body says, and all else with 404."""
+    """Answers ``POST …/v1/messages`` with the stream whatever the body says, and all else with 404."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ class AnthropicServer:
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                known = self.path.partition("?")[0] == "/v1/messages"
+                known = self.path.partition("?")[0].endswith("/v1/messages")  # Azure has it under /anthropic
                 body = (
                     STREAM if known else b'{"type":"error","error":{"type":"not_found_error","message":"no such path"}}'
                 )

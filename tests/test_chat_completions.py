@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from gptsh.core.messages import Finished, Identified, Reasoning, Refusal, Text, ToolCall, Used
 from gptsh.core.providers import OWN
+from gptsh.core.reported import usage_from
 from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError
 from gptsh.llm.chat_completions import body
-from gptsh.llm.chat_stream import read_stream, read_whole, usage_from
+from gptsh.llm.chat_stream import read_stream, read_whole
 from tests.server import answer, chunk, event
 
 DONE = event(b"[DONE]")

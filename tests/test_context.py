@@ -431,11 +431,9 @@ def test_a_dry_run_of_what_does_not_fit_is_exit_6(small: Home, model: ModelServe
 
 
 def test_a_dry_run_of_litellm_masks_its_key(home: Home) -> None:
-    run = home.run(
-        "-m", "anthropic/claude-sonnet-4-5", "--dry-run", "-o", "json", "hi", env={"ANTHROPIC_API_KEY": "sk-ant-1234"}
-    )
+    run = home.run("-m", "cohere/command-a", "--dry-run", "-o", "json", "hi", env={"COHERE_API_KEY": "co-1234"})
     call = json.loads(run.stdout)["call"]
-    assert (call["model"], call["messages"]) == ("anthropic/claude-sonnet-4-5", [{"role": "user", "content": "hi"}])
+    assert (call["model"], call["messages"]) == ("cohere/command-a", [{"role": "user", "content": "hi"}])
     assert call["api_key"] == "***"
     assert "1234" not in run.stdout
 

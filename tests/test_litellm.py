@@ -1,4 +1,4 @@
-"""Through the real litellm to loopback servers of other shapes: Anthropic's, Gemini's, OpenAI's Responses."""
+"""Through the real litellm to loopback servers of other shapes: Claude's on Azure, Gemini's, OpenAI's Responses."""
 
 import json
 import signal
@@ -16,11 +16,11 @@ from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wa
 from tests.server import Cut, ModelServer, chunk, event
 
 KEYS = {
-    "ANTHROPIC_API_KEY": "sk-ant-very-secret",
+    "AZURE_AI_API_KEY": "az-very-secret",
     "GEMINI_API_KEY": "g-very-secret",
     "OPENAI_API_KEY": "sk-very-secret",
 }
-CLAUDE, GEMINI = "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"
+CLAUDE, GEMINI = "azure_ai/claude-sonnet-4-5", "gemini/gemini-2.5-flash"
 
 
 def named(payload: dict[str, Any]) -> bytes:
@@ -77,13 +77,13 @@ def gemini(*parts: dict[str, Any], finish: str | None = "STOP") -> list[bytes]:
 
 @pytest.fixture
 def far(home: Home, model: ModelServer) -> Home:
-    """A home whose Anthropic, Gemini and OpenAI are the loopback server."""
+    """A home whose Azure, Gemini and OpenAI are the loopback server."""
     bare = model.base_url.removesuffix("/v1")
     home.configure(
-        f'[providers.anthropic]\nbase_url = "{bare}"\n[providers.gemini]\nbase_url = "{bare}/v1beta"\n'
+        f'[providers.azure_ai]\n[providers.gemini]\nbase_url = "{bare}/v1beta"\n'
         f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
     )
-    home.env |= KEYS
+    home.env |= KEYS | {"AZURE_AI_API_BASE": bare}  # litellm reads it: under a base_url it would be an OpenAI's server
     return home
 
 
@@ -92,7 +92,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     run = far.run("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
     asked = model.asked[0]
-    assert (asked.path, asked.headers["x-api-key"]) == ("/v1/messages", KEYS["ANTHROPIC_API_KEY"])
+    assert (asked.path, asked.headers["api-key"]) == ("/anthropic/v1/messages", KEYS["AZURE_AI_API_KEY"])
     assert (asked.body["max_tokens"], asked.body["stream"]) == (99, True)
     assert "Brief." in json.dumps(asked.body["system"])
     reply = far.doc()["messages"][1]
@@ -102,7 +102,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     }  # fmt: skip
     assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
     assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == ("stop", "req_1", None)
-    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("anthropic", CLAUDE, "anthropic")
+    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("azure_ai", CLAUDE, "azure_ai")
     other = far.elsewhere()
     other.run("-m", "echo", "hi")
     assert kind_of_session(far.doc()) == kind_of_session(other.doc())
@@ -210,12 +210,12 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
     ("status", "payload", "line"),
     [
         (401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}},
-         "anthropic refused the key (401): invalid x-api-key: check ANTHROPIC_API_KEY"),
+         "azure_ai refused the key (401): invalid x-api-key: check [providers.azure_ai]"),
         (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt: field required"}},
-         "anthropic refused (400): prompt: field required"),
+         "azure_ai refused (400): prompt: field required"),
         (404, {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}},
          "does not know 'claude-sonnet-4-5' (404): model: x"),
-        (413, b"too large", "anthropic refused (413): too large"),
+        (413, b"too large", "azure_ai refused (413): too large"),
     ],
 )  # fmt: skip
 def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int, payload: Any, line: str) -> None:
@@ -234,7 +234,7 @@ def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> N
     model.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
     run = far.run("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("", 6)
-    assert run.stderr.startswith(f"gptsh: anthropic has no room for the prompt: {said}\n")
+    assert run.stderr.startswith(f"gptsh: azure_ai has no room for the prompt: {said}\n")
 
 
 @pytest.mark.slow
@@ -281,10 +281,10 @@ FAILED = {"id": "r", "object": "response", "created_at": 0, "model": "m", "statu
 @pytest.mark.parametrize(
     ("which", "steps", "out", "line"),
     [
-        (CLAUDE, [*HALF, Cut], "half an \n", "the connection to anthropic broke off"),
+        (CLAUDE, [*HALF, Cut], "half an \n", "the connection to azure_ai broke off"),
         (GEMINI, [*gemini({"text": "half"}, finish=None), Cut], "half\n", "the connection to gemini broke off"),
         (CLAUDE, [*HALF, named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})],
-         "half an \n", "anthropic failed: Overloaded"),
+         "half an \n", "azure_ai failed: Overloaded"),
         (CLAUDE, [b"<html>no</html>"], "", "the stream broke off before the answer was complete"),
         (CLAUDE, [b""], "", "the stream broke off before the answer was complete"),
         (CLAUDE, [b"data: {garbage\n\n"], "", "the stream broke off before the answer was complete"),
@@ -320,10 +320,10 @@ def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> No
 
 
 def test_nothing_listening_is_said(home: Home) -> None:
-    home.configure('[providers.anthropic]\nbase_url = "http://127.0.0.1:9"\n')
-    run = home.run("-m", CLAUDE, "hi", env=KEYS)
+    home.configure('[providers.gemini]\nbase_url = "http://127.0.0.1:9"\n')
+    run = home.run("-m", GEMINI, "hi", env=KEYS)
     assert run.code == 1
-    assert run.stderr.startswith("gptsh: nothing answers at anthropic (http://127.0.0.1:9): ")
+    assert run.stderr.startswith("gptsh: nothing answers at gemini (http://127.0.0.1:9): ")
 
 
 @pytest.mark.slow
@@ -339,7 +339,7 @@ def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
     release.set()
     assert (first.stdout, first.code) == ("", 124)
     assert (second.stdout, second.code) == ("half an \n", 124)
-    assert "anthropic went silent" in first.stderr
+    assert "azure_ai went silent" in first.stderr
     assert time.monotonic() - started < 40
 
 
@@ -365,7 +365,7 @@ def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServe
 
 @pytest.mark.slow
 def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
-    secret = KEYS["ANTHROPIC_API_KEY"]
+    secret = KEYS["AZURE_AI_API_KEY"]
     for status in (401, 400, 500, 500):
         model.refuse(status, {"error": {"message": f"bad key {secret}"}})
     for _ in range(3):
@@ -377,13 +377,13 @@ def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
 def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelServer) -> None:
     far.config.write_text(
         far.config.read_text().replace(
-            "[providers.anthropic]\n",
-            '[providers.anthropic]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n',
+            "[providers.azure_ai]\n",
+            '[providers.azure_ai]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n',
         )
     )
     model.script(*claude(text(0, "x")))
     assert far.run("-m", CLAUDE, "hi").code == 0
-    assert model.asked[0].headers["x-api-key"] == "from-a-command"
+    assert model.asked[0].headers["api-key"] == "from-a-command"
     assert model.asked[0].headers["x-team"] == "infra"
 
 
@@ -391,7 +391,7 @@ def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelSer
 
 
 def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
-    (far.cwd / ".env").write_text("ANTHROPIC_API_KEY=from-dotenv\nGPTSH_X=1\n")
+    (far.cwd / ".env").write_text("AZURE_AI_API_KEY=from-dotenv\nGPTSH_X=1\n")
     audit = (
         "import sys, os\n"
         "seen = []\n"
@@ -413,7 +413,7 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
     assert (code, collects, frozen) == ("0", "True", "True")
     assert seen
     assert all("127.0.0.1" in line for line in seen), seen
-    assert model.asked[0].headers["x-api-key"] == KEYS["ANTHROPIC_API_KEY"]
+    assert model.asked[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
 
 
 def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model: ModelServer) -> None:
@@ -489,15 +489,13 @@ def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, mode
     ca.issue_cert("localhost").configure_cert(context)
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     model.secure(context)
-    far.configure(
-        f'[providers.anthropic]\nbase_url = "{model.base_url.removesuffix("/v1")}"\n[sessions]\ntitles = "off"\n'
-    )
+    far.env["AZURE_AI_API_BASE"] = model.base_url.removesuffix("/v1")
     model.script(*claude(text(0, "safe")))
     run = far.run("-m", CLAUDE, "hi", env={"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
     assert run == ("safe\n", "", 0)
     run = far.run("-m", CLAUDE, "hi")
     assert run.code == 1
-    assert run.stderr.startswith("gptsh: no secure connection to anthropic")
+    assert run.stderr.startswith("gptsh: no secure connection to azure_ai")
 
 
 def test_a_key_that_only_litellm_knows_of_is_masked_too(far: Home, model: ModelServer) -> None:

@@ -91,7 +91,7 @@ for name in asked:
     ("provider", "wire"),
     [
         ("openai", "chat"), ("mistral", "chat"), ("ollama", "ollama"), ("chutes", "chat"), ("nano-gpt", "chat"),
-        ("anthropic", "litellm"), ("gemini", "litellm"), ("watsonx", "litellm"), ("bedrock", "litellm"),
+        ("anthropic", "anthropic"), ("gemini", "litellm"), ("watsonx", "litellm"), ("bedrock", "litellm"),
         ("modelscope", "litellm"), ("azure", "litellm"), ("echo", "echo"),
     ],
 )  # fmt: skip
@@ -139,11 +139,9 @@ def test_the_keys_of_providers_behind_litellm_are_those_that_litellm_reads() -> 
 
 
 def test_a_missing_key_behind_litellm_is_one_line_and_litellm_is_not_loaded(home: Home) -> None:
-    run = home.run("-m", "anthropic/claude-sonnet-5-5", "hi")
+    run = home.run("-m", "cohere/command-a", "hi")
     assert (run.stdout, run.code) == ("", 2)
-    assert run.stderr == (
-        "gptsh: no key for anthropic: set ANTHROPIC_API_KEY, or api_key_command under [providers.anthropic]\n"
-    )
+    assert run.stderr == ("gptsh: no key for cohere: set COHERE_API_KEY, or api_key_command under [providers.cohere]\n")
     assert not home.state.exists()
 
 
@@ -249,6 +247,8 @@ def test_openais_models_without_chat_completions_never_go_there(model: str) -> N
         ("openrouter/openai/gpt-5", {"reasoning_effort": "low", "max_tokens": 2000}),
         ("groq/openai/gpt-oss-120b", {"reasoning_effort": "low", "max_tokens": 2000}),
         ("xai/grok-4.3", {"max_tokens": 2000}),
+        ("anthropic/claude-sonnet-4-5", {"max_tokens": 2000}),
+        ("anthropic/claude-sonnet-5-5", {"reasoning_effort": "low", "max_tokens": 2000}),
         ("gemini/gemini-2.5-flash", {"max_tokens": 2000}),
         ("ollama/qwen3:8b", {"max_tokens": 2000}),
         ("lab/unheard-of", {"temperature": 0.2, "max_tokens": 24}),

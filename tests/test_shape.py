@@ -386,10 +386,11 @@ def test_a_refusal_with_a_schema_is_exit_5(lab: Home, model: ModelServer) -> Non
 
 def test_through_litellm(home: Home, model: ModelServer) -> None:
     bare = model.base_url.removesuffix("/v1")
-    home.configure(lab_config(model) + f'[providers.anthropic]\nbase_url = "{bare}"\n')
+    home.configure(lab_config(model))
     from tests.test_litellm import CLAUDE, claude, text  # noqa: PLC0415 - its own module needs no more of it
 
     model.script(*claude(text(0, '{"n"', ":1}")))
-    run = home.run("-m", CLAUDE, "--schema", NUMBER, "go", env={"ANTHROPIC_API_KEY": "sk-ant-x"})
+    env = {"AZURE_AI_API_KEY": "az-x", "AZURE_AI_API_BASE": bare}
+    run = home.run("-m", CLAUDE, "--schema", NUMBER, "go", env=env)
     assert (run.code, run.stdout) == (0, '{"n":1}\n')
     assert model.sent[0]["output_format"]["type"] == "json_schema"

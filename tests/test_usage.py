@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gptsh.core import document, usage
 from gptsh.core.messages import token_count
 from gptsh.core.models import Facts
+from gptsh.core.reported import usage_from
 from gptsh.core.usage import FIELDS, Report
-from gptsh.llm.chat_stream import usage_from
 from gptsh.llm.windows import listed_window
 from gptsh.render.look import Look
 from gptsh.render.usage import PLAIN, drawn, plain

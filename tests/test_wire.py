@@ -668,11 +668,10 @@ def shown(home: Home, *args: str, env: dict[str, str] | None = None) -> dict[str
 
 
 def test_a_dry_run_through_litellm_masks_headers_and_secret_parameters(home: Home) -> None:
-    home.configure('[providers.anthropic]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
+    home.configure('[providers.cohere]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
     nested = '{"client": "secret-value", "private_key": "secret-value"}'
     args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
-    env = {"ANTHROPIC_API_KEY": "k1"}
-    call = shown(home, "-m", "anthropic/claude-sonnet-4-5", *args, env=env)["call"]
+    call = shown(home, "-m", "cohere/command-a", *args, env={"COHERE_API_KEY": "k1"})["call"]
     assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
     assert call["aws_secret_access_key"] == call["api_key"] == "***"
     assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}

@@ -20,6 +20,7 @@ from gptsh.core.forms import STRUCTURED
 from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.core.messages import Message, Tool, safe_params
 from gptsh.core.models import facts
+from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
@@ -217,7 +218,7 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
     if form.shape:
         # Ollama takes one for every model, and shows it to none.
         takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
-        if takes or (takes is None and provider.wire in ("chat", "ollama")):
+        if takes or (takes is None and provider.wire in DIRECT):
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)

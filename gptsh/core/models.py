@@ -144,6 +144,15 @@ def facts(provider: str | None, name: str) -> Facts:
     return Facts(provider, name)
 
 
+def likely_facts(provider: str, name: str) -> Facts:
+    """The facts of a model; of one that is newer than the table those of its family."""
+    known = facts(provider, name)
+    if known.entry:
+        return known
+    infos = [info for pattern, info in table.family_rules() if _matches(pattern, name)]
+    return known._replace(entry={key: value for info in infos for key, value in info.items()})
+
+
 def models_of(provider: str) -> Iterator[Facts]:
     """The models of a provider that can be talked to, in the table's order."""
     prefix = f"{provider}/"
@@ -198,7 +207,7 @@ def chat_refuses_tools(known: Facts, params: Mapping[str, Any]) -> bool:
 
 def title_params(known: Facts) -> dict[str, Any]:
     """Parameters for a title: 0.2 and 24 tokens; for a model that thinks first, room and what it takes of effort."""
-    if is_openai_reasoning(known.name) or "gpt-oss" in known.name:
+    if is_openai_reasoning(known.name) or "gpt-oss" in known.name or known.can("adaptive_thinking"):
         return {"reasoning_effort": "low", "max_tokens": _TITLE_TOKENS_REASONING}
     thinks = known.can("reasoning")
     if thinks or (thinks is None and _THINKS.search(known.name)):

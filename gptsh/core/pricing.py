@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict
 from gptsh.core.models import Facts, price
+from gptsh.core.reported import usage_from
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
 _HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")
@@ -66,27 +67,12 @@ def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
 
 
 def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
-    prompt_details, completion_details = (as_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
-    prompt, completion = _first(raw.get("prompt_tokens")), _first(raw.get("completion_tokens"))
-    reasoning = _first(raw.get("reasoning_tokens"), completion_details.get("reasoning_tokens"))
-    if provider == "xai" and reasoning and raw.get("total_tokens") == prompt + completion + reasoning:
-        completion += reasoning  # xai counts reasoning beside the completion
-    read = _first(
-        raw.get("cache_read_input_tokens"), raw.get("prompt_cache_hit_tokens"), prompt_details.get("cached_tokens"),
-        raw.get("cached_tokens"),
-    )  # fmt: skip
-    written = _first(
-        raw.get("cache_creation_input_tokens"), prompt_details.get("cache_write_tokens"),
-        prompt_details.get("cache_creation_tokens"),
-    )  # fmt: skip
+    usage = usage_from(dict(raw))
+    prompt, completion = usage["prompt"] or 0, usage["completion"] or 0
+    read, written = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
     if provider == "perplexity":  # no price of its own for cached tokens
         read = written = 0
-    return _Tokens(prompt, read, written, completion, min(reasoning, completion))
-
-
-def _first(*counts: object) -> int:
-    """The first count that is there and not 0; 0 where there is none."""
-    return next((int(known) for count in counts if (known := price(count))), 0)
+    return _Tokens(prompt, read, written, completion, min(usage["reasoning_tokens"] or 0, completion))
 
 
 def _rates(prices: Mapping[str, Any], tier: str = "", base: _Rates | None = None) -> _Rates:

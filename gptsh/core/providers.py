@@ -19,11 +19,15 @@ Effort = Literal[
 ]  # fmt: skip
 
 
+BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
+
+
 class Endpoint(NamedTuple):
     """A provider, and its dialect where it differs from OpenAI's.
 
     ``key_vars`` and ``base_vars`` are environment variables, first one set wins. ``base_path``: what the variable's
-    value lacks at its end. ``headers``: how the key goes out. ``header_vars``: headers from the environment.
+    value lacks at its end. ``headers``: how the key goes out, but for one of ``bearer_vars``. ``constants``: headers
+    that go with every request. ``header_vars``: headers from the environment.
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
     ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
@@ -38,7 +42,9 @@ class Endpoint(NamedTuple):
     needs_key: bool = True
     wire: Wire = "chat"
     base_path: str = ""
-    headers: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
+    headers: Mapping[str, str] = BEARER
+    bearer_vars: tuple[str, ...] = ()
+    constants: Mapping[str, str] = MappingProxyType({})
     header_vars: Mapping[str, str] = MappingProxyType({})
     stream_options: bool = True
     effort: Effort = "as is"
@@ -66,7 +72,12 @@ PROVIDERS: dict[str, Endpoint] = {
         "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
         header_vars={"openai-organization": "OPENAI_ORGANIZATION"}, call_ids=OPENAI_ID,
     ),
-    "anthropic": _by_litellm("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", default_model="claude-sonnet-5-5"),
+    "anthropic": Endpoint(
+        "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), "claude-sonnet-5-5", wire="anthropic", base_path="/v1",
+        headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
+        constants={"anthropic-version": "2023-06-01"},
+    ),
     "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",

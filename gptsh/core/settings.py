@@ -212,16 +212,18 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
 
 
 def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
-    own_base = table.get("base_url") or _first(environ, known.base_vars)
-    base_url = (own_base or known.base_url).rstrip("/")
+    base_url = (table.get("base_url") or _first(environ, known.base_vars) or known.base_url).rstrip("/")
     if known.wire == "ollama":  # whose other dialect is below /v1
         base_url = base_url.removesuffix("/v1").rstrip("/")
+    if base_url and not base_url.endswith(known.base_path):
+        base_url += known.base_path
+    own_base = base_url != known.base_url
     key_vars = (table["api_key_env"],) if "api_key_env" in table else known.key_vars
     key_var = next((name for name in key_vars if environ.get(name, "").strip()), None)
     return Provider(
         name,
         known,
-        base_url=base_url if not base_url or base_url.endswith(known.base_path) else base_url + known.base_path,
+        base_url=base_url,
         key=Secret(environ[key_var].strip()) if key_var else None,
         key_vars=key_vars,
         key_command=table.get("api_key_command"),
@@ -230,7 +232,7 @@ def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Map
         model_small=table.get("model_small"),
         context_window=table.get("context_window") or None,
         key_var=key_var,
-        own_base=base_url != known.base_url,
+        own_base=own_base,
     )
 
 

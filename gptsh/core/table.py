@@ -51,6 +51,7 @@ def find(data: bytes, key: str) -> Entry | None:
     return load(data).get(key)  # inside of something else, or indented otherwise
 
 
+@cache
 def entry(key: str) -> Entry | None:
     """The entry of one model under exactly this key."""
     return None if key in _NO_MODELS else find(_read(_PRICES), key)
@@ -65,10 +66,16 @@ def entries() -> dict[str, Entry]:
 @cache
 def routing_rules() -> list[tuple[str, str]]:
     """``(pattern, provider)``: whose a bare name is that the table does not know yet."""
-    rules = (find(_read(_PRICES), _RULES) or {}).get("rules")
-    found = [(rule.get("pattern"), rule.get("model_info")) for rule in as_dicts(rules)]
-    owners = [(pattern, info.get("litellm_provider")) for pattern, info in found if isinstance(info, dict)]
-    return [(pattern, owner) for pattern, owner in owners if isinstance(pattern, str) and isinstance(owner, str)]
+    owners = [(pattern, info.get("litellm_provider")) for pattern, info in family_rules()]
+    return [(pattern, owner) for pattern, owner in owners if isinstance(owner, str)]
+
+
+@cache
+def family_rules() -> list[tuple[str, Entry]]:
+    """``(pattern, entry)``: what holds for all models with such a name, as far as the table does not know one."""
+    rules = as_dicts((find(_read(_PRICES), _RULES) or {}).get("rules"))
+    found = [(rule.get("pattern"), rule.get("model_info")) for rule in rules]
+    return [(pattern, info) for pattern, info in found if isinstance(pattern, str) and isinstance(info, dict)]
 
 
 @cache

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gptsh.core.models import is_gone, models_of
-from gptsh.core.providers import LOCAL, Wire
+from gptsh.core.providers import DIRECT, LOCAL, Wire
 from gptsh.core.settings import Provider, Settings
 from gptsh.core.table import compatible_endpoints
 from gptsh.errors import GptshError
@@ -14,7 +14,6 @@ from gptsh.llm.routes import wire_for
 from gptsh.llm.windows import listed_window
 
 _PATIENCE = 5.0  # seconds for a server elsewhere to list its models
-_LISTING: tuple[Wire, ...] = ("chat", "ollama")  # wires whose servers list their models in OpenAI's shape
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it
 
 
@@ -44,16 +43,16 @@ def catalog(settings: Settings, client: Client) -> Iterator[Listed | Silent]:
 
 
 def _is_open(provider: Provider) -> bool:
-    return bool(provider.key or provider.key_command or (provider.wire in _LISTING and not provider.needs_key))
+    return bool(provider.key or provider.key_command or (provider.wire in DIRECT and not provider.needs_key))
 
 
 def _models(provider: Provider, client: Client) -> Iterator[Listed | Silent]:
-    asks = provider.wire in _LISTING and (provider.own_base or provider.name in LOCAL)
+    asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
     known = [] if asks else [facts for facts in models_of(provider.name) if not is_gone(facts.entry)]
     for facts in known:
         window = provider.context_window or facts.window
         yield Listed(f"{provider.name}/{facts.name}", wire_for(provider, facts.name, {}), window, facts.prices)
-    if known or provider.wire not in _LISTING:
+    if known or provider.wire not in DIRECT:
         return
     local = provider.name in LOCAL and not provider.own_base
     try:

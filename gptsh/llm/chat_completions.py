@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from gptsh.core.calls import fitted
@@ -13,6 +12,7 @@ from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
+from gptsh.llm import sse
 from gptsh.llm.chat_parts import as_list, in_chat_shape, spread
 from gptsh.llm.chat_stream import REASONING_FIELDS, WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
@@ -22,8 +22,6 @@ from gptsh.llm.routes import Route
 _BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS = ("id", "type", "function")
-_SNIFFED = 6  # bytes that tell an event stream from anything else
-_SSE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
@@ -61,17 +59,8 @@ class ChatCompletions:
 
     def read(self, response: Response) -> Iterator[Event]:
         """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
-        chunks = response.chunks()
-        first = start = b""
-        while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
-            first += chunk
-            start = first.lstrip(b"\xef\xbb\xbf \r\n")
-            if start.startswith((b":", b"{")):
-                break
-        streamed = "event-stream" in response.headers.get("content-type", "") or start.startswith(_SSE_STARTS)
-        if streamed and not start.startswith(b"{"):
-            return read_stream(chain([first], chunks), response.hurry)
-        return read_whole(b"".join(chain([first], chunks)))
+        streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
+        return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
 
 
 def _in_words(request: Request) -> Request:

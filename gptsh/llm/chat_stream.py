@@ -21,17 +21,15 @@ from gptsh.core.messages import (
     Text,
     Thought,
     ToolCall,
-    Usage,
     Used,
     Verbatim,
-    is_unicode,
     new_message_id,
-    token_count,
 )
+from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, load, shown
+from gptsh.llm.payloads import ADVICE, Pairs, load, shown
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
@@ -110,7 +108,7 @@ class _Answer:
         self._usage: dict[str, Any] | None = None
         self._calls = _Calls()
         self._thought: list[str] = []  # the thinking block that has no signature yet
-        self._half = ""  # the first half of a surrogate pair whose other half comes with the next piece
+        self._pairs = Pairs()
 
     def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
         """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
@@ -139,7 +137,8 @@ class _Answer:
         elif text := _text_in(as_dicts(delta.get(DETAILS))):
             yield Reasoning(text, "reasoning")
         self._wanted_back.take(delta)
-        yield from map(self._whole_pairs, _content(delta.get("content")))
+        for event in _content(delta.get("content")):
+            yield Text(self._pairs.joined(event.text)) if isinstance(event, Text) else event
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             yield Refusal(delta["refusal"])
         for call in as_dicts(delta.get("tool_calls")):
@@ -158,19 +157,10 @@ class _Answer:
                 yield Thought({**block, "thinking": "".join(self._thought)})
                 self._thought = []
 
-    def _whole_pairs(self, event: Event) -> Event:
-        """Text whose surrogate pairs are whole: some servers cut them in two."""
-        if not isinstance(event, Text) or not (self._half or not is_unicode(event.text)):
-            return event
-        text = self._half + event.text
-        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        joined = text.removesuffix(self._half) if self._half else text
-        return Text(joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
-
     def known(self) -> Iterator[Event]:
         """The last half of a pair, what goes back, tool calls and usage, as far as they came."""
-        if self._half:
-            yield Text(self._half)
+        if half := self._pairs.rest():
+            yield Text(half)
         yield from self._wanted_back.known()
         yield from map(ToolCall, self._calls.whole())
         if self._usage is not None:
@@ -347,25 +337,3 @@ def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str,
     places = [chunk.get("usage"), *(choice.get("usage") for choice in choices[:1])]
     places.append(as_dict(chunk.get("x_groq")).get("usage"))
     return next((place for place in places if isinstance(place, dict) and place), None)
-
-
-def usage_from(raw: dict[str, Any]) -> Usage:
-    """The provider's usage in our names, with cached tokens under any of theirs."""
-    prompt_details = as_dict(raw.get("prompt_tokens_details"))
-    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
-    reasoning = token_count(as_dict(raw.get("completion_tokens_details")).get("reasoning_tokens"))
-    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
-        completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
-    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
-    cached = (prompt_details.get("cached_tokens"), *(raw.get(key) for key in elsewhere))
-    if total is None and prompt is not None and completion is not None:
-        total = prompt + completion
-    return {
-        "prompt": prompt,
-        "completion": completion,
-        "total": total,
-        "reasoning_tokens": reasoning,
-        "cached_tokens": next((token_count(value) for value in cached if value is not None), None),
-        "cache_write_tokens": token_count(prompt_details.get("cache_write_tokens")),
-        "raw": raw,
-    }

@@ -137,7 +137,7 @@ class Client:
 
         Raises GptshError where it does not tell.
         """
-        route = routes.route(provider, "", "chat", self._key(provider), ())
+        route = routes.route(provider, "", provider.wire, self._key(provider), ())
         try:
             listed = self._wire().fetch(windows.models_url(provider), seconds, route.headers, most=most)
             payload = json.loads(listed)
@@ -187,7 +187,7 @@ class Client:
         """What gets documents of a server, all of them in PROBE_TIMEOUT. That one does not come is no failure."""
         http = self._wire()
         try:
-            headers = routes.route(provider, "", "chat", self._key(provider), ()).headers
+            headers = routes.route(provider, "", provider.wire, self._key(provider), ()).headers
         except ConfigError:  # no key
             return lambda _url, _body: None
         until = time.monotonic() + PROBE_TIMEOUT
@@ -290,10 +290,14 @@ class Client:
 
 def _dialect(wire: Wire, models: Models) -> "Dialect":
     """How servers of this kind are spoken to; only the one that is needed is loaded."""
+    if wire == "anthropic":
+        from gptsh.llm.anthropic import Messages  # noqa: PLC0415 - the start of a run needs one at most
+
+        return Messages()
     if wire == "ollama":
-        from gptsh.llm.ollama import Ollama  # noqa: PLC0415 - the start of a run needs one at most
+        from gptsh.llm.ollama import Ollama  # noqa: PLC0415 - the same
 
         return Ollama(models)
-    from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the start of a run needs one at most
+    from gptsh.llm.chat_completions import ChatCompletions  # noqa: PLC0415 - the same
 
     return ChatCompletions()

@@ -14,7 +14,8 @@ _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
-_NO_PARAMETERS = ("messages", "response_format", "format", "properties")  # words, and schemas of the user's own
+# Words, and schemas, whose names are the user's own.
+_NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|(?:larg|long)er than) "

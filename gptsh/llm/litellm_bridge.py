@@ -40,7 +40,6 @@ _SWITCHES = {
     "LITELLM_LOG": "ERROR",
     "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself is an error
 }
-_BEARER = "ANTHROPIC_AUTH_TOKEN"  # no key: litellm sends it in another header
 _TOKENIZER = "cl100k_base"
 _GRACE = 30.0  # seconds that litellm's own timeout comes after ours
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
@@ -296,7 +295,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
         call["stream_options"] = {"include_usage": True}
     if route.headers:
         call["extra_headers"] = dict(route.headers)
-    if by_responses or (route.key and provider.key_var != _BEARER):
+    if by_responses or route.key:
         call["api_key"] = str(route.key or "none")
     if provider.base_url:
         call["api_base"] = provider.base_url

@@ -18,7 +18,7 @@ from gptsh.llm.http import Response
 from gptsh.llm.ollama_models import Models, Place, place_of
 from gptsh.llm.ollama_stream import THINKING, read_lines
 from gptsh.llm.parameters import fit
-from gptsh.llm.payloads import load
+from gptsh.llm.payloads import as_object
 from gptsh.llm.routes import Route
 
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
@@ -194,9 +194,4 @@ def _arguments(said: Any) -> dict[str, Any]:
         return said
     if not isinstance(said, str):
         return {} if said is None else {"arguments": said}
-    if not said.strip():
-        return {}
-    try:
-        return load(said.encode("utf-8", "surrogatepass"))
-    except ModelError:
-        return {"arguments": said}
+    return as_object(said)

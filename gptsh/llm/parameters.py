@@ -3,10 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.models import OPENAIS, is_openai_reasoning, refused
+from gptsh.core.loose import as_dict
+from gptsh.core.models import OPENAIS, Facts, is_openai_reasoning, likely_facts, refused
 from gptsh.core.providers import Effort, Endpoint
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+
+# Anthropic's API
+_UNKNOWN_THERE = ("seed", "presence_penalty", "frequency_penalty")  # a session may bring them from another provider
+_NOT_BESIDE_THINKING = ("temperature", "top_p", "top_k")
+_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16384}  # as LiteLLM's
+_LEAST_BUDGET = 1024
+_FORCED = ("any", "tool")
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class Fitted(NamedTuple):
@@ -22,6 +31,8 @@ def fit(params: Mapping[str, Any], provider: str, name: str, endpoint: Endpoint)
     sent = {key: value for key, value in params.items() if key not in left_out}
     if endpoint.wire == "litellm":
         return Fitted(sent, left_out)
+    if endpoint.wire == "anthropic":
+        return _for_anthropic(sent, left_out, likely_facts(provider, name))
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
         counted = provider in OPENAIS and is_openai_reasoning(name)
         sent[_LIMITS[counted]] = limit
@@ -73,3 +84,83 @@ _EFFORTS: dict[Effort, Callable[[str, str], dict[str, Any]]] = {
     "nothing": lambda _name, _effort: {},
     "think": _think,
 }
+
+
+# ---- Anthropic's API
+
+
+def _for_anthropic(sent: dict[str, Any], left_out: list[str], known: Facts) -> Fitted:
+    """Under its names; what it knows in another provider's shape is translated, all else goes as it is."""
+    for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
+        sent["max_tokens"] = limit
+    if "stop" in sent:
+        stop = sent.pop("stop")
+        sent["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if isinstance(sent.get("tools"), list):
+        sent["tools"] = [_tool(tool) for tool in sent["tools"]]
+    if "tool_choice" in sent:
+        sent["tool_choice"] = _tool_choice(sent["tool_choice"])
+    refuses = [name for name in _UNKNOWN_THERE if name in sent]
+    effort = sent.get("reasoning_effort")
+    if isinstance(effort, str):
+        del sent["reasoning_effort"]
+        thinking = _thinking(effort, known, sent.get("max_tokens"))
+        sent = {**(thinking or {}), **sent}  # what is said in its own words counts
+        refuses += [] if thinking is not None else ["reasoning_effort"]
+    refuses += _refused_beside_thinking(sent, known)
+    return Fitted({name: value for name, value in sent.items() if name not in refuses}, left_out + refuses)
+
+
+def _thinking(effort: str, known: Facts, limit: Any) -> dict[str, Any] | None:
+    """How thinking is asked for, or not; None where the model cannot be asked for that."""
+    if known.can("adaptive_thinking"):
+        if effort != "none":
+            # Else only its signature comes, without its text.
+            return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": _level(effort, known)}
+        return None if known.entry.get("thinking_always_on") else {"thinking": {"type": "disabled"}}
+    if effort == "none":
+        return {}  # it does not think unless asked to
+    if known.can("reasoning") is False or effort not in _BUDGETS:
+        return None
+    budget = _BUDGETS[effort]
+    if type(limit) is int:  # the limit is on thinking and answer together
+        budget = min(budget, max(_LEAST_BUDGET, limit // 2))
+        if limit <= budget:
+            return None
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _level(effort: str, known: Facts) -> dict[str, Any]:
+    """The effort as the model knows it: the lowest is low, and of the highest not all know both."""
+    if effort in ("xhigh", "max") and not known.can(f"{effort}_reasoning_effort"):
+        effort = "high"
+    return {"effort": "low" if effort == "minimal" else effort}
+
+
+def _refused_beside_thinking(sent: Mapping[str, Any], known: Facts) -> list[str]:
+    """What is refused of a model that thinks, as a parameter says or by nature."""
+    kind = as_dict(sent.get("thinking")).get("type")
+    forces = as_dict(sent.get("tool_choice")).get("type") in _FORCED
+    refuses = ["tool_choice"] if forces and (kind == "enabled" or known.can("forced_tool_use") is False) else []
+    if kind not in ("enabled", "adaptive"):
+        return refuses
+    return refuses + [
+        name for name in _NOT_BESIDE_THINKING if name in sent and (name, sent[name]) != ("temperature", 1)
+    ]
+
+
+def _tool(tool: Any) -> Any:
+    """A tool of OpenAI's shape in Anthropic's; any other one as it is."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict):
+        return tool
+    named = {key: function[key] for key in ("name", "description") if key in function}
+    return {**named, "input_schema": function.get("parameters") or {"type": "object", "properties": {}}}
+
+
+def _tool_choice(choice: Any) -> Any:
+    """OpenAI's shape in Anthropic's; any other one as it is."""
+    if isinstance(choice, str):
+        return {"type": _CHOICES.get(choice, choice)}
+    function = as_dict(as_dict(choice).get("function"))
+    return {"type": "tool", "name": function["name"]} if "name" in function else choice

@@ -31,6 +31,37 @@ def load(data: bytes) -> dict[str, Any]:
     return payload
 
 
+def as_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a tool call as an object; what is none is wrapped in one."""
+    if not arguments.strip():
+        return {}
+    try:
+        return load(arguments.encode("utf-8", "surrogatepass"))
+    except ModelError:
+        return {"arguments": arguments}
+
+
+class Pairs:
+    """Text that comes in pieces, its surrogate pairs made whole: some servers cut them in two."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def joined(self, text: str) -> str:
+        """The piece, with the half that was held back before it; a half at its end is held back."""
+        if not self._half and is_unicode(text):
+            return text
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        whole = text.removesuffix(self._half) if self._half else text
+        return whole.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+    def rest(self) -> str:
+        """The half that nothing came behind."""
+        half, self._half = self._half, ""
+        return half
+
+
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None  # 1e999 could not be saved

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gptsh import __version__
 from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
-from gptsh.core.providers import DIRECT, Wire
+from gptsh.core.providers import BEARER, DIRECT, Wire
 from gptsh.core.secret import Secret
 from gptsh.core.settings import Provider
 from gptsh.errors import ConfigError
@@ -51,9 +51,11 @@ def headers_for(provider: Provider, wire: Wire, key: Secret | None, mask: str | 
     ``mask`` stands in the place of the key and of every configured value, however short.
     """
     headers = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if wire in DIRECT else {}
+    headers |= provider.endpoint.constants
     headers |= {header.lower(): mask or value for header, value in provider.headers.items()}
     if key and wire in DIRECT:
-        headers |= {name: value.format(api_key=mask or key) for name, value in provider.endpoint.headers.items()}
+        shown = BEARER if provider.key_var in provider.endpoint.bearer_vars else provider.endpoint.headers
+        headers |= {name: value.format(api_key=mask or key) for name, value in shown.items()}
     return headers
 
 
@@ -91,7 +93,7 @@ def source_of_key(provider: Provider) -> str:
     """Where the user would look for the key."""
     if provider.key_command:
         return f"api_key_command under [providers.{provider.name}]"
-    return provider.key_vars[0] if provider.key_vars else f"[providers.{provider.name}]"
+    return provider.key_var or next(iter(provider.key_vars), f"[providers.{provider.name}]")
 
 
 def _from_command(command: str, provider: str) -> Secret:

@@ -2,9 +2,24 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_SNIFFED = 6  # bytes that tell an event stream from anything else
+_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+def peeked(chunks: Iterator[bytes], content_type: str) -> tuple[bool, Iterator[bytes]]:
+    """Whether a body is an event stream, as it begins, and all of it: some servers answer either way."""
+    first = start = b""
+    while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
+        first += chunk
+        start = first.lstrip(b"\xef\xbb\xbf \r\n")
+        if start.startswith((b":", b"{")):
+            break
+    streamed = "event-stream" in content_type or start.startswith(_STARTS)
+    return streamed and not start.startswith(b"{"), chain([first], chunks)
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,52 @@
+"""A provider's usage in our names, whichever shape it comes in."""
+
+from typing import Any
+
+from gptsh.core.loose import as_dict
+from gptsh.core.messages import Usage, token_count
+
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+_WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
+
+
+def usage_from(raw: dict[str, Any]) -> Usage:
+    """The provider's usage in our names; ``raw`` is OpenAI's shape or Anthropic's."""
+    if "input_tokens" in raw and "prompt_tokens" not in raw:
+        return _of_anthropic(raw)
+    prompt_details, completion_details = (as_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
+    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
+    reasoning = _first(completion_details.get("reasoning_tokens"), raw.get("reasoning_tokens"))
+    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
+        completion = (completion or 0) + reasoning  # xai counts reasoning beside the completion
+    if total is None and prompt is not None and completion is not None:
+        total = prompt + completion
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "total": total,
+        "reasoning_tokens": reasoning,
+        "cached_tokens": _first(prompt_details.get("cached_tokens"), *map(raw.get, _CACHED)),
+        "cache_write_tokens": _first(*map(prompt_details.get, _WRITTEN), raw.get("cache_creation_input_tokens")),
+        "raw": raw,
+    }
+
+
+def _of_anthropic(raw: dict[str, Any]) -> Usage:
+    """Whose ``input_tokens`` are those of the prompt that no cache had a part in."""
+    fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
+    read, written = (token_count(raw.get(f"cache_{way}_input_tokens")) for way in ("read", "creation"))
+    prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "total": None if prompt is None or completion is None else prompt + completion,
+        "reasoning_tokens": token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens")),
+        "cached_tokens": read,
+        "cache_write_tokens": written,
+        "raw": raw,
+    }
+
+
+def _first(*counts: object) -> int | None:
+    """The first that is there, if it is a count."""
+    return next((token_count(count) for count in counts if count is not None), None)

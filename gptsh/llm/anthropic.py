@@ -1,0 +1,143 @@
+"""The Anthropic Messages dialect: a request to its JSON body. No network here."""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from gptsh.core.loose import as_dict
+from gptsh.core.messages import Part, token_count
+from gptsh.core.models import likely_facts
+from gptsh.core.shape import asked_in_words
+from gptsh.core.turn import Request
+from gptsh.errors import ModelError
+from gptsh.llm import sse
+from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation
+from gptsh.llm.anthropic_schema import narrowed
+from gptsh.llm.anthropic_stream import read_stream, read_whole
+from gptsh.llm.http import Response
+from gptsh.llm.parameters import fit
+from gptsh.llm.routes import Route
+
+_USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
+_LEAST_ANSWER = 1024  # tokens beside thinking
+_MARK = {"cache_control": {"type": "ephemeral"}}
+_BAD_REQUEST = (400, 422)
+# What a server may refuse that it can be asked without, and how its refusal names it.
+_REFUSABLE = {
+    "schema": re.compile("output.?(?:config|format)|schema", re.IGNORECASE),
+    "thinking": re.compile("`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"),
+    "marks": re.compile("cache_control"),
+}
+
+
+class Messages:
+    """The dialect. It remembers what which model of which server has refused."""
+
+    def __init__(self) -> None:
+        self._refused: dict[tuple[str, str], frozenset[str]] = {}
+
+    def url(self, route: Route) -> str:
+        """Where the request goes."""
+        return f"{route.provider.base_url}/messages"
+
+    def body(self, request: Request, route: Route) -> dict[str, Any]:
+        """What is sent."""
+        return body(request, route, self._refused.get(_place(route), frozenset()))
+
+    def learns(self, err: ModelError, request: Request, route: Route) -> bool:
+        """Whether the server refused what it can be asked without: a schema, earlier thinking, marks for a cache."""
+        if err.status not in _BAD_REQUEST:
+            return False
+        known = self._refused.get(_place(route), frozenset())
+        refused = known | {name for name, pattern in _REFUSABLE.items() if pattern.search(err.detail)}
+        if body(request, route, refused) == body(request, route, known):
+            return False
+        self._refused[_place(route)] = refused
+        return True
+
+    def read(self, response: Response) -> Iterator[Any]:
+        """Streamed or whole as the body shows."""
+        streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
+        return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
+
+
+def _place(route: Route) -> tuple[str, str]:
+    return route.provider.base_url, route.model
+
+
+def body(request: Request, route: Route, without: Collection[str] = ()) -> dict[str, Any]:
+    """The JSON body. ``without``: what the server has refused, by the names of ``_REFUSABLE``."""
+    provider = route.provider
+    params = fit(request.params, provider.name, route.model, provider.endpoint).sent
+    asked = request.messages
+    if request.schema is not None:
+        schema = None if "schema" in without else narrowed(request.schema)
+        if schema != request.schema:
+            asked = asked_in_words(asked, request.schema)
+        if schema is not None:
+            form = {"format": {"type": "json_schema", "schema": schema}}
+            params["output_config"] = as_dict(params.get("output_config")) | form
+    said = conversation(asked, provider.name, route.model, thinking="thinking" not in without)
+    if as_dict(params.get("thinking")).get("type") == "enabled" and _lacks_thought(said.messages):
+        del params["thinking"]
+    limit = params.pop("max_tokens", None)
+    sent: dict[str, Any] = {
+        "model": route.model,
+        "max_tokens": _limit(route, params) if limit is None else limit,
+        **({"system": said.system} if said.system else {}),
+        "messages": said.messages,
+        **params,
+        **_tools(request, params, said),
+        **({"stream": True} if request.stream else {}),
+    }
+    return sent if "marks" in without else _marked(sent, said)
+
+
+def _limit(route: Route, params: dict[str, Any]) -> int:
+    """Tokens of an answer whose length nobody has limited: the API wants a number."""
+    known = likely_facts(route.provider.name, route.model)
+    window = route.provider.context_window or known.window
+    most = token_count(known.entry.get("max_output_tokens")) or _USUAL_LIMIT
+    limit = min(most, window // 4) if window else most
+    budget = token_count(as_dict(params.get("thinking")).get("budget_tokens")) or 0
+    return max(limit, budget + _LEAST_ANSWER if budget else 1)
+
+
+def _lacks_thought(messages: list[Part]) -> bool:
+    """Whether the last answer calls tools and has no thought before: then thinking with a budget is refused."""
+    last: list[Part] = next((m["content"] for m in reversed(messages) if m["role"] == "assistant"), [])
+    return any(block["type"] == "tool_use" for block in last) and last[0]["type"] not in THOUGHTS
+
+
+def _tools(request: Request, params: dict[str, Any], said: Conversation) -> dict[str, Any]:
+    """The field that offers tools. Where none are offered any more those that were called are named, and forbidden."""
+    if request.tools:
+        offered = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
+        return {"tools": offered}
+    called = [block["name"] for message in said.messages for block in message["content"] if block["type"] == "tool_use"]
+    if not called or params.get("tools"):
+        return {}
+    named = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
+    return {"tools": named, "tool_choice": {"type": "none"}}
+
+
+def _marked(sent: dict[str, Any], said: Conversation) -> dict[str, Any]:
+    """The body with marks where its beginning is to be kept, so that a session pays for its history once.
+
+    A first question without tools gets none: to keep it costs a quarter more, and most are never gone on with. Else
+    the mark at the end serves the next request, and those before find what the last one left.
+    """
+    messages = said.messages
+    if not (sent.get("tools") or any(message["role"] == "assistant" for message in messages)):
+        return sent
+    head = next((name for name in ("system", "tools") if sent.get(name) and isinstance(sent[name], list)), None)
+    if head:
+        sent[head] = _marked_at_end(sent[head])
+    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in {*of_user[-2:], *said.starts[-2:-1]}:
+        messages[at] = {**messages[at], "content": _marked_at_end(messages[at]["content"])}
+    return sent
+
+
+def _marked_at_end(blocks: list[Any]) -> list[Any]:
+    return [*blocks[:-1], {**blocks[-1], **_MARK}] if isinstance(blocks[-1], dict) else blocks

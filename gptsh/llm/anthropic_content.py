@@ -1,0 +1,206 @@
+"""Messages as Anthropic's API takes them: blocks under alternating roles, every tool call with its result."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gptsh.core.calls import WORD_ID, fitted
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.media import Media, media_of, name_of
+from gptsh.core.messages import (
+    Call,
+    Message,
+    Part,
+    blocks_of,
+    full_name,
+    labelled,
+    parts_of,
+    text_of,
+    text_part,
+    text_parts_of,
+)
+from gptsh.llm.payloads import as_object
+
+THOUGHTS = ("thinking", "redacted_thinking")
+BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_PARTIAL = ("interrupted", "error", "timeout", "pause_turn")
+_NO_OUTPUT = "(no output)"
+_NO_QUESTION = "(no question)"
+
+
+class Conversation(NamedTuple):
+    """What is said. ``starts``: which of the messages, by index, begin a turn."""
+
+    system: list[Part]
+    messages: list[Part]
+    starts: list[int]
+
+
+def conversation(messages: Sequence[Message], provider: str, model: str, *, thinking: bool = True) -> Conversation:
+    """The messages of a context for one model. ``thinking``: whether it gets its own of before back."""
+    said = Conversation([], [], [])
+    for message in fitted(messages, provider, WORD_ID):
+        if message["role"] == "system":
+            said.system.extend(_text(text_of(message)))
+        elif message["role"] == "assistant":
+            _add(said, "assistant", _answer(message, provider, model if thinking else None))
+        elif message["role"] == "tool":
+            _add(said, "user", [_result(message)])
+        elif blocks := [block for part in parts_of(message) for block in _asked(part)]:
+            _add(said, "user", blocks)
+            said.starts.append(len(said.messages) - 1)
+    if said.messages and said.messages[-1]["role"] == "assistant":
+        _trim(said.messages[-1]["content"])
+    return said
+
+
+def _add(said: Conversation, role: str, blocks: list[Part]) -> None:
+    """Blocks of one role in a row are one message, and a user has the first word."""
+    if not blocks:
+        return
+    if role == "assistant" and not said.messages:
+        said.messages.append({"role": "user", "content": _text(_NO_QUESTION)})
+    if said.messages and said.messages[-1]["role"] == role:
+        said.messages[-1]["content"] += blocks
+    else:
+        said.messages.append({"role": role, "content": list(blocks)})
+
+
+def _trim(blocks: list[Part]) -> None:
+    """The last words of a conversation may not end in white space."""
+    if blocks[-1]["type"] == "text":
+        blocks[-1] = {**blocks[-1], "text": blocks[-1]["text"].rstrip()}
+
+
+def _text(text: str) -> list[Part]:
+    """A block, where it says something: an empty one is refused."""
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+# ---- questions
+
+
+def _asked(part: Part) -> list[Part]:
+    """A part of a question, under the name of its source."""
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return _text(labelled(part)) if part["text"].strip() else []
+    return [_media(part)]
+
+
+def _media(part: Part) -> Part:
+    """An image or a document; for what the API does not take, words that say so."""
+    media = media_of(part)
+    source = _source(media) if media else None
+    if media is None or source is None:
+        return _left_out(part, media)
+    if media.kind == "image":
+        return {"type": "image", "source": source}
+    more = {"title": media.title, "context": media.context, "citations": part.get("citations")}
+    return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
+
+
+def _source(media: Media) -> Part | None:
+    if media.kind == "audio":
+        return None
+    if media.url is not None:
+        return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
+    if media.text is not None:
+        known = media.kind == "document" and media.text.strip()
+        return {"type": "text", "media_type": "text/plain", "data": media.text} if known else None
+    kinds = _IMAGES if media.kind == "image" else ("application/pdf",)
+    return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in kinds else None
+
+
+def _left_out(part: Part, media: Media | None) -> Part:
+    """What the model reads in the place of a part that it does not get."""
+    what = f"{media.described}, not sent: this API does not take it" if media else f"{part.get('type')}, not sent"
+    text, name = f"[gptsh: {what}]", name_of(part)
+    return {"type": "text", "text": labelled(text_part(name, text)) if name else text}
+
+
+# ---- answers
+
+
+def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
+    """The blocks of an answer. Its thinking is for the model alone that signed it; what is not signed is for nobody."""
+    own = message.get("provider") == provider
+    thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
+    if kept := _kept(message) if own else []:
+        return [block for block in kept if block.get("type") not in THOUGHTS or (thinks and _is_signed(block))]
+    said: list[Part] = []
+    for kind, block in blocks_of(message):
+        if kind == "tool_call":
+            said.append(_tool_use(block, own=own))
+        elif kind == "text":
+            _say(said, block, own=own)
+        elif thinks and _is_signed(block):
+            said.append(block)
+    said += _text(message.get("refusal") or "")
+    return [block for block in said if not _is_blank(block)]
+
+
+def _kept(message: Message) -> list[Part]:
+    """The blocks as they came, where they were kept and are the whole answer; its calls under their ids of now.
+
+    Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
+    that was joined with another is more than they are.
+    """
+    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS))
+    calls = message.get("tool_calls") or []
+    uses = [block for block in blocks if block.get("type") == "tool_use"]
+    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
+        return []
+    ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
+    return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
+
+
+def _is_blank(block: Part) -> bool:
+    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+
+
+def _is_signed(block: Part) -> bool:
+    return bool(block.get("signature") if block.get("type") == "thinking" else block.get("data"))
+
+
+def _say(said: list[Part], part: Part, *, own: bool) -> None:
+    """Texts in a row are one; of another kind of part an answer takes only what came from here."""
+    if not text_parts_of({"role": "assistant", "content": [part]}):
+        said.append(part if own else _left_out(part, media_of(part)))
+    elif said and said[-1]["type"] == "text":
+        said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
+    else:
+        said.append({"type": "text", "text": part["text"]})
+
+
+# ---- tool calls and their results
+
+
+def _tool_use(call: Call, *, own: bool) -> Part:
+    """A call, which a context has made sound. ``own``: what else stands in it came from here."""
+    function = call["function"]
+    more = {key: value for key, value in call.items() if own and key not in ("id", "type", "function")}
+    return {
+        "type": "tool_use",
+        "id": call["id"],
+        "name": function["name"],
+        "input": as_object(function["arguments"]),
+        **more,
+    }
+
+
+def _result(message: Message) -> Part:
+    """What a tool gave. Of an error only words are taken."""
+    failed = bool(message.get("is_error"))
+    blocks = [block for part in parts_of(message) for block in _given(part, failed=failed)]
+    words = all(block["type"] == "text" for block in blocks)
+    content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if words else blocks
+    error = {"is_error": True} if failed else {}
+    return {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content, **error}
+
+
+def _given(part: Part, *, failed: bool) -> list[Part]:
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return _text(part["text"])
+    return [_left_out(part, media_of(part)) if failed else _media(part)]

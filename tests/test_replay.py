@@ -391,11 +391,11 @@ def test_every_call_has_its_result_behind_it(messages: list[Any], results: list[
         ("  ", "{}"),
         (None, "{}"),
         ({"a": "é"}, '{"a": "é"}'),
-        ('{"cmd": "ls', '{"unreadable_arguments": "{\\"cmd\\": \\"ls"}'),
-        ("[1]", '{"unreadable_arguments": "[1]"}'),
-        ('{"a": NaN}', '{"unreadable_arguments": "{\\"a\\": NaN}"}'),
-        ([1], '{"unreadable_arguments": [1]}'),
-        ("[" * 5000, json.dumps({"unreadable_arguments": "[" * 5000})),
+        ('{"cmd": "ls', '{"arguments": "{\\"cmd\\": \\"ls"}'),
+        ("[1]", '{"arguments": "[1]"}'),
+        ('{"a": NaN}', '{"arguments": "{\\"a\\": NaN}"}'),
+        ([1], '{"arguments": [1]}'),
+        ("[" * 5000, json.dumps({"arguments": "[" * 5000})),
     ],
 )
 def test_arguments_are_an_object_in_what_is_sent_alone(arguments: Any, readable: str) -> None:
@@ -463,10 +463,17 @@ def test_two_answers_of_one_provider_keep_their_thinking_in_order() -> None:
 
 def test_two_answers_of_different_providers_keep_the_words_of_both_and_the_thinking_of_the_later() -> None:
     one = says("One.", provider="lab", thinking=[signed("t1")], replay={"reasoning": "r1"}, refusal="I cannot.")
-    two = says("Two.", provider="other", thinking=[signed("t2")], replay={"reasoning": "r2"})
-    joined = built(user(), one, two, user())[1]
-    assert (joined["thinking"], joined["replay"]) == ([signed("t2")], {"reasoning": "r2"})
-    assert sent(user(), one, two, user())[1]["content"] == "One.\n\nI cannot.\n\nTwo."
+    two = says("Two.", provider="other", thinking=[signed("t2")], replay={"reasoning": "r2", "blocks": ["of two"]})
+    for later in (two, {**two, "provider": "lab", "model": "another"}):
+        joined = built(user(), one, later, user())[1]
+        assert (joined["thinking"], joined["replay"]) == ([signed("t2")], {"reasoning": "r2"})
+        assert sent(user(), one, later, user())[1]["content"] == "One.\n\nI cannot.\n\nTwo."
+
+
+def test_a_list_that_tells_one_answer_alone_does_not_go_back_with_two() -> None:
+    one, two = says("One.", replay={"blocks": ["of one"]}), says("Two.")
+    assert "replay" not in built(user(), one, two, user())[1]
+    assert "replay" not in built(user(), two, one, user())[1]
 
 
 def test_an_answer_with_calls_behind_one_without() -> None:

@@ -7,10 +7,9 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from gptsh.core.files import parsed
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Message
+from gptsh.core.messages import Call, Message
 
-UNREADABLE = "unreadable_arguments"  # under it stand arguments that are no JSON object, as they came
+UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
 _UNNAMED, _LONGEST_NAME = "unknown", 64
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -84,17 +83,18 @@ def _renamed(message: Message, ids: dict[str, str]) -> Message:
 def with_calls(message: Message, new: list[Call]) -> Message:
     """The answer with these calls in the place of its own, one for one; what names a call by its id follows."""
     ids: dict[str, str] = {old["id"]: call["id"] for old, call in zip(message["tool_calls"], new, strict=True)}
-    replay = as_dict(message.get("replay"))
     changed: Message = {**message, "tool_calls": new}
-    if DETAILS in replay:
-        changed["replay"] = {**replay, DETAILS: [_following(d, ids) for d in as_dicts(replay[DETAILS])]}
+    if isinstance(message.get("replay"), dict) and any(own != made for own, made in ids.items()):
+        changed["replay"] = {key: _following(value, ids) for key, value in message["replay"].items()}
     return changed
 
 
-def _following(detail: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
-    """A piece of reasoning; where it signs a call, it has the call's id."""
-    own = detail.get("id")
-    return {**detail, "id": ids[own]} if isinstance(own, str) and own in ids else detail
+def _following(value: Any, ids: dict[str, str]) -> Any:
+    """What goes back with an answer: pieces of reasoning that sign a call, or a whole call, have the call's id."""
+    if isinstance(value, list):
+        return [_following(item, ids) for item in value]
+    own = value.get("id") if isinstance(value, dict) else None
+    return {**value, "id": ids[own]} if isinstance(own, str) and own in ids else value
 
 
 class Unique:

@@ -149,15 +149,17 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
 def _one_answer(before: Message, message: Message) -> Message:
     """Two answers as one, block by block, a blank line between them.
 
-    What a provider signed, or wants back, it gets where both are its own; else that of the later one goes on alone.
+    What a model signed, or its provider wants back, goes on of both where one model gave both, else of the later alone.
     """
-    ours = message.get("provider") == before.get("provider")
+    ours = all(message.get(key) == before.get(key) for key in ("provider", "model"))
     first = [(kind, block) for kind, block in blocks_of(before) if ours or kind != "thinking"]
     if refusal := before.get("refusal"):
         first = [*_with_paragraph(first), ("text", {"type": "text", "text": refusal})]
     joined = with_blocks(message, [*_with_paragraph(first), *blocks_of(message)])
-    if ours and (replay := _replays(as_dict(before.get("replay")), as_dict(message.get("replay")))):
+    if replay := _replays(as_dict(before.get("replay")) if ours else {}, as_dict(message.get("replay"))):
         joined["replay"] = replay
+    else:
+        joined.pop("replay", None)
     return joined
 
 
@@ -171,14 +173,19 @@ def _with_paragraph(blocks: list[Block]) -> list[Block]:
 
 
 def _replays(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What goes back with two answers: texts and lists of one name one behind the other, of all else the later."""
-    both = {**one, **other}
-    for key in one.keys() & other.keys():
-        pair = one[key], other[key]
-        if all(isinstance(value, str) for value in pair):
-            both[key] = "\n\n".join(pair)
-        elif all(isinstance(value, list) for value in pair):
-            both[key] = [*pair[0], *pair[1]]
+    """What goes back with two answers: texts of one name one behind the other, of all else the later.
+
+    A list tells an answer piece by piece. One behind the other they tell both; that of one would leave out the other.
+    """
+    both: dict[str, Any] = {}
+    for key, value in {**one, **other}.items():
+        pair = one.get(key), other.get(key)
+        if all(isinstance(given, str) for given in pair):
+            both[key] = "\n\n".join(given for given in pair if given)
+        elif all(isinstance(given, list) for given in pair):
+            both[key] = [item for given in pair for item in given or ()]
+        elif not isinstance(value, list):
+            both[key] = value
     return both
 
 

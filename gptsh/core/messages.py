@@ -201,6 +201,35 @@ def blocks_of(message: Message) -> list[Block]:
     return [blocks[key] for key in dict.fromkeys([*named, *blocks])]
 
 
+def text_of(message: Message) -> str:
+    """The content as one text: a question's parts under each other, an answer's joined as they came."""
+    return ("\n\n" if message["role"] == "user" else "").join(map(labelled, text_parts_of(message)))
+
+
+def labelled(part: Part) -> str:
+    """The text of a part as a model reads it: that of a file under its name."""
+    source, text = part.get("source", "stdin"), part["text"]
+    return str(text) if source == "stdin" else f"{source}:\n{text}"
+
+
+def words_of(message: Message) -> str:
+    """What the user typed, without what was piped or attached; all of the text if nothing was typed."""
+    typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
+    return "\n\n".join(typed) or text_of(message)
+
+
+def starts_turn(message: Message) -> bool:
+    """Whether a turn begins here: a user message that is not a tool result in another tool's dress."""
+    return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
+
+
+def is_empty(message: Message) -> bool:
+    """Whether an answer carries nothing that could be sent again."""
+    return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
+        part.get("type") == "text" for part in parts_of(message)
+    )
+
+
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """The answer with these blocks, in this order, in the place of its own; see ``blocks_of``."""
     listed: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
@@ -224,36 +253,6 @@ def is_interleaved(kinds: Sequence[str]) -> bool:
 def order_of(kinds: Sequence[str]) -> list[str]:
     """An answer's ``order``: its blocks by kind and number."""
     return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
-
-
-def text_of(message: Message) -> str:
-    """The content as one text: a question's parts under each other, an answer's joined as they came."""
-    return ("\n\n" if message["role"] == "user" else "").join(map(labelled, text_parts_of(message)))
-
-
-def labelled(part: Part) -> str:
-    """A part's text, under the name of the file that it came from."""
-    source = part.get("source", "stdin")
-    text: str = part["text"]
-    return text if source == "stdin" else f"{source}:\n{text}"
-
-
-def words_of(message: Message) -> str:
-    """What the user typed, without what was piped or attached; all of the text if nothing was typed."""
-    typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
-    return "\n\n".join(typed) or text_of(message)
-
-
-def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: a user message that is not a tool result in another tool's dress."""
-    return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
-
-
-def is_empty(message: Message) -> bool:
-    """Whether an answer carries nothing that could be sent again."""
-    return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
-        part.get("type") == "text" for part in parts_of(message)
-    )
 
 
 def is_unicode(text: str) -> bool:

@@ -527,10 +527,9 @@ def test_mistral_has_a_shape_of_its_own_for_documents_and_audio() -> None:
 ODD = {"type": "server_tool_use", "id": "x"}
 
 
-def test_what_only_a_provider_knows_goes_back_to_it_alone() -> None:
+def test_an_answer_goes_back_as_one_string_that_names_what_is_no_text() -> None:
     said: Any = {"role": "assistant", "content": [TEXT, ODD], "provider": "lab"}
-    assert sent(said)[0]["content"] == [TEXT, ODD]
-    assert sent({**said, "provider": "other"})[0]["content"] == "look\n\n[server_tool_use]"
+    assert sent(said)[0]["content"] == "look\n\n[server_tool_use]"
     image = {"role": "assistant", "content": [TEXT, PNG], "provider": "other"}
     assert sent(image)[0]["content"] == f"look\n\n[image/png, {len(a_png())} bytes]"
 

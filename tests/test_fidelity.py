@@ -20,12 +20,17 @@ from gptsh.core.providers import OWN, PROVIDERS, Endpoint
 from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
+from gptsh.llm.anthropic import Messages
 from gptsh.llm.chat_completions import ChatCompletions
 from gptsh.llm.direct import Dialect
 from gptsh.llm.litellm_bridge import arguments
+from gptsh.llm.ollama import Ollama
+from gptsh.llm.ollama_models import Models
 from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
 from gptsh.render.plain import transcript
+from tests import anthropic_server as claude
+from tests import ollama_server as llama
 from tests import vocabulary
 from tests.conftest import Home
 from tests.server import ModelServer, chunk, event
@@ -113,9 +118,26 @@ DIALECTS: dict[str, Callable[[Request], bytes]] = {
     "deepseek": direct(ChatCompletions(), "deepseek"),
     "groq": direct(ChatCompletions(), "groq"),
     "openrouter": direct(ChatCompletions(), "openrouter"),
+    "anthropic": direct(Messages(), "anthropic"),
+    "ollama": direct(Ollama(Models(lambda _: lambda _url, _body: None)), "ollama"),
     "gemini": through_litellm("gemini"),
 }
-CHAT = [name for name in DIALECTS if name != "gemini"]
+
+
+def refused_by_claude(body: dict[str, Any]) -> str | None:
+    """What Anthropic's API would say."""
+    try:
+        claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    except claude.Refused as refused:
+        return str(refused)
+    return None
+
+
+STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
+    **{name: strict(name) for name in DIALECTS if name != "gemini"},
+    "anthropic": refused_by_claude,
+    "ollama": llama.complaint,
+}
 
 
 def request(messages: list[Any]) -> Request:
@@ -134,13 +156,13 @@ def test_a_resumed_session_is_sent_as_in_one_run(dialect: str, messages: list[An
     assert DIALECTS[dialect](request(messages)) == DIALECTS[dialect](request(reloaded))
 
 
-@pytest.mark.parametrize("dialect", CHAT)
+@pytest.mark.parametrize("dialect", STRICT)
 @settings(max_examples=30)
 @given(messages=vocabulary.messages())
 def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messages: list[Any]) -> None:
     before = json.dumps(messages)
     sent = json.loads(DIALECTS[dialect](request(messages)))
-    assert strict(dialect)(sent) is None, sent
+    assert STRICT[dialect](sent) is None, sent
     assert json.dumps(messages) == before
 
 

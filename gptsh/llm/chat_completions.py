@@ -146,9 +146,7 @@ def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
         sent["tool_calls"] = [_call(call, own=own) for call in calls]
         if endpoint.wants_reasoning:
             sent |= _reasoning(replay) or {REASONING_FIELDS[0]: " "}
-    if own and text_parts_of(message) != parts_of(message):  # what is the provider's own goes back as it came
-        sent["content"] = as_list(in_chat_shape(message, provider, endpoint))
-    elif text or not calls:
+    if text or not calls:
         sent["content"] = text
     elif endpoint.takes_null:
         sent["content"] = None

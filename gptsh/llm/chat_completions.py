@@ -7,13 +7,13 @@ from typing import Any
 from gptsh.core.calls import fitted
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Event, Message, parts_of, text_of, text_parts_of
+from gptsh.core.messages import DETAILS, Call, Event, Message
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import sse
-from gptsh.llm.chat_parts import as_list, in_chat_shape, spread
+from gptsh.llm.chat_parts import question, spread
 from gptsh.llm.chat_stream import REASONING_FIELDS, WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
@@ -128,13 +128,8 @@ def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
     elif message["role"] == "tool":
         sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent["content"] = _question_for(in_chat_shape(message, provider, endpoint))
+        sent["content"] = question(message, endpoint)
     return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
-
-
-def _question_for(message: Message) -> Any:
-    """The content of a question: one text, as all take it, or a list of parts."""
-    return text_of(message) if text_parts_of(message) == parts_of(message) else as_list(message)
 
 
 def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, pdf_name, shown
-from gptsh.core.messages import Message, Part, labelled, parts_of, text_part, text_parts_of
+from gptsh.core.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
 from gptsh.core.providers import Endpoint
 
 _OURS = ("source", "cut")
@@ -11,21 +11,16 @@ _PDF = "application/pdf"
 _KNOWN = ("image_url", "file", "input_audio")
 
 
-def in_chat_shape(message: Message, provider: str, endpoint: Endpoint) -> Message:
-    """The message with each of its parts as text or as this dialect has it.
+def question(message: Message, endpoint: Endpoint) -> str | list[Part]:
+    """The content of a question: one text where it is all text, as every server takes it, else a list of parts.
 
-    Only questions carry images, documents and audio here. A part that nobody knows goes as it came where the user put
-    it, and where it is this provider's own; elsewhere a line of text stands in its place, as in that of any other.
+    A part that nobody knows goes as it came, since the user put it there.
     """
     parts = parts_of(message)
-    if text_parts_of(message) == parts:
-        return message
-    own = message["role"] == "assistant" and message.get("provider") == provider
-    return {**message, "content": [_part(part, endpoint, own, message["role"]) for part in parts]}
-
-
-def as_list(message: Message) -> list[Part]:
-    """The content of a message in that shape as a list: text under its label, nothing that is empty."""
+    if text_parts_of(message) != parts:
+        message = {**message, "content": [_part(part, endpoint) for part in parts]}
+    if text_parts_of(message) == parts_of(message):
+        return text_of(message)
     texts = {id(part): {"type": "text", "text": labelled(part)} for part in text_parts_of(message)}
     sent = [texts.get(id(part), part) for part in parts_of(message)]
     return [part for part in sent if part.get("text") != ""]
@@ -60,19 +55,16 @@ def _put(sent: list[Message], carried: list[Part], message: Message | None) -> N
         sent.append(message)
 
 
-def _part(part: Part, endpoint: Endpoint, own: bool, role: str) -> Part:
+def _part(part: Part, endpoint: Endpoint) -> Part:
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return part
     media = media_of(part)
-    if own or (media is None and role == "user"):
-        return {key: value for key, value in part.items() if key not in _OURS}
     if media is None:
-        return _text(part, f"[gptsh: {part.get('type')}, not sent: only its provider knows it]")
+        return {key: value for key, value in part.items() if key not in _OURS}
     if media.text is not None:
         said = [f"{media.title}:" if media.title else None, media.context, media.text]
         return {"type": "text", "text": "\n".join(filter(None, said))}
-    shape = _shape(part, media, endpoint) if role == "user" else None
-    return shape or _text(part, str(media))
+    return _shape(part, media, endpoint) or _text(part, str(media))
 
 
 def _text(part: Part, text: str) -> Part:

@@ -1,6 +1,7 @@
 """The Anthropic Messages dialect through the command: what every known kind of stream means, and what it leads to."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -20,6 +21,7 @@ from gptsh.errors import ModelError, TooLong
 from gptsh.llm.anthropic_stream import read_stream, read_whole
 from tests.anthropic_server import (
     AnthropicServer,
+    prefixes,
     said,
     signature,
     steps,
@@ -42,6 +44,8 @@ from tests.test_anthropic_requests import (
     parts,
     thinking,
 )
+from tests.test_attachments import a_png
+from tests.test_rounds import MORE, SERVER
 
 DATA = Path(__file__).parent / "data" / "anthropic"
 STREAMS = sorted(path.stem for path in DATA.glob("*.sse"))
@@ -500,3 +504,36 @@ def test_a_session_pays_for_its_history_once(claude: Home, server: AnthropicServ
     assert ends[1]["cache_write_tokens"] > 0
     for before, after in pairwise(ends[1:]):
         assert after["cached_tokens"] == before["prompt"] - before["raw"]["input_tokens"]
+
+
+def test_an_image_and_a_document_that_are_attached(claude: Home, server: AnthropicServer) -> None:
+    (claude.cwd / "a.png").write_bytes(a_png())
+    (claude.cwd / "b.pdf").write_bytes(b"%PDF-1.4\n/Type /Page\n%%EOF\n")
+    (claude.cwd / "c.txt").write_text("words")
+    run = claude.run("-f", "a.png", "-f", "b.pdf", "-f", "c.txt", "what is this?")
+    assert run == ("You said: c.txt:\nwords\n", "", 0)
+    ((_, blocks),) = bare(server.sent[-1])  # behind the question for the server's window
+    assert [block["type"] for block in blocks] == ["text", "image", "document", "text"]
+    assert (blocks[1]["source"]["media_type"], blocks[2]["title"]) == ("image/png", "b.pdf")
+    assert claude.run("-s", "0", "and?").code == 0
+
+
+def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
+    tools = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved='"*"')
+    tools = tools.replace('[sessions]\ntitles = "off"\n', "")
+    claude.configure(config(server, tools).replace(f'model = "{SONNET}"', f'model = "{SONNET}"\ntools = ["good"]'))
+    server.script(*stream(thought(0, "I add."), said(1, "Wait. "), tool(2, "toolu_1", "good__add", '{"a":2,', '"b":3}'),
+                          stop="tool_use"))  # fmt: skip
+    server.script(*stream(thought(0, "Five."), said(1, "It is 5.")))
+    run = claude.run("-p", "reasoning_effort=low", "2 + 3?")
+    assert (run.stdout, run.code) == ("Wait. \n\nIt is 5.\n", 0)
+    offered = {made["name"]: made for made in server.sent[0]["tools"]}
+    assert offered["good__add"]["input_schema"]["required"] == ["a", "b"]
+    asked = bare(server.sent[1])
+    assert asked[1][1][0] == thinking("I add.", signature("I add."))
+    assert asked[2] == ("user", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "5"}])
+    assert set(prefixes(server.sent[0])) & set(prefixes(server.sent[1]))  # what the first one left in the cache
+    doc = claude.doc()
+    assert [m["role"] for m in doc["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert claude.run("-s", "0", "--no-tools", "and?").code == 0
+    assert server.sent[2]["tool_choice"] == {"type": "none"}

@@ -590,10 +590,10 @@ def test_a_transcript_tells_what_a_tool_gave(home: Home) -> None:
 
 @pytest.fixture
 def far(home: Home, model: ModelServer) -> Home:
-    """A home whose Gemini, Anthropic and OpenAI are the loopback server."""
+    """A home whose Gemini and OpenAI are the loopback server."""
     bare = model.base_url.removesuffix("/v1")
     home.configure(
-        f'[providers.anthropic]\nbase_url = "{bare}"\n[providers.gemini]\nbase_url = "{bare}/v1beta"\n'
+        f'[providers.gemini]\nbase_url = "{bare}/v1beta"\n'
         f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
     )
     home.env |= KEYS

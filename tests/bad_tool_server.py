@@ -15,6 +15,7 @@ from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"} if MODE == "modern" else {}
 HELLO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "bad", "version": "1"}}
 writing = threading.Lock()
 meeting = threading.Barrier(2, timeout=20)
@@ -121,7 +122,7 @@ def _call(ident: Any, params: Any) -> None:
         put("log: a call")
     result = TOOLS[params["name"]](ident, params.get("arguments") or {})
     if result is not None:
-        answer(ident, result)
+        answer(ident, {**result, **({"resultType": "complete"} if MODERN else {})})
 
 
 # ---- requests
@@ -138,13 +139,16 @@ def _listed(ident: Any, params: Any) -> None:
         "endless": {"tools": [], "nextCursor": str(start + 1)},
         "pages": {"tools": tools[start : start + 5], **({"nextCursor": str(start + 5)} if start < 10 else {})},
     }
-    answer(ident, pages.get(MODE, {"tools": tools}))
+    answer(ident, {**pages.get(MODE, {"tools": tools}), **MODERN})
 
 
 def _initialized(ident: Any, _params: Any) -> None:
     if MODE == "chatty":
         put("Server listening!\n\n[banner]")
-    if MODE != "mute":
+    if MODE == "modern":
+        fault = {"code": -32022, "message": "too old", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
+        put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
+    elif MODE != "mute":
         answer(ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO})
 
 
@@ -204,6 +208,8 @@ def main() -> None:
         ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}
         if method == "initialize":
             _initialized(ident, params)
+        elif method == "server/discover":
+            answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **MODERN})
         elif method == "tools/list":
             _listed(ident, params)
         elif method == "tools/call":

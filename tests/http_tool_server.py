@@ -64,6 +64,7 @@ app = server.streamable_http_app(json_response="json" in sys.argv)
 app.user_middleware.insert(0, Middleware(Door))
 listening = socket.socket()
 listening.bind(("127.0.0.1", 0))
+listening.listen()  # who comes before all is ready waits
 sys.stdout.write(f"{listening.getsockname()[1]}\n")
 sys.stdout.flush()
 threading.Thread(target=end_with_stdin, daemon=True).start()

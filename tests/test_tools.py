@@ -165,12 +165,10 @@ def test_the_environment_of_a_server_is_listed_in_one_place() -> None:
     assert set(environment(ToolServer("s", "c"), user)) == set(names)
 
 
-@pytest.mark.parametrize(
-    ("mode", "count"), [("chatty", 12), ("pages", 12), ("twins", 12), ("floods", 12), ("parent", 12)]
-)
-def test_what_a_server_may_do_besides(opened: Open, bad: Any, mode: str, count: int) -> None:
+@pytest.mark.parametrize("mode", ["chatty", "pages", "twins", "floods", "parent", "modern"])
+def test_what_a_server_may_do_besides(opened: Open, bad: Any, mode: str) -> None:
     box = opened(bad(mode))
-    assert len(box.tools()) == count
+    assert len(box.tools()) == 12
     assert box.tools()[0].description == "Will die.\nMore."
     assert ran(box, call("bad__leak"))[0]["content"] == "done"
 

@@ -79,9 +79,14 @@ class Connection:
         except (*_KNOWN, BaseExceptionGroup) as err:
             if not self.closing.is_set():
                 self.failure = self._in_our_words(err, self.server.timeout or _STARTING)
-                raise self.failure from err
+                raise self.failure from None  # its causes may show a key
         finally:
             self._over.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its tools are known."""
+        return self._session is not None
 
     def _wire(self) -> AbstractAsyncContextManager[Streams]:
         return by_pipes(self._process) if self._process else by_http(self.server, self._environ)
@@ -95,10 +100,10 @@ class Connection:
                 result = await self._ask(tool, arguments)
         except MCPError as err:
             if await self._is_lost(err):
-                raise self.failure or self._in_our_words(err, patience) from err
+                raise self.failure or self._in_our_words(err, patience) from None
             result = _refusal(err.message)
         except (ValidationError, TimeoutError) as err:
-            raise self._in_our_words(err, patience) from err
+            raise self._in_our_words(err, patience) from None
         except ValueError as err:  # the SDK cannot write the arguments
             result = _refusal(f"the arguments cannot be sent: {err}")
         return Answer(result, round(1000 * (time.monotonic() - started)))
@@ -159,15 +164,21 @@ def not_started(server: ToolServer, error: OSError | ValueError) -> ToolServerEr
 
 
 async def _shake_hands(session: ClientSession) -> None:
-    """Agree on a protocol: as every server until 2026 did, else as those do that know no other way."""
+    """Agree on a protocol."""
+    try:
+        await _agree(session)
+    except RuntimeError as err:
+        raise Lost(f"speaks another protocol: {err}") from err
+
+
+async def _agree(session: ClientSession) -> None:
+    """As every server did until 2026, else as those do that know no other way."""
     try:
         await session.initialize()
     except MCPError as err:
         if err.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
             raise
         await session.discover()
-    except RuntimeError as err:
-        raise Lost(f"speaks another protocol: {err}") from err
 
 
 async def _listed(session: ClientSession) -> AsyncIterator[ListedTool]:

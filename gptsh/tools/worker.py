@@ -132,8 +132,10 @@ class Worker:
             task.add_done_callback(self._over)
         if not self._stopping.is_set():
             await self._stop.wait()
-        for one in self._connections.values():
+        for one, task in zip(self._connections.values(), serving, strict=True):
             one.closing.set()
+            if not one.is_open:
+                task.cancel()
         if serving:
             await asyncio.wait(serving, timeout=_CLOSING)
 

@@ -130,18 +130,23 @@ def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
 
 def _with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
-    if flags.no_tools or flags.tools is not None or flags.agent or stored is None:
+    names = None if stored is None or _says_tools(flags) else stored["meta"].get("mcp_allowed_servers")
+    if not isinstance(names, list):
         return agent._replace(tools=flags.tools_of(agent.tools))
-    return agent._replace(tools=_tools_of(stored, loaded) or agent.tools)
+    return agent._replace(tools=_configured(names, loaded))
 
 
-def _tools_of(stored: Document, loaded: Settings) -> tuple[str, ...]:
-    """The tools that a session was begun with, as far as they are still configured."""
-    names = stored["meta"].get("mcp_allowed_servers")
+def _says_tools(flags: Flags) -> bool:
+    """Whether the command line says which tools there are to be, from now on."""
+    return flags.no_tools or flags.tools is not None or flags.agent is not None
+
+
+def _configured(names: list[Any], loaded: Settings) -> tuple[str, ...]:
+    """The tools that a session was given, as far as they are still configured."""
     known = []
-    for name in names if isinstance(names, list) else ():
+    for name in names:
         try:
-            known += [name] if loaded.tool_servers.chosen([name]) else []
+            known += [name] if isinstance(name, str) and loaded.tool_servers.chosen([name]) else []
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
     return tuple(known)
@@ -162,7 +167,7 @@ def draft(
 ) -> Draft:
     """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
-    if question is None and (stored is None or not document.unanswered(stored["messages"])):
+    if question is None and (stored is None or not document.unfinished(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
@@ -176,6 +181,8 @@ def draft(
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
+    if stored is not None and _says_tools(flags):
+        doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
     if question is not None:
         sessions.append_messages(doc, [question], None)
     return Draft(loaded, client, doc, agent, at, form, servers)

@@ -47,6 +47,11 @@ class Toolbox:
         if self._worker:
             self._worker.stop()
 
+    def kill(self) -> None:
+        """End all server processes at once, wherever the run is; for a run that is itself ended so."""
+        if self._worker:
+            self._worker.kill()
+
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as soon as all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import queue
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -86,6 +87,11 @@ class Worker:
             for process in processes:
                 process.close()
         self._stopped = True
+
+    def kill(self) -> None:
+        """Send SIGKILL to the servers and to all that they have started."""
+        for process in list(self._processes.values()):
+            process.send(signal.SIGKILL)
 
     # ---- in the thread
 

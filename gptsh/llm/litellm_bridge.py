@@ -360,7 +360,8 @@ def _in_our_words(error: BaseException, route: Route) -> GptshError:
         err = ModelError(f"the connection to {provider} broke off", detail=repr(error))
         err.retry = "without sending a response" in text
     elif "No module named" in text:
-        todo = "pip install 'gptsh[mcp]'" if "'mcp" in text else ""  # litellm, for OpenAI's Responses API
+        # litellm wants it for OpenAI's Responses API.
+        todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
         err = ModelError(f"{provider} needs a Python package: {text}", todo, detail=repr(error))
     elif "device-code login" in text:  # litellm asks for it in a main thread alone
         err = ModelError(f"{provider} needs a login first", "log in with litellm itself, once", detail=repr(error))

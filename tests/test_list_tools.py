@@ -180,14 +180,18 @@ def test_the_config_file_is_held_against_the_schema(home: Home, config: str, sai
     assert home.run("--list-agents") == ("", f"gptsh: {home.config}: {said}\n", 2)
 
 
-def test_without_the_sdk_a_line_says_what_to_install(two: Home) -> None:
+@pytest.mark.parametrize(("missing", "said"), [("mcp", "tools need the package mcp"),
+                                              ("mcp_types", "the package mcp cannot be used: ")])  # fmt: skip
+def test_without_the_sdk_a_line_says_what_to_install(two: Home, missing: str, said: str) -> None:
     lacking = two.folder / "lacking"
     lacking.mkdir()
-    (lacking / "sitecustomize.py").write_text('import sys\nsys.modules["mcp"] = None\n')
+    (lacking / "sitecustomize.py").write_text(f'import sys\nsys.modules["{missing}"] = None\n')
     env = {"PYTHONPATH": f"{lacking}:{two.env['PYTHONPATH']}"}
     done = two.run("--list-tools", env=env)
-    assert done == ("", "gptsh: tools need the extra: pip install 'gptsh[mcp]'\n", 2)
-    assert not pids(two)
+    assert (done.stdout, done.code) == ("", 2)
+    assert done.stderr.startswith(f"gptsh: {said}")
+    assert done.stderr.endswith(": pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools\n")
+    assert not any(map(is_running, pids(two)))
     assert two.run("-m", "echo", "hi", env=env).code == 0
 
 
@@ -200,7 +204,7 @@ def test_without_the_sdk_openais_responses_say_what_to_install(home: Home, model
     env = {"PYTHONPATH": f"{lacking}:{home.env['PYTHONPATH']}", "PYTHONWARNINGS": "ignore", "OPENAI_API_KEY": "sk"}
     model.script(*responses("Hello."))
     done = home.run("-m", "openai/gpt-5.3-codex", "hi", env=env)
-    said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'gptsh[mcp]'"
+    said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'mcp>=2.2,<3' beside gptsh"
     assert (done.stdout, done.stderr.splitlines()[0], done.code) == ("", said, 1)
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from tests.conftest import Home
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+README = (Path(__file__).parent.parent / "README.md").read_text()
 SCRIPTING = README.partition("\n## For scripts\n")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", SCRIPTING, re.DOTALL)
 
@@ -61,10 +60,3 @@ def test_the_keys_of_models_and_agents_are_those_of_the_readme(lab: Home) -> Non
     for job, heading in (("--list-models", "key of a model"), ("--list-agents", "key of an agent")):
         first = json.loads(lab.run(job, "-o", "json").stdout)[0]
         assert list(first) == keys_in(heading)
-
-
-def test_the_events_of_the_readme_are_those_that_are_told() -> None:
-    listed = SCRIPTING.partition("Events have a `type`: ")[2].partition("--show-session")[0]
-    code = "".join(path.read_text() for path in (ROOT / "gptsh").rglob("*.py"))
-    told = set(re.findall(r'\.tell\(\s*"(\w+)"', code))
-    assert set(re.findall("`([a-z_]+)`", listed)) == told

@@ -140,6 +140,8 @@ def test_text_that_begins_like_data_is_text(data: bytes, text: str) -> None:
 
 # ---- measures
 
+PACKED = b"\n1 0 obj << /Type /ObjStm /Length 9 >> stream\n"
+
 
 def encoded(data: bytes) -> Encoded:
     return Encoded(base64.b64encode(data).decode())
@@ -215,6 +217,28 @@ def test_what_is_no_base64_has_no_measure(text: str) -> None:
 )  # fmt: skip
 def test_pages(data: bytes, number: int) -> None:
     assert pages(encoded(data)) == number
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        b"/Count 1 " * 7000,
+        PACKED + zlib.compress(b"/Count 1 " * 110_000),
+        (PACKED + zlib.compress(bytes(1_000_000))) * 60,
+        PACKED + zlib.compress(b">/Type /Pages " * 70_000),
+    ],
+    ids=["open", "compressed", "many", "trees"],
+)
+def test_a_small_document_that_says_much_of_nothing_does_not_hang(home: Home, inside: bytes) -> None:
+    run = home.run("-m", "echo", "--no-save", "hi", stdin=b"%PDF-1.7\n%\xff\xfe\0\n" + inside + b"\n%%EOF\n")
+    assert (run.code, run.stdout[:12]) == (0, "You said: hi")
+
+
+def test_a_page_tree_counts_wherever_its_object_stands() -> None:
+    trees = b"".join(PACKED + zlib.compress(b"x" * 900_000 + tree) for tree in (b"", b"", b"/Count 7 /Type /Pages"))
+    assert pages(encoded(b"%PDF-1.7\n" + trees + bytes(9000))) == 7
+    counts = b"<</Type/Pages/Count 3>><</Type/Catalog/Count 9>><</Count 4/Kids[]/Type/Pages>>/Type/Pages/Count 5"
+    assert pages(encoded(counts + bytes(9000))) == 5
 
 
 # ---- tokens

@@ -91,13 +91,22 @@ def an_mp3(frames: int = 3, tag: bytes = b"") -> bytes:
     return (b"ID3\4\0\0" + size + tag if tag else b"") + FRAME * frames
 
 
+def an_apng() -> bytes:
+    plain = a_png()
+    control = b"acTL" + bytes(8)
+    return plain[:33] + struct.pack(">I", 8) + control + struct.pack(">I", zlib.crc32(control)) + plain[33:]
+
+
 FILES = {
     "a.png": (a_png(), "image/png"),
+    "animated.png": (an_apng(), "image/png"),
     "a.jpg": (a_jpeg(), "image/jpeg"),
     "a.gif": (a_gif(), "image/gif"),
     "a.webp": (a_webp(), "image/webp"),
     "a.pdf": (a_pdf(), "application/pdf"),
     "binary.pdf": (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),
+    "behind-a-mark.pdf": (b"\xef\xbb\xbf" + a_pdf() + bytes(9), "application/pdf"),
+    "behind-headers.pdf": (b"Content-Type: x\r\n\r\n" * 40 + a_pdf() + b"\1\2\3" * 99, "application/pdf"),
     "a.wav": (a_wav(), "audio/wav"),
     "a.mp3": (an_mp3(tag=b"TSSE\0\0\0\3\0\0\3Lav"), "audio/mpeg"),
     "bare.mp3": (an_mp3(), "audio/mpeg"),
@@ -112,17 +121,12 @@ def test_what_models_take_is_told_by_its_signature(data: bytes, media_type: str)
     assert kind.media_type == media_type
 
 
-def an_apng() -> bytes:
-    plain = a_png()
-    control = b"acTL" + bytes(8)
-    return plain[:33] + struct.pack(">I", 8) + control + struct.pack(">I", zlib.crc32(control)) + plain[33:]
-
-
 @pytest.mark.parametrize(
     "data",
     [
-        an_apng(), b"II*\0\x08\0\0\0\1\0", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", b"BM\0\0\0 \1\2",
+        b"II*\0\x08\0\0\0\1\0", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", b"BM\0\0\0 \1\2",
         b"\0\0\0\x20ftypM4A \0\0\2\0", FRAME[:9], b"\xff\xfb\xf0\x64" + bytes(900), FRAME + b"\0" * 9, bytes(99),
+        bytes(1024) + a_pdf(),
     ],
 )  # fmt: skip
 def test_what_is_another_kind_or_not_certain_is_not_sent(data: bytes) -> None:
@@ -136,6 +140,10 @@ def test_what_is_another_kind_or_not_certain_is_not_sent(data: bytes) -> None:
 def test_text_that_begins_like_data_is_text(data: bytes, text: str) -> None:
     start = bytes(byte for byte in data[:12] if 32 <= byte < 127)
     assert kind_of(start + text.encode()) is None
+
+
+def test_a_text_about_pdf_is_text() -> None:
+    assert kind_of(b"It begins with %PDF-1.7 and, said the caf\xe9, ends with %%EOF") is None
 
 
 # ---- measures

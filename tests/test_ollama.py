@@ -261,6 +261,7 @@ def test_thinking_goes_back_within_its_turn_to_who_thought_it(provider: str, ask
         "tool_calls": [CALL],
         "replay": {"thinking": "hm"},
         "provider": provider,
+        "model": "ollama/m",
     }
     messages = [{"role": "user", "content": "q"}, answer, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
     messages += [{"role": "user", "content": "and?"}] if asked_since else []

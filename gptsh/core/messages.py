@@ -287,6 +287,13 @@ def full_name(model: str | None, provider: str | None) -> str | None:
     return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
 
 
+def is_by(message: Message, provider: str, model: str) -> bool:
+    """Whether an answer is of this model, however its name is given: what is signed or sealed is for it alone."""
+    told: Any = message.get("model")
+    named = full_name(told, provider) if isinstance(told, str) else None
+    return message.get("provider") == provider and named is not None and named == full_name(model, provider)
+
+
 def is_named(model: str | None, wanted: str | None) -> bool:
     """Whether a model (its full name) is the one that is wanted, with or without its provider. None wants any."""
     return wanted is None or (model is not None and (model == wanted or model.endswith(f"/{wanted}")))

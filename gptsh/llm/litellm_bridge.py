@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dicts
-from gptsh.core.messages import Event, Identified, Message
+from gptsh.core.messages import Event, Identified, Message, is_by
 from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
@@ -278,7 +278,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
     messages = [
-        _message(message, provider) for message in prompt_for(request.messages, provider.name, provider.endpoint)
+        _message(message, provider, request.model) for message in prompt_for(request, provider.name, provider.endpoint)
     ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
@@ -302,12 +302,12 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     return call
 
 
-def _message(message: Message, provider: Provider) -> dict[str, Any]:
-    """A message as litellm takes it; signed thinking goes back to whom it came from."""
-    sent = message_for(message, provider.name, provider.endpoint)
+def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+    """A message as litellm takes it; signed thinking goes back to the model that it came from."""
+    sent = message_for(message, provider.name, provider.endpoint, model)
     thinking = as_dicts(message.get("thinking"))
     blocks = [block for block in thinking if block.get("signature") or block.get("type") != "thinking"]
-    return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider.name else sent
+    return {**sent, "thinking_blocks": blocks} if blocks and is_by(message, provider.name, model) else sent
 
 
 def _request_id(response: Any) -> str | None:

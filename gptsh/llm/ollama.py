@@ -9,7 +9,7 @@ from typing import Any
 
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import Media, media_of
-from gptsh.core.messages import Event, Message, Part, parts_of, starts_turn, text_of
+from gptsh.core.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
 from gptsh.core.settings import Provider
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
@@ -105,7 +105,7 @@ def body(request: Request, model: str, provider: Provider) -> dict[str, Any]:
     options = _options({name: value for name, value in params.items() if name not in beside})
     sent = {
         "model": model,
-        "messages": messages(request.messages, provider.name),
+        "messages": messages(request.messages, provider.name, request.model),
         "stream": request.stream,
         "truncate": False,
         "shift": False,
@@ -130,10 +130,10 @@ def _options(params: dict[str, Any]) -> dict[str, Any]:
 # ---- messages
 
 
-def messages(sent: Sequence[Message], provider: str) -> list[dict[str, Any]]:
-    """The messages in Ollama's shape, without what only gptsh, or only another provider, knows.
+def messages(sent: Sequence[Message], provider: str, model: str) -> list[dict[str, Any]]:
+    """The messages in Ollama's shape, without what only gptsh, or only another model, knows.
 
-    Thinking goes back only to who thought it, while the turn in which it did goes on.
+    Thinking goes back only to the model that thought it, while the turn in which it did goes on.
     """
     latest = max((at for at, message in enumerate(sent) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of the functions, by call
@@ -143,7 +143,7 @@ def messages(sent: Sequence[Message], provider: str) -> list[dict[str, Any]]:
         names |= {call["id"]: call["function"]["name"] for call in calls}
         one = _message(message)
         thought = as_dict(message.get("replay")).get(THINKING)
-        if at > latest and message.get("provider") == provider and thought and isinstance(thought, str):
+        if at > latest and is_by(message, provider, model) and thought and isinstance(thought, str):
             one[THINKING] = thought
         if calls:
             one["tool_calls"] = calls

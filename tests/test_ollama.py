@@ -635,6 +635,33 @@ def test_a_loaded_model_that_has_room_is_asked_with_its_window(here: Home, serve
     assert server.loads == []
 
 
+def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
+    here: Home, server: OllamaServer
+) -> None:
+    for prompt, completion in ((11, 4085), (30, 8161)):
+        server.answer(line(thinking="hm "), last("length", prompt=prompt, completion=completion))
+    run = here.run("why")
+    assert (run.code, run.stderr.splitlines()[1]) == (
+        5,
+        "gptsh: the answer is incomplete: the window of 4,096 tokens is full (length): -p num_ctx=N, "
+        "or context_window under [providers.ollama], asks for a larger one",
+    )
+    assert server.paths() == ["/api/ps", "/api/chat", "/api/ps"]
+    assert "the window of 8,192 tokens is full" in here.run("-s", "0", "go on").stderr
+    assert here.run("-s", "0", "go on").code == 0
+    assert server.loads == [("m:latest", 4096), ("m:latest", 8192), ("m:latest", 16384)]
+    assert here.run("-s", "0", "and?").code == 0  # what is loaded has room
+    assert len(server.loads) == 3
+
+
+def test_an_answer_that_its_own_limit_cut_is_told_as_that(here: Home, server: OllamaServer) -> None:
+    server.answer(line("One,"), last("length", prompt=11, completion=2))
+    assert "incomplete: cut by the token limit (length)" in here.run("-p", "max_tokens=2", "count").stderr
+    server.pages = {"/api/ps": Script(404, {}, (b"",), "length")}
+    server.answer(line("One,"), last("length", prompt=4000, completion=96))  # nobody tells the window
+    assert "incomplete: cut by the token limit (length)" in here.run("count").stderr
+
+
 @pytest.mark.parametrize("config", ["context_window = 6000\n", ""])
 def test_what_the_user_says_stands(here: Home, server: OllamaServer, config: str) -> None:
     here.configure(f"[providers.ollama]\n{config}{NO_TITLES}")

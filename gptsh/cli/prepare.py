@@ -66,7 +66,7 @@ class Sending(NamedTuple):
         beside = tokens.of_tools(self.tools)
         read = [as_sent(message, self.lacks) for message in messages]
         sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
-        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params)
+        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params, messages)
         return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
 
 

@@ -8,6 +8,7 @@ from gptsh.core import calls
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Block, Call, Message, blocks_of, is_empty, parts_of, starts_turn, text_of, with_blocks
+from gptsh.core.reported import filled_window
 from gptsh.core.tokens import Count, of_system
 from gptsh.errors import TooLong
 
@@ -73,12 +74,16 @@ def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> floa
     return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
 
 
-def taken(size: Count, room: Room, params: Mapping[str, Any]) -> int:
-    """Tokens that a prompt and its answer take together, as far as that can be told before."""
+def taken(size: Count, room: Room, params: Mapping[str, Any], messages: Sequence[Message] = ()) -> int:
+    """Tokens that a prompt and its answer take together, as far as that can be told before.
+
+    ``messages`` are the session's: more than a window that its last answer has filled.
+    """
     asked = _asked(params)
     if asked is None:
         asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
-    return size.safe + asked
+    last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+    return max(size.safe, (last and filled_window(last)) or 0) + asked
 
 
 def _asked(params: Mapping[str, Any]) -> int | None:

@@ -57,7 +57,7 @@ class ChatCompletions:
             return True
         return False
 
-    def read(self, response: Response) -> Iterator[Event]:
+    def read(self, response: Response, _route: Route) -> Iterator[Event]:
         """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
         streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
         return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))

@@ -85,9 +85,9 @@ class Ollama:
             return True
         return False
 
-    def read(self, response: Response) -> Iterator[Event]:
-        """The events of the answer; one in a single piece is one line."""
-        return read_lines(response.chunks())
+    def read(self, response: Response, route: Route) -> Iterator[Event]:
+        """The events of the answer; one in a single piece is one line. The server may be asked for its window."""
+        return read_lines(response.chunks(), lambda: self._models.allocated(route.provider, route.model))
 
 
 def _only(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:

@@ -375,6 +375,31 @@ def test_echo_says_what_it_was_given(home: Home) -> None:
     assert home.run("-m", "echo", "hi", stdin=a_gif()).stdout == f"You said: hi\n\n[image/gif, {len(a_gif())} bytes]\n"
 
 
+def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None:
+    for name, data in (("empty.txt", ""), ("blank.txt", " \n")):
+        (lab.cwd / name).write_text(data)
+    line = "gptsh: no prompt: give words or pipe text in; gptsh -h shows how\n"
+    assert lab.run("-f", "empty.txt", "-f", "blank.txt", " ", stdin="\n") == ("", line, 2)
+    assert not lab.state.exists()
+    model.say("fine")
+    assert lab.run("-f", "empty.txt", "is it empty?").stdout == "fine\n"
+    assert lab.run("-f", "empty.txt", "-s", "0").code == 2
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("content", ["", "\n", [], [{"type": "text", "text": " ", "source": "empty.txt"}]])
+@pytest.mark.parametrize("name", ["lab/m", "anthropic/claude-sonnet-4-5", "ollama/m"])
+def test_a_question_of_a_session_that_says_nothing_is_not_sent(home: Home, name: str, content: Any) -> None:
+    home.run("-m", "echo", "hi")
+    path, doc = home.files()[0], home.doc()
+    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
+    asked = {"role": "user", "content": content}
+    line = "gptsh: the question says nothing: give words or pipe text in\n"
+    for messages in ([asked], [*doc["messages"], asked, asked]):
+        path.write_text(json.dumps({**doc, "messages": messages}))
+        assert home.run("-s", "0", "-m", name, "--dry-run", env=KEYS) == ("", line, 2)
+
+
 def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> None:
     for name in ("a.png", "b.png"):
         with open(lab.cwd / name, "wb") as file:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptsh.core.context import Room, taken
 from gptsh.core.messages import Finished, Reasoning, Text, Tool, ToolCall, Used
 from gptsh.core.settings import load, provider_of
+from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.errors import GptshError, ModelError
 from gptsh.llm import ollama
@@ -633,6 +635,19 @@ def test_a_loaded_model_that_has_room_is_asked_with_its_window(here: Home, serve
     assert here.run("hello " * 3000).code == 0
     assert windows_of(server) == [20000]
     assert server.loads == []
+
+
+@pytest.mark.parametrize(
+    ("room", "params", "share"),
+    [
+        (Room(None), {}, 1000),
+        (Room(131072, 32768), {}, 4096),
+        (Room(8192, 2048), {}, 2048),
+        (Room(None), {"max_tokens": 9}, 9),
+    ],
+)
+def test_what_an_answer_counts_with(room: Room, params: dict[str, Any], share: int) -> None:
+    assert taken(Count(500, 400, 500, anchored=False), room, params) == 500 + share
 
 
 def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(

@@ -223,6 +223,12 @@ def starts_turn(message: Message) -> bool:
     return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
 
 
+def says_nothing(message: Message) -> bool:
+    """Whether a question is blank throughout, whatever was piped or attached."""
+    parts = parts_of(message)
+    return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)
+
+
 def is_empty(message: Message) -> bool:
     """Whether an answer carries nothing that could be sent again."""
     return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(

@@ -562,6 +562,33 @@ def test_a_part_that_becomes_text_goes_as_text_does(part: Any, text: str) -> Non
     assert parts(part, PNG) == [{"type": "text", "text": text}, PNG_URL]
 
 
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"x": 1}, "a part without a type"),
+        ({"type": ""}, "a part without a type"),
+        ({"type": ["x"], "source": "a.png"}, "a part without a type"),
+        ({"type": "text", "text": 5}, "text"),
+        ({"type": "text"}, "text"),
+        ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, "image"),
+        ({"type": "document"}, "document"),
+        ({"type": "image_url"}, "image_url"),
+        ({"type": "input_audio", "input_audio": {}}, "input_audio"),
+        ({"type": "file", "file": {}}, "file"),
+        ({"type": "thinking", "thinking": "hm", "signature": "s"}, "thinking"),
+        ({"type": "redacted_thinking", "data": "x"}, "redacted_thinking"),
+        ({"type": "reasoning.encrypted", "data": "x"}, "reasoning.encrypted"),
+        ({"type": "tool_use", "id": "x"}, "tool_use"),
+        ({"type": "web_search_tool_result"}, "web_search_tool_result"),
+        ({"type": "function_call"}, "function_call"),
+    ],
+)
+def test_a_part_that_no_server_takes_becomes_a_line_of_text(part: Any, text: str) -> None:
+    label = "a.png:\n" if part.get("source") == "a.png" else ""
+    assert parts(TEXT, part) == f"look\n\n{label}[gptsh: {text}, not sent]"
+    assert parts(part, PNG) == [{"type": "text", "text": f"{label}[gptsh: {text}, not sent]"}, PNG_URL]
+
+
 def test_text_beside_an_image_keeps_its_label_and_nothing_of_ours() -> None:
     content = [
         {"type": "text", "text": ""},

@@ -214,7 +214,7 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said() -> None:
         "r.pdf:\n[application/pdf, 3 bytes] is left out here: Ollama takes no documents\n\n"
         "[audio/wav, 3 bytes] is left out here: Ollama takes no audio\n\n"
         "T:\nthe text\n\n"
-        "[part of the type hologram] is left out here: Ollama takes text and images"
+        "[hologram] is left out here: Ollama takes text and images"
     )
 
 

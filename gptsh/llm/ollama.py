@@ -173,7 +173,7 @@ def _as_text(part: Part, media: Media | None) -> Part:
     if media is None and part.get("type") == "text":
         return part
     if media is None:
-        title, text = None, f"[part of the type {part.get('type')}] is left out here: Ollama takes text and images"
+        title, text = None, f"[{part.get('type') or 'part'}] is left out here: Ollama takes text and images"
     else:
         title = media.title
         text = media.text or f"{media} is left out here: Ollama takes no {_NOT_TAKEN[media.kind]}"

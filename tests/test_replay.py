@@ -218,7 +218,9 @@ def test_reasoning_in_pieces_survives_a_connection_that_breaks(home: Home, model
 
 REQUESTS = {
     "chat": lambda asked: body(asked, "m", PROVIDERS["deepseek"], provider="lab", stream_options=False),
-    "litellm": lambda asked: arguments(asked, Route(Provider("lab", OWN), "m", "litellm"), Network()),
+    "litellm": lambda asked: arguments(
+        asked, Route(Provider("lab", OWN._replace(wire="litellm")), "m", "litellm"), Network()
+    ),
     "ollama": lambda asked: {"messages": ollama.messages(asked.messages, "lab", asked.model)},
 }
 
@@ -226,9 +228,11 @@ REQUESTS = {
 @pytest.mark.parametrize("wire", REQUESTS)
 def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(wire: str) -> None:
     made = call(LONG, extra_content={"google": {"thought_signature": "SIGNED"}})
+    made["function"]["provider_specific_fields"] = {"thought_signature": "WITHIN"}
     replay = {
         "reasoning": "plain", "reasoning_details": [{"type": CODED, "data": "SIGNED"}],
         "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}], "thinking": "SIGNED",
+        "provider_specific_fields": {"thought_signatures": ["BESIDE"]},
     }  # fmt: skip
     thought = {"type": "thinking", "thinking": "hm", "signature": "SIGNED"}
     answered = asks(made, **LAB, replay=replay, thinking=[thought])
@@ -238,10 +242,19 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(wire: str) -
     }
     assert asked["lab/m"] == asked["m"]
     assert "SIGNED" in asked["lab/m"]
+    assert {"WITHIN" in asked["lab/m"], "BESIDE" in asked["lab/m"]} == {wire == "litellm"}
     for name in ("lab/n", "lab/deep/m"):
-        assert "SIGNED" not in asked[name]
+        assert not [word for word in ("SIGNED", "WITHIN", "BESIDE") if word in asked[name]]
         assert wire == "ollama" or LONG not in asked[name]
     assert ("plain" in asked["lab/n"]) == (wire == "chat")  # whose provider wants it under that name
+
+
+def test_all_that_stands_in_a_call_and_its_function_is_kept() -> None:
+    inside = {"name": "ls", "arguments": "{", "provider_specific_fields": {"thought_signature": "s"}, "own": None}
+    deltas = [{"index": 0, "id": "c1", "function": inside, "extra": 1}, {"index": 0, "function": {"arguments": "}"}}]
+    stream = [event(chunk({"tool_calls": [delta]})) for delta in deltas]
+    (kept,) = [e.call for e in read_stream([*stream, event(chunk({}, "stop"))]) if isinstance(e, ToolCall)]
+    assert kept == {"id": "c1", "type": "function", "function": {**inside, "arguments": "{}"}, "extra": 1}
 
 
 def test_the_signature_of_an_answer_without_calls_goes_back(home: Home, model: ModelServer) -> None:

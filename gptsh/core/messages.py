@@ -16,6 +16,7 @@ from gptsh.core.loose import as_dicts
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
+FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
 _ABSURD = 10**12  # tokens
 Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim

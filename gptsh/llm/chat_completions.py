@@ -21,7 +21,7 @@ from gptsh.llm.routes import Route
 
 _BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
-_CALL_KEYS = ("id", "type", "function")
+_CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
@@ -144,7 +144,7 @@ def _answer_for(message: Message, provider: str, endpoint: Endpoint, model: str)
     text, calls = one_text(message), message.get("tool_calls")
     sent = _returned(message, replay) if own else {}
     if calls:
-        sent["tool_calls"] = [_call(call, own=own) for call in calls]
+        sent["tool_calls"] = [_call(call, own=own, endpoint=endpoint) for call in calls]
         if endpoint.wants_reasoning:
             known = _reasoning(replay) if message.get("provider") == provider else {}
             sent |= known or {REASONING_FIELDS[0]: " "}
@@ -172,6 +172,12 @@ def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
 
 
-def _call(call: Call, *, own: bool) -> Call:
-    """A call, and to its own model what that added to it for itself alone (thought signatures)."""
-    return {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+def _call(call: Call, *, own: bool, endpoint: Endpoint) -> Call:
+    """A call, and to its own model what that added to it for itself alone (thought signatures).
+
+    What stands within the function is litellm's: servers have their own beside it.
+    """
+    whole = own and endpoint.wire == "litellm"
+    function = {key: value for key, value in call["function"].items() if whole or key in _FUNCTION_KEYS}
+    kept = {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+    return {**kept, "function": function}

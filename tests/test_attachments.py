@@ -470,6 +470,33 @@ def test_what_an_older_question_carries_is_kept_and_told_in_words(home: Home, mo
     assert home.doc()["messages"][:4] == before
 
 
+URL = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+TIFF = {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "SUkq"}}
+PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("anthropic/claude-sonnet-4-5", "2 attachments {}anthropic/claude-sonnet-4-5 takes no images of that form"),
+        ("ollama/m", "2 attachments {}ollama/m takes no PDF documents, no images of that form"),
+        ("lab/m", "1 attachment {}lab/m takes no PDF documents of that form"),
+        ("mistral/m", ""),
+        ("echo", ""),
+    ],
+)
+def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
+    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
+    home.run("-m", "echo", "hi")
+    path, doc = home.files()[0], home.doc()
+    doc["messages"][0]["content"] = [{"type": "text", "text": "hi"}, URL, TIFF, PDF_BY_URL]
+    path.write_text(json.dumps(doc))
+    env = KEYS | {"MISTRAL_API_KEY": "m-very-secret", "OLLAMA_API_BASE": "http://127.0.0.1:9"}
+    run = home.run("-s", "0", "-m", name, "--dry-run", "-o", "json", "and?", env=env)
+    assert run.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
+    assert run.code == 0
+
+
 def test_the_place_of_an_attachment_has_its_name() -> None:
     message = asked(media_part("a.png", "image/png", a_png()), media_part("b.wav", "audio/wav", a_wav()))
     told = as_sent(message, {"image"})

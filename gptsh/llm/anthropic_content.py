@@ -100,6 +100,12 @@ def _media(part: Part) -> Part:
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
 
 
+def takes(part: Part) -> bool:
+    """Whether the API has a shape for what a part carries."""
+    media = media_of(part)
+    return media is not None and _source(media) is not None
+
+
 def _source(media: Media) -> Part | None:
     if media.kind == "audio":
         return None

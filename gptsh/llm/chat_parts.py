@@ -75,6 +75,12 @@ def _part(part: Part, endpoint: Endpoint) -> Part:
     return _shape(part, media, endpoint) or _text(part, str(media))
 
 
+def takes(part: Part, endpoint: Endpoint) -> bool:
+    """Whether the provider has a shape for what a part carries."""
+    media = media_of(part)
+    return media is not None and _shape(part, media, endpoint) is not None
+
+
 def _unknown(part: Part) -> Part:
     """A part that carries nothing known: as it came where a server may know its type."""
     kind = part.get("type")

@@ -164,6 +164,12 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message["role"], "content": text, **({"images": images} if images else {})}
 
 
+def takes(part: Part) -> bool:
+    """Whether the API has a place for what a part carries."""
+    media = media_of(part)
+    return media is not None and _is_taken(media)
+
+
 def _is_taken(media: Media) -> bool:
     return media.kind == "image" and media.data is not None
 

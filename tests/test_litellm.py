@@ -155,6 +155,27 @@ def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     assert reply["cost"] == pytest.approx(7 * 3e-7 + 2 * 2.5e-6)
 
 
+def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
+    called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
+    model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
+    assert far.run("-s", "@signed", "-m", GEMINI, "hi").code == 0
+    model.script(*gemini({"text": "I look."}, called))
+    far.run("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
+    first, second = far.doc()["messages"][1::2]
+    assert first["replay"] == {"provider_specific_fields": {"thought_signatures": ["b2YgYSB0ZXh0"]}}
+    assert second["tool_calls"][0]["function"]["name"] == "ls"
+    for name in (GEMINI, "gemini/gemini-2.5-pro"):
+        model.script(*gemini({"text": "Done."}))
+        assert far.run("-s", "@signed", "-m", name, "and?").code == 0
+    own, other = (json.dumps(request["contents"]) for request in model.sent[2:])
+    assert {signature: own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")} == {
+        "b2YgYSB0ZXh0": 1,
+        "b2YgYSBjYWxs": 1,
+    }
+    assert "b2YgYS" not in other
+    assert "moment." in other
+
+
 def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
     whole = {
         "candidates": [{"content": {"parts": [{"text": "Hello."}], "role": "model"}, "finishReason": "STOP"}],

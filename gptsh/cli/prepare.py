@@ -66,7 +66,7 @@ class Sending(NamedTuple):
         beside = tokens.of_tools(self.tools)
         read = [as_sent(message, self.lacks) for message in messages]
         sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
-        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params)
+        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params, messages)
         return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
 
 
@@ -233,19 +233,22 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
 
 
 def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
-    """The kinds of attachments in the session that the model is known not to take; a note says how many there are.
+    """The kinds of attachments in the session that the model is known not to take; a note says how many there are,
+    those among them that cannot be said in its dialect.
 
     Raises UsageError where the question that is asked has one.
     """
     asked = messages[document.turns(messages)[-1]]
+    carried = [found for message in messages if message["role"] != "assistant" for found in media_in(message)]
     kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
     lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
     if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
         raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")
-    if left := sum(kind in lacks for _, kind in kinds):
+    odd = [media.kind for part, media in carried if media.kind not in lacks and not client.takes(model, part)]
+    if left := len(odd) + sum(kind in lacks for _, kind in kinds):
         what = "1 attachment" if left == 1 else f"{left} attachments"
-        names = ", no ".join(sorted(NAMES[kind] for kind in lacks))
-        stdio.note(f"{what} of the session not sent: {model} takes no {names}")
+        names = sorted({*(NAMES[kind] for kind in lacks), *(f"{NAMES[kind]} of that form" for kind in odd)})
+        stdio.note(f"{what} of the session not sent: {model} takes no {', no '.join(names)}")
     return lacks
 
 

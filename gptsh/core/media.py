@@ -173,7 +173,7 @@ def shown(part: Part) -> str:
         return "\n".join(map(shown, inner))
     media = media_of(part)
     if media is None:
-        return f"[{part.get('type')}]"
+        return f"[{part.get('type') or 'part'}]"
     return str(media) if media.text is None else media.text
 
 

@@ -16,6 +16,7 @@ from gptsh.core.loose import as_dicts
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
+FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
 _ABSURD = 10**12  # tokens
 Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
@@ -223,6 +224,12 @@ def starts_turn(message: Message) -> bool:
     return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
 
 
+def says_nothing(message: Message) -> bool:
+    """Whether a question is blank throughout, whatever was piped or attached."""
+    parts = parts_of(message)
+    return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)
+
+
 def is_empty(message: Message) -> bool:
     """Whether an answer carries nothing that could be sent again."""
     return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
@@ -285,6 +292,13 @@ def full_name(model: str | None, provider: str | None) -> str | None:
     ``echo`` is its own provider.
     """
     return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
+
+
+def is_by(message: Message, provider: str, model: str) -> bool:
+    """Whether an answer is of this model, however its name is given: what is signed or sealed is for it alone."""
+    told: Any = message.get("model")
+    named = full_name(told, provider) if isinstance(told, str) else None
+    return message.get("provider") == provider and named is not None and named == full_name(model, provider)
 
 
 def is_named(model: str | None, wanted: str | None) -> bool:

@@ -55,7 +55,7 @@ class Messages:
         self._refused[_place(route)] = refused
         return True
 
-    def read(self, response: Response) -> Iterator[Any]:
+    def read(self, response: Response, _route: Route) -> Iterator[Any]:
         """Streamed or whole as the body shows."""
         streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
         return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))

@@ -100,6 +100,12 @@ def _media(part: Part) -> Part:
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
 
 
+def takes(part: Part) -> bool:
+    """Whether the API has a shape for what a part carries."""
+    media = media_of(part)
+    return media is not None and _source(media) is not None
+
+
 def _source(media: Media) -> Part | None:
     if media.kind == "audio":
         return None
@@ -127,7 +133,7 @@ def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
     own = message.get("provider") == provider
     thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
     if kept := _kept(message) if own else []:
-        return [block for block in kept if block.get("type") not in THOUGHTS or (thinks and _is_signed(block))]
+        return [block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))]
     said: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":
@@ -146,7 +152,7 @@ def _kept(message: Message) -> list[Part]:
     Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
     that was joined with another is more than they are.
     """
-    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS))
+    blocks = list(filter(_is_block, as_dicts(as_dict(message.get("replay")).get(BLOCKS))))
     calls = message.get("tool_calls") or []
     uses = [block for block in blocks if block.get("type") == "tool_use"]
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
@@ -154,6 +160,10 @@ def _kept(message: Message) -> list[Part]:
         return []
     ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
     return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
+
+
+def _is_block(part: Part) -> bool:
+    return isinstance(part.get("type"), str)
 
 
 def _is_blank(block: Part) -> bool:
@@ -167,7 +177,8 @@ def _is_signed(block: Part) -> bool:
 def _say(said: list[Part], part: Part, *, own: bool) -> None:
     """Texts in a row are one; of another kind of part an answer takes only what came from here."""
     if not text_parts_of({"role": "assistant", "content": [part]}):
-        said.append(part if own else _left_out(part, media_of(part)))
+        media = media_of(part)
+        said.append(part if own and media is None and _is_block(part) else _left_out(part, media))
     elif said and said[-1]["type"] == "text":
         said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
     else:

@@ -1,13 +1,13 @@
 """The OpenAI chat completions dialect: a request to its JSON body. No network here."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.core.calls import fitted
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Event, Message
+from gptsh.core.messages import DETAILS, Call, Event, Message, is_by
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
@@ -21,7 +21,7 @@ from gptsh.llm.routes import Route
 
 _BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
-_CALL_KEYS = ("id", "type", "function")
+_CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ class ChatCompletions:
             return True
         return False
 
-    def read(self, response: Response) -> Iterator[Event]:
+    def read(self, response: Response, _route: Route) -> Iterator[Event]:
         """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
         streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
         return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
@@ -74,7 +74,7 @@ def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, str
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
     messages = [
-        message_for(message, provider, endpoint) for message in prompt_for(request.messages, provider, endpoint)
+        message_for(message, provider, endpoint, request.model) for message in prompt_for(request, provider, endpoint)
     ]
     sent: dict[str, Any] = {
         "model": model,
@@ -109,22 +109,25 @@ def response_format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
-def prompt_for(messages: Sequence[Message], provider: str, endpoint: Endpoint) -> list[Message]:
+def prompt_for(request: Request, provider: str, endpoint: Endpoint) -> list[Message]:
     """The messages of a prompt with ids, and in an order, that the provider takes."""
     prompt: list[Message] = []
-    for message in fitted(spread(messages), provider, endpoint.call_ids):
+    for message in fitted(spread(request.messages), provider, endpoint.call_ids, request.model):
         if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
             prompt.append({"role": "assistant", "content": _UNANSWERED})
         prompt.append(message)
     return prompt
 
 
-def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
-    """A message without what only gptsh, or only another provider, knows. Text goes as one string, as all take it."""
+def message_for(message: Message, provider: str, endpoint: Endpoint, model: str) -> dict[str, Any]:
+    """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
+
+    ``model`` is the one that is asked, as ``-m`` takes it.
+    """
     known: Mapping[str, Any] = message
     sent: dict[str, Any] = {"role": message["role"]}
     if message["role"] == "assistant":
-        sent |= _answer_for(message, provider, endpoint)
+        sent |= _answer_for(message, provider, endpoint, model)
     elif message["role"] == "tool":
         sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
@@ -132,15 +135,19 @@ def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
     return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
 
 
-def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
-    """An answer: its words, its calls, and what its provider wants back. Servers mirror parts, and some refuse them."""
-    own = message.get("provider") == provider
-    text, calls, replay = one_text(message), message.get("tool_calls"), as_dict(message.get("replay")) if own else {}
-    sent = _returned(message, replay)
+def _answer_for(message: Message, provider: str, endpoint: Endpoint, model: str) -> dict[str, Any]:
+    """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
+
+    What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
+    """
+    own, replay = is_by(message, provider, model), as_dict(message.get("replay"))
+    text, calls = one_text(message), message.get("tool_calls")
+    sent = _returned(message, replay) if own else {}
     if calls:
-        sent["tool_calls"] = [_call(call, own=own) for call in calls]
+        sent["tool_calls"] = [_call(call, own=own, endpoint=endpoint) for call in calls]
         if endpoint.wants_reasoning:
-            sent |= _reasoning(replay) or {REASONING_FIELDS[0]: " "}
+            known = _reasoning(replay) if message.get("provider") == provider else {}
+            sent |= known or {REASONING_FIELDS[0]: " "}
     if text or not calls:
         sent["content"] = text
     elif endpoint.takes_null:
@@ -149,7 +156,7 @@ def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
 
 
 def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes back with every answer to the provider that it came from.
+    """What goes back with every answer to the model that it came from.
 
     Of an answer that broke off not the last piece of reasoning, unless it is signed: it is not whole.
     """
@@ -165,6 +172,12 @@ def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
 
 
-def _call(call: Call, *, own: bool) -> Call:
-    """A call, and to its own provider what that added to it for itself alone (thought signatures)."""
-    return {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+def _call(call: Call, *, own: bool, endpoint: Endpoint) -> Call:
+    """A call, and to its own model what that added to it for itself alone (thought signatures).
+
+    What stands within the function is litellm's: servers have their own beside it.
+    """
+    whole = own and endpoint.wire == "litellm"
+    function = {key: value for key, value in call["function"].items() if whole or key in _FUNCTION_KEYS}
+    kept = {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+    return {**kept, "function": function}

@@ -11,6 +11,8 @@ from typing import Any
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import (
     DETAILS,
+    FIELDS,
+    SIGNATURES,
     THINKING,
     Call,
     Event,
@@ -224,6 +226,7 @@ class _WantedBack:
         self._fixed: list[dict[str, Any]] = []  # the rest of each
         self._extra: dict[str, Any] = {}
         self._files: list[dict[str, Any]] = []
+        self._signatures: list[str] = []
 
     def take(self, delta: dict[str, Any]) -> None:
         """Note what one delta has of it."""
@@ -232,6 +235,9 @@ class _WantedBack:
         self._extra |= as_dict(delta.get("extra_content"))
         notes = as_dicts(delta.get("annotations"))
         self._files += [note for note in notes if note.get("type") == "file" and note not in self._files]
+        signed = as_dict(delta.get(FIELDS)).get(SIGNATURES)
+        for signature in signed if isinstance(signed, list) else ():
+            self._signatures += [signature] if isinstance(signature, str) and signature not in self._signatures else []
 
     def _take_detail(self, piece: dict[str, Any]) -> None:
         if self._whole or not self._fixed or not _goes_on(self._fixed[-1], piece):
@@ -250,6 +256,8 @@ class _WantedBack:
         for field, value in zip(WANTED_BACK, (details, self._extra, self._files), strict=True):
             if value:
                 yield Verbatim(field, value)
+        if self._signatures:
+            yield Verbatim(FIELDS, {SIGNATURES: self._signatures})
 
 
 def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
@@ -324,6 +332,7 @@ def _merge_call(call: Call, delta: dict[str, Any]) -> None:
     arguments = function.get("arguments")
     if arguments is not None:
         call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+    call["function"] |= {key: value for key, value in function.items() if key not in call["function"]}
     for key, value in delta.items():
         if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
             call[key] = value

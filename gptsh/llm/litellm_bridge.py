@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dicts
-from gptsh.core.messages import Event, Identified, Message
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import FIELDS, THINKING, Event, Identified, Message, is_by
 from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
@@ -278,7 +278,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
     messages = [
-        _message(message, provider) for message in prompt_for(request.messages, provider.name, provider.endpoint)
+        _message(message, provider, request.model) for message in prompt_for(request, provider.name, provider.endpoint)
     ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
@@ -302,12 +302,15 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     return call
 
 
-def _message(message: Message, provider: Provider) -> dict[str, Any]:
-    """A message as litellm takes it; signed thinking goes back to whom it came from."""
-    sent = message_for(message, provider.name, provider.endpoint)
-    thinking = as_dicts(message.get("thinking"))
+def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+    """A message as litellm takes it; what is signed goes back to the model that it came from."""
+    sent = message_for(message, provider.name, provider.endpoint, model)
+    if not is_by(message, provider.name, model):
+        return sent
+    thinking, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
     blocks = [block for block in thinking if block.get("signature") or block.get("type") != "thinking"]
-    return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider.name else sent
+    signed = {THINKING: blocks, FIELDS: as_dict(replay.get(FIELDS))}
+    return {**sent, **{key: value for key, value in signed.items() if value}}
 
 
 def _request_id(response: Any) -> str | None:

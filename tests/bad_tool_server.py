@@ -183,6 +183,18 @@ def _stubborn() -> None:
     note(subprocess.Popen(["sleep", "60"]).pid)  # it ignores SIGTERM, too
 
 
+def _spells() -> None:
+    """The key behind so many other letters, on stderr."""
+    complain(f"{'z' * int(os.environ['AT'])} {os.environ['TOOL_KEY']}\n")
+    sys.exit(3)
+
+
+def _prints() -> None:
+    """The same on stdout."""
+    put(f"{'z' * int(os.environ['AT'])} {os.environ['TOOL_KEY']}")
+    sys.exit(3)
+
+
 def _banner() -> None:
     put("usage: server [--stdio]")
     sys.exit(2)
@@ -195,6 +207,8 @@ STARTS = {
     "deaf": _deaf,
     "noise": _noise,
     "parent": _parent,
+    "spells": _spells,
+    "prints": _prints,
     "stubborn": _stubborn,
 }
 

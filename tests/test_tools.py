@@ -29,6 +29,7 @@ from gptsh.tools import results
 from gptsh.tools.names import LONGEST, matches, names_for_model
 from gptsh.tools.process import Tail, environment
 from gptsh.tools.toolbox import Toolbox
+from tests.server import ModelServer, Script
 
 HERE = Path(__file__).parent
 BAD, NEAR = HERE / "bad_tool_server.py", HERE / "http_tool_server.py"
@@ -378,6 +379,36 @@ def test_a_toolbox_may_be_closed_at_any_time(opened: Open, bad: Any) -> None:
     Toolbox([bad()], os.environ).close()
 
 
+@pytest.mark.parametrize(("mode", "at"), [("spells", 170), ("prints", 60), ("spells", 980)])
+def test_no_part_of_a_key_is_shown_where_words_are_cut(opened: Open, bad: Any, mode: str, at: int) -> None:
+    key = Secret("sk-abcdefghijklmnopqrstuvwxyz0123456789")
+    with pytest.raises(ToolServerError) as failure:
+        opened(bad(mode, env={"TOOL_KEY": key, "AT": str(at)}, secrets=frozenset([key]))).tools()
+    assert "zzz" in str(failure.value)
+    assert "sk-" not in str(failure.value) + failure.value.detail
+
+
+@given(st.integers(900, 1100), st.integers(1, 2000), st.booleans())
+def test_no_part_of_a_key_is_shown_of_a_line_that_is_kept_in_part(at: int, piece: int, whole: bool) -> None:
+    key = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    tail, said = Tail([key]), (f"{'z' * 40} {key} {'z' * (at - 81)} {key * 3} {key} more" + "\n" * whole).encode()
+    for start in range(0, len(said), piece):
+        tail.feed(said[start : start + piece])
+    (line,) = tail.lines
+    assert line.startswith("z" * 40 + " *** zzz")
+    assert "s" not in line
+    assert len(line) <= 1000
+
+
+def test_what_a_url_answers_shows_no_part_of_a_key(opened: Open, model: ModelServer) -> None:
+    key = Secret("tok-abcdefghijklmnopqrstuvwxyz0123456789")
+    model.pages["/mcp"] = Script(403, {"Content-Type": "text/plain"}, (f"{'no ' * 22} {key}".encode(),), "length")
+    server = ToolServer("web", url=Secret(f"http://127.0.0.1:{model.port}/mcp"), secrets=frozenset([key]))
+    with pytest.raises(ToolServerError, match=r"^tool server web answered 403 Forbidden: no no ") as failure:
+        opened(server).tools()
+    assert "tok" not in str(failure.value) + failure.value.detail
+
+
 def test_the_last_lines_of_a_flood_are_kept() -> None:
     tail = Tail()
     for at in range(100):
@@ -565,17 +596,44 @@ def test_a_claude_style_file_joins_the_config(tmp_path: Path) -> None:
     }
     servers = servers_of(tmp_path, config, CLAUDE)
     assert list(servers) == ["fs", "web", "old", "new"]
-    assert servers["fs"]._replace(secrets=frozenset()) == ToolServer(
+    assert servers["fs"]._replace(secrets=frozenset(), keys=frozenset()) == ToolServer(
         "fs", "fs", ("/home/someone/x", "--t=tok-12345678"), {"K": "tok-12345678"}, auto_approve=("read_*",), timeout=5
     )
     assert servers["web"] == ToolServer("web", "w")
-    assert servers["fs"].secrets == {"tok-12345678"}
+    assert servers["fs"].secrets == servers["fs"].keys == {"tok-12345678"}
     assert "tok" not in repr(servers["fs"])
     alone = servers_of(tmp_path, {}, CLAUDE)["web"]
     assert alone.url == "https://x/mcp?k=tok-12345678"
     assert alone.headers == {"Authorization": "Bearer tok-12345678"}
-    assert alone.secrets == {"tok-12345678", "Bearer tok-12345678"}
+    assert alone.secrets == alone.keys == {"tok-12345678", "Bearer tok-12345678"}
     assert "tok" not in repr(alone)
+
+
+def test_what_a_url_holds_beside_its_address_is_secret(tmp_path: Path) -> None:
+    url = "https://someone:pass%20word@x.example/mcp?api_key=lit%2Feral-1&project=my-project&bare-token-1#part"
+    server = servers_of(tmp_path, {"servers": {"s": {"url": url}}})["s"]
+    login = {"someone:pass%20word", "someone:pass word", "pass%20word", "pass word"}
+    keys = {*login, "lit%2Feral-1", "lit/eral-1"}
+    assert server.secrets == {*keys, "my-project", "bare-token-1"}
+    assert server.keys == keys
+
+
+@pytest.mark.parametrize(
+    ("env", "headers", "keys"),
+    [
+        ({"MY_KEY": "k-12345678", "ROOT": "/home/someone", "KEY": "/run/secret/key", "MODE": "production"}, {},
+         {"k-12345678"}),
+        ({"A_TOKEN": "short"}, {}, set()),
+        ({"PRIVATE_KEY": "-----BEGIN\nline-of-it\n"}, {}, {"-----BEGIN\nline-of-it\n", "-----BEGIN", "line-of-it"}),
+        ({}, {"Authorization": "Basic abcdefgh", "X-Api-Key": "12345678", "X-Project": "my-project"},
+         {"Basic abcdefgh", "abcdefgh", "12345678"}),
+    ],
+)  # fmt: skip
+def test_a_key_is_known_by_its_name(tmp_path: Path, env: Any, headers: Any, keys: set[str]) -> None:
+    entry = {"url": "https://x/", "headers": headers} if headers else {"command": "c", "env": env}
+    server = servers_of(tmp_path, {"servers": {"s": entry}})["s"]
+    assert server.keys == keys
+    assert server.secrets >= keys
 
 
 @pytest.mark.parametrize(

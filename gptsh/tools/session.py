@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
@@ -131,17 +131,17 @@ class Connection:
         cause = _cause(error)
         if cause is None:
             raise error
-        what = f"tool server {self.server.name} {self._how(cause, patience)}"
-        lines = self._last_words(what)
-        said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
         secrets = self.server.secrets
-        return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
+        what = masked(f"tool server {self.server.name} {self._how(cause, patience)}", secrets)
+        lines = self._last_words(what)
+        said = shortened(masked(" / ".join(lines[-_LAST_LINES:]), secrets), _WIDTH)
+        return ToolServerError(what, said, detail=masked("\n".join(lines), secrets))
 
     def _how(self, cause: BaseException, patience: float) -> str:
         ended = self._process.ended if self._process else None
         if ended and isinstance(cause, TimeoutError):  # it has left somebody who holds its output open
             return ended
-        return _words(cause, patience)
+        return _words(cause, patience, self.server.secrets)
 
     def _last_words(self, what: str) -> list[str]:
         """The last lines of its stderr; where it has used none, what it has said on stdout."""
@@ -217,7 +217,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _words(cause: BaseException, patience: float) -> str:
+def _words(cause: BaseException, patience: float, secrets: Collection[str]) -> str:
+    """What is wrong, as it goes on behind the server's name; masked before it is cut."""
     match cause:
         case Lost():
             before, said = "", str(cause)
@@ -234,4 +235,4 @@ def _words(cause: BaseException, patience: float) -> str:
             before, said = "cannot be reached: ", str(cause)
         case _:
             before, said = "failed: ", str(cause) or repr(cause)
-    return before + shortened(said, _WIDTH)
+    return before + shortened(masked(said, secrets), _WIDTH)

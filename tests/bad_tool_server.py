@@ -110,10 +110,17 @@ def _leak(_ident: Any, _given: Any) -> dict[str, Any]:
     return said("done")
 
 
+def _say(ident: Any, given: Any) -> None:
+    """Writes the line that is given, a byte a letter, with the request's id in the place of ID."""
+    with writing:
+        sys.stdout.buffer.write(given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n")
+        sys.stdout.flush()
+
+
 TOOLS: dict[str, Callable[[Any, Any], Any]] = {
     name[1:]: globals()[name]
     for name in ("_die", "_hang", "_garble", "_misshape", "_refuse", "_big", "_fail", "_picture", "_meet", "_give",
-                 "_tell", "_leak")
+                 "_tell", "_leak", "_say")
 }  # fmt: skip
 
 

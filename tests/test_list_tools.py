@@ -27,7 +27,7 @@ class Finder:
             raise ModuleNotFoundError("No module named 'mcp'")
 sys.meta_path.insert(0, Finder())
 """
-NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak"]
+NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak", "say"]
 
 
 def entry(home: Home, name: str, mode: str = "", more: str = "") -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any
 
 import anyio
 import httpx2
@@ -15,8 +16,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
+from gptsh.core.loose import as_dict
 from gptsh.core.messages import shortened
 from gptsh.core.secret import masked
 from gptsh.core.tool_servers import ToolServer
@@ -29,6 +38,8 @@ _LONGEST = 1 << 26  # bytes of a message
 _MOST_NOISE = 1 << 20  # bytes between two messages that are none
 _LAST_WORDS = 0.3  # seconds for what a process that has ended still says
 _SHOWN = 80  # characters
+_MOST_DIGITS = 4000
+_DEEPEST = 200  # levels of lists and tables in each other, as the SDK takes them
 _CONNECTING = 30.0  # seconds; how long an answer may take is not known here
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 _REFUSED = 400  # and above: status of a refusal
@@ -107,10 +118,44 @@ def _message(line: bytes, secrets: Collection[str]) -> JSONRPCMessage | None:
     """The message on a line; None for what does not claim to be one. Raises Lost for what only claims it."""
     if b'"jsonrpc"' not in line:
         return None
-    try:
+    with contextlib.suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError as err:
+    try:
+        found = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=_number)
+    except (ValueError, RecursionError) as err:
         raise Lost(f"answered what is no JSON-RPC: {_shown(line, secrets)!r}") from err
+    return _answer(as_dict(found))
+
+
+def _answer(found: Mapping[str, Any]) -> JSONRPCMessage | None:
+    """An answer that the SDK cannot read: one odd result is the matter of its call alone. None for what is no answer.
+
+    Half a letter and a byte that is no UTF-8 are let through, as surrogates.
+    """
+    ident, result = found.get("id"), found.get("result")
+    if "method" in found or not isinstance(ident, (int, str)):
+        return None
+    if isinstance(result, dict) and not _is_deep(result):
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=ident, result=result)
+    said = as_dict(found.get("error")).get("message")
+    why = said.encode("utf-8", "replace").decode() if isinstance(said, str) else "the result cannot be read"
+    return JSONRPCError(jsonrpc="2.0", id=ident, error=ErrorData(code=PARSE_ERROR, message=why))
+
+
+def _number(digits: str) -> int | str:
+    """A whole number; one of more digits than Python reads stays what it is written as."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and tables stand in each other so often that a file of them could not be read again."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        tables = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level = [inner for items in tables for inner in items]
+        if not level:
+            return False
+    return True
 
 
 def _shown(data: bytes, secrets: Collection[str]) -> str:

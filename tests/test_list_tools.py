@@ -12,7 +12,7 @@ import pytest
 
 from gptsh.core import settings
 from tests.conftest import Home, Terminal, wait_for
-from tests.server import ModelServer
+from tests.server import ModelServer, Script
 from tests.test_complete import offered
 from tests.test_house import modules_after
 from tests.test_litellm import responses
@@ -27,7 +27,7 @@ class Finder:
             raise ModuleNotFoundError("No module named 'mcp'")
 sys.meta_path.insert(0, Finder())
 """
-NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak"]
+NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak", "say"]
 
 
 def entry(home: Home, name: str, mode: str = "", more: str = "") -> str:
@@ -116,6 +116,18 @@ def test_a_server_that_fails_is_exit_3_with_its_last_words_and_without_its_keys(
     missing = home.run("--list-tools", "--tools", "bad")
     assert (missing.code, missing.stderr.count("\n")) == (2, 1)
     assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in missing.stderr
+
+
+def test_debug_shows_no_key_of_a_url_or_of_its_headers(home: Home, model: ModelServer) -> None:
+    said = b"no /mcp?key=literal-1 for token-of-mine"
+    model.pages["/mcp?key=literal-1"] = Script(403, {"Content-Type": "text/plain"}, (said,), "length")
+    url = f"http://127.0.0.1:{model.port}/mcp?key=literal-1"
+    home.configure(f'[mcp.servers.web]\nurl = "{url}"\nheaders = {{ Authorization = "Bearer token-of-mine" }}\n')
+    done = home.run("--list-tools", "--debug")
+    assert (done.code, done.stderr.count("no /mcp?key=*** for ***")) == (3, 2)
+    assert "Traceback" in done.stderr
+    assert "literal-1" not in done.stdout + done.stderr
+    assert "token-of-mine" not in done.stdout + done.stderr
 
 
 def _by_signal(home: Home) -> int:

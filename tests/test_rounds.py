@@ -124,6 +124,34 @@ def test_a_tool_that_does_not_exist_is_told_to_the_model(tooled: Home, model: Mo
     assert "good__add" in said
 
 
+OLD = [  # what earlier versions took from a tool, and what the model reads of it now
+    ({"type": "file", "file": {"filename": "a.zip.pdf", "file_data": "data:application/zip;base64,AAAA"},
+      "source": "file:///a.zip"}, "file:///a.zip:\n[application/zip, 3 bytes]"),
+    ({"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zy8+"}}, "[image/svg+xml, 6 bytes]"),
+    ({"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}, "[image/png, 0 bytes]"),
+    ({"type": "file", "file": {"filename": "an audio.pdf", "file_data": "data:audio/x-foo;base64,AAAA"}},
+     "an audio.pdf:\n[audio/x-foo, 3 bytes]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "read"), OLD)
+def test_what_no_model_takes_does_not_end_a_session(
+    tooled: Home, model: ModelServer, part: dict[str, Any], read: str
+) -> None:
+    model.script(*calling(call("add", a=1, b=1)))
+    model.say("two")
+    tooled.run("go")
+    path, doc = tooled.files()[0], tooled.doc()
+    doc["messages"][2]["content"] = [part]
+    path.write_text(json.dumps(doc))
+    model.say("a pity")
+    assert tooled.run("-s", "0", "and now?").code == 0
+    sent = model.sent[-1]["messages"]
+    assert sent[2]["content"] == read
+    assert sent[-1] == {"role": "user", "content": "and now?"}
+    assert tooled.doc()["messages"][2]["content"] == [part]
+
+
 def test_several_rounds_and_their_words(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=1, b=1), text="Let me see."))
     model.script(*calling(call("add", a=2, b=2), text="And now?"))

@@ -152,7 +152,7 @@ def test_blocks_go_back_in_their_order() -> None:
     ("arguments", "value"),
     [
         ('{"a":1}', {"a": 1}), ("", {}), (" ", {}),
-        *((text, {"unreadable_arguments": text}) for text in ("{oops", "[1]", '"x"', '{"a":NaN,"b":1e999}')),
+        *((text, {"arguments": text}) for text in ("{oops", "[1]", '"x"', '{"a":NaN,"b":1e999}')),
     ],
 )  # fmt: skip
 def test_arguments_become_an_object(arguments: str, value: dict[str, Any]) -> None:

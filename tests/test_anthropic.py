@@ -518,10 +518,15 @@ def test_an_image_and_a_document_that_are_attached(claude: Home, server: Anthrop
     assert claude.run("-s", "0", "and?").code == 0
 
 
-def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
+def with_tools(claude: Home, server: AnthropicServer) -> None:
+    """Offer the quick tool server, all its tools approved."""
     tools = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved='"*"')
     tools = tools.replace('[sessions]\ntitles = "off"\n', "")
     claude.configure(config(server, tools).replace(f'model = "{SONNET}"', f'model = "{SONNET}"\ntools = ["good"]'))
+
+
+def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
+    with_tools(claude, server)
     server.script(*stream(thought(0, "I add."), said(1, "Wait. "), tool(2, "toolu_1", "good__add", '{"a":2,', '"b":3}'),
                           stop="tool_use"))  # fmt: skip
     server.script(*stream(thought(0, "Five."), said(1, "It is 5.")))
@@ -537,3 +542,16 @@ def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer)
     assert [m["role"] for m in doc["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert claude.run("-s", "0", "--no-tools", "and?").code == 0
     assert server.sent[2]["tool_choice"] == {"type": "none"}
+
+
+def test_three_rounds_with_one_thought_at_the_beginning(claude: Home, server: AnthropicServer) -> None:
+    with_tools(claude, server)
+    server.script(*stream(thought(0, "I add twice."), tool(1, "t1", "good__add", '{"a":2,"b":3}'), stop="tool_use"))
+    server.script(*stream(tool(0, "t2", "good__add", '{"a":5,"b":4}'), stop="tool_use"))
+    server.script(*stream(said(0, "It is 9.")))
+    run = claude.run("-p", "reasoning_effort=low", "2 + 3 + 4?")
+    assert (run.stdout, run.code) == ("It is 9.\n", 0)
+    assert [made["thinking"]["budget_tokens"] for made in server.sent] == [1024] * 3
+    assert [[part["type"] for part in content] for _, content in bare(server.sent[2])][1::2] == [
+        ["thinking", "tool_use"], ["tool_use"],
+    ]  # fmt: skip

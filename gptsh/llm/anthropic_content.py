@@ -50,8 +50,7 @@ def conversation(messages: Sequence[Message], provider: str, model: str, *, thin
         elif blocks := [block for part in parts_of(message) for block in _asked(part)]:
             _add(said, "user", blocks)
             said.starts.append(len(said.messages) - 1)
-    if said.messages and said.messages[-1]["role"] == "assistant":
-        _trim(said.messages[-1]["content"])
+    _settle(said.messages)
     return said
 
 
@@ -67,9 +66,13 @@ def _add(said: Conversation, role: str, blocks: list[Part]) -> None:
         said.messages.append({"role": role, "content": list(blocks)})
 
 
-def _trim(blocks: list[Part]) -> None:
-    """The last words of a conversation may not end in white space."""
-    if blocks[-1]["type"] == "text":
+def _settle(messages: list[Part]) -> None:
+    """What has thoughts must begin with one, and the last words may not end in white space."""
+    for message in messages:
+        if message["content"][0]["type"] not in THOUGHTS:  # two answers that were joined, the latter with thoughts
+            message["content"] = without_thoughts(message["content"])
+    blocks = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else []
+    if blocks and blocks[-1]["type"] == "text":
         blocks[-1] = {**blocks[-1], "text": blocks[-1]["text"].rstrip()}
 
 
@@ -127,7 +130,7 @@ def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
     own = message.get("provider") == provider
     thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
     if kept := _kept(message) if own else []:
-        return [block for block in kept if block.get("type") not in THOUGHTS or (thinks and _is_signed(block))]
+        return _ended([block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))])
     said: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":
@@ -137,7 +140,19 @@ def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
         elif thinks and _is_signed(block):
             said.append(block)
     said += _text(message.get("refusal") or "")
-    return [block for block in said if not _is_blank(block)]
+    return _ended([block for block in said if not _is_blank(block)])
+
+
+def _ended(blocks: list[Part]) -> list[Part]:
+    """Without the thoughts at its end: no answer may end in one."""
+    while blocks and blocks[-1]["type"] in THOUGHTS:
+        blocks = blocks[:-1]
+    return blocks
+
+
+def without_thoughts(blocks: list[Part]) -> list[Part]:
+    """All other blocks."""
+    return [block for block in blocks if block["type"] not in THOUGHTS]
 
 
 def _kept(message: Message) -> list[Part]:
@@ -146,28 +161,34 @@ def _kept(message: Message) -> list[Part]:
     Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
     that was joined with another is more than they are.
     """
-    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS))
+    blocks = list(filter(_is_block, as_dicts(as_dict(message.get("replay")).get(BLOCKS))))
     calls = message.get("tool_calls") or []
-    uses = [block for block in blocks if block.get("type") == "tool_use"]
-    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    uses = [block for block in blocks if block["type"] == "tool_use"]
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
     if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
         return []
     ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
     return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
 
 
+def _is_block(part: Part) -> bool:
+    return isinstance(part.get("type"), str) and (part["type"] != "text" or isinstance(part.get("text"), str))
+
+
 def _is_blank(block: Part) -> bool:
-    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+    return block["type"] == "text" and not block["text"].strip()
 
 
 def _is_signed(block: Part) -> bool:
-    return bool(block.get("signature") if block.get("type") == "thinking" else block.get("data"))
+    texts = ("thinking", "signature") if block.get("type") == "thinking" else ("data",)
+    return all(isinstance(block.get(key), str) for key in texts) and bool(block[texts[-1]])
 
 
 def _say(said: list[Part], part: Part, *, own: bool) -> None:
     """Texts in a row are one; of another kind of part an answer takes only what came from here."""
     if not text_parts_of({"role": "assistant", "content": [part]}):
-        said.append(part if own else _left_out(part, media_of(part)))
+        media = media_of(part)
+        said.append(part if own and media is None and _is_block(part) else _left_out(part, media))
     elif said and said[-1]["type"] == "text":
         said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
     else:

@@ -156,7 +156,7 @@ def without_thoughts(blocks: list[Part]) -> list[Part]:
 
 
 def _kept(message: Message) -> list[Part]:
-    """The blocks as they came, where they were kept and are the whole answer; its calls under their ids of now.
+    """The blocks as they came, where they were kept and are the whole answer; its calls as servers take them.
 
     Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
     that was joined with another is more than they are.
@@ -167,8 +167,8 @@ def _kept(message: Message) -> list[Part]:
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
         return []
-    ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
-    return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
+    sound = {id(block): block | _tool_use(call, own=True) for block, call in zip(uses, calls, strict=True)}
+    return [sound.get(id(block), block) for block in blocks if not _is_blank(block)]
 
 
 def _is_block(part: Part) -> bool:
@@ -199,15 +199,14 @@ def _say(said: list[Part], part: Part, *, own: bool) -> None:
 
 
 def _tool_use(call: Call, *, own: bool) -> Part:
-    """A call, which a context has made sound. ``own``: what else stands in it came from here."""
+    """A call, which a context has made sound. ``own``: who called it, if the API said so, came from here."""
     function = call["function"]
-    more = {key: value for key, value in call.items() if own and key not in ("id", "type", "function")}
     return {
         "type": "tool_use",
         "id": call["id"],
         "name": function["name"],
         "input": as_object(function["arguments"]),
-        **more,
+        **({"caller": call["caller"]} if own and "caller" in call else {}),  # any other key is refused
     }
 
 

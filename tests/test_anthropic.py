@@ -225,6 +225,18 @@ def test_an_overload_before_anything_came_is_asked_again(claude: Home, server: A
     assert run.stderr.startswith("gptsh: the provider reported: Overloaded\n")
 
 
+def test_an_overload_behind_the_beginning_alone_is_asked_again(claude: Home, server: AnthropicServer) -> None:
+    start, ping = stream()[:2]
+    server.script(start, ping, 0.1, ping, recorded("overloaded"))
+    server.say_text("Now.")
+    assert claude.run("hi") == ("Now.\n", "", 0)
+    server.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
+    run = claude.run("-n", "hi")
+    assert (run.stdout, run.code, len(server.asked)) == ("half\n", 1, 3)
+    server.script(*[start] * 50, *said(0, "x"), *stream()[2:])  # few are held back
+    assert claude.run("-n", "hi").stdout == "x\n"
+
+
 def test_an_error_that_stays_is_not_asked_again(claude: Home, server: AnthropicServer) -> None:
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}
     server.script(b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n")

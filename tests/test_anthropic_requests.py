@@ -1,6 +1,7 @@
 """The Anthropic Messages dialect: what goes out. Whatever is built here the strict server would take."""
 
 import json
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from gptsh.core.providers import PROVIDERS
 from gptsh.core.settings import load, provider_of
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError
+from gptsh.errors import ModelError, UsageError
 from gptsh.llm import routes
 from gptsh.llm.anthropic import Messages, body
 from gptsh.llm.anthropic_schema import narrowed
@@ -457,7 +458,8 @@ def test_whatever_a_session_holds_is_sent_in_a_form_that_is_taken(turns: Any, pa
     made = sent(*turns, user("last"), params=params, without=without)
     assert made["messages"][-1]["content"][-1]["text"] == "last"
     assert len(marks(made)) <= 4
-    sent(user("first"), *turns, params=params, without=without)  # it may end with an answer, or go on behind results
+    with suppress(UsageError):  # a last question that says nothing is not asked
+        sent(user("first"), *turns, params=params, without=without)  # it may end with an answer, or behind results
 
 
 # ---- the cache

@@ -489,6 +489,20 @@ def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(here: 
     assert server.paths() == ["/api/ps", "/api/chat", "/api/chat"]
 
 
+@pytest.mark.parametrize(
+    ("option", "kind"), [("num_ctx=abc", "integer"), ("temperature=[1]", "float32"), ("use_mmap=1", "boolean")]
+)
+def test_an_option_of_another_type_is_one_request_and_one_line(
+    here: Home, server: OllamaServer, option: str, kind: str
+) -> None:
+    run = here.run("-p", option, "hi")
+    name = option.partition("=")[0]
+    line = f'gptsh: ollama refused (500): option "{name}" must be of type {kind}'
+    assert (run.stdout, run.code, run.stderr.splitlines()[0]) == ("", 1, line)
+    assert run.stderr.count("\n") == 2  # and how to go on
+    assert len(server.chats) == 1
+
+
 def test_tools_that_a_model_does_not_take_are_one_line(here: Home, server: OllamaServer) -> None:
     server.models["m:latest"] = Known(abilities=("completion",))
     tool = {"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}}

@@ -1,6 +1,10 @@
-"""A JSON Schema as Anthropic's API takes it: a part of the language, every object closed."""
+"""A JSON Schema as Anthropic's API takes it: of an answer a part of the language, of a tool's arguments one object."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
+
+from gptsh.core.loose import as_dict
 
 # What a grammar cannot enforce: the API refuses a schema that has it.
 _UNSAID = frozenset({
@@ -56,3 +60,63 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     if opens or not schema.get("properties"):
         raise _Unsayable
     return {**schema, "additionalProperties": False}
+
+
+# ---- arguments of tools
+
+_FOLDED = ("allOf", "anyOf", "oneOf")  # refused at the top level, and there alone
+_OBEY = "The arguments must also conform to this JSON Schema: "
+_DEEPEST = 8  # choices within choices
+
+
+def sayable(tool: Any) -> Any:
+    """A tool of this API's shape, its ``input_schema`` one object: what that cannot say stands in its description.
+
+    What is no such tool stays as it is.
+    """
+    schema = tool.get("input_schema") if isinstance(tool, dict) else None
+    if not isinstance(schema, dict):
+        return tool
+    if not any(key in schema for key in _FOLDED):
+        return tool if schema.get("type") == "object" else {**tool, "input_schema": {**schema, "type": "object"}}
+    properties, required = _folded(schema, schema, _DEEPEST)
+    whole = {key: value for key, value in schema.items() if key not in (*_FOLDED, "required")}
+    whole |= {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    rest = {key: schema[key] for key in _FOLDED if key in schema}
+    told = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+    said = "\n\n".join(filter(None, (tool.get("description"), _OBEY + told)))
+    return {**tool, "description": said, "input_schema": whole}
+
+
+def _folded(schema: dict[str, Any], root: dict[str, Any], depth: int) -> tuple[dict[str, Any], list[str]]:
+    """The properties of a schema and of all that it combines, and which of them are required whatever is chosen."""
+    properties = dict(as_dict(schema.get("properties")))
+    required = _names(schema.get("required"))
+    for key in _FOLDED if depth else ():
+        found = [_folded(part, root, depth - 1) for part in _parts(schema, key, root)]
+        for inner, _ in found:
+            for name, value in inner.items():
+                properties[name] = _either(properties[name], value) if name in properties else value
+        wanted = [set(names) for _, names in found]
+        more = set().union(*wanted) if key == "allOf" else set.intersection(*wanted) if wanted else set()
+        required += sorted(more - set(required))
+    return properties, required
+
+
+def _parts(schema: dict[str, Any], key: str, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schemas under a key, one that is named in place of its name."""
+    listed = schema.get(key)
+    for part in map(as_dict, listed if isinstance(listed, list) else ()):  # true, too, is a schema, and asks nothing
+        place, _, name = str(part.get("$ref")).removeprefix("#/").partition("/")
+        named = as_dict(as_dict(root.get(place)).get(name)) if place in _NAMED else {}
+        yield {**named, **part}
+
+
+def _either(one: Any, other: Any) -> Any:
+    """A schema that allows what either does."""
+    choices = one["anyOf"] if isinstance(one, dict) and set(one) == {"anyOf"} else [one]
+    return one if other in choices else {"anyOf": [*choices, other]}
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

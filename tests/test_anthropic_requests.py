@@ -265,6 +265,9 @@ NEEDS_ONE = {"anyOf": [{"required": ["route"]}, {"required": ["file"]}]}
         ({"$defs": {"n": a_schema("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$defs/loop"}]}},
           "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
          {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
+        ({"$defs": {"l": {"anyOf": [{"$ref": "#/$defs/l"}] * 20, **a_schema(a=TEXT)}}, "oneOf": [{"$ref": "#/$defs/l"}],
+          "anyOf": [{"$ref": "#/$defs/l"}] * 20},
+         {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
         ({"anyOf": None, "properties": [], "required": 5}, {"type": "object", "properties": {}}, ...),
     ],
 )  # fmt: skip

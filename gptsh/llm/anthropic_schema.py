@@ -1,7 +1,6 @@
 """A JSON Schema as Anthropic's API takes it: of an answer a part of the language, of a tool's arguments one object."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from gptsh.core.loose import as_dict
@@ -79,37 +78,55 @@ def sayable(tool: Any) -> Any:
         return tool
     if not any(key in schema for key in _FOLDED):
         return tool if schema.get("type") == "object" else {**tool, "input_schema": {**schema, "type": "object"}}
-    properties, required = _folded(schema, schema, _DEEPEST)
+    properties, required = _Folding(schema).of(schema, _DEEPEST)
     whole = {key: value for key, value in schema.items() if key not in (*_FOLDED, "required")}
-    whole |= {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    whole |= {"type": "object", "properties": properties, **({"required": sorted(required)} if required else {})}
     rest = {key: schema[key] for key in _FOLDED if key in schema}
     told = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
-    said = "\n\n".join(filter(None, (tool.get("description"), _OBEY + told)))
-    return {**tool, "description": said, "input_schema": whole}
+    before = f"{tool['description']}\n\n" if tool.get("description") else ""
+    return {**tool, "description": f"{before}{_OBEY}{told}", "input_schema": whole}
 
 
-def _folded(schema: dict[str, Any], root: dict[str, Any], depth: int) -> tuple[dict[str, Any], list[str]]:
-    """The properties of a schema and of all that it combines, and which of them are required whatever is chosen."""
-    properties = dict(as_dict(schema.get("properties")))
-    required = _names(schema.get("required"))
-    for key in _FOLDED if depth else ():
-        found = [_folded(part, root, depth - 1) for part in _parts(schema, key, root)]
-        for inner, _ in found:
-            for name, value in inner.items():
-                properties[name] = _either(properties[name], value) if name in properties else value
-        wanted = [set(names) for _, names in found]
-        more = set().union(*wanted) if key == "allOf" else set.intersection(*wanted) if wanted else set()
-        required += sorted(more - set(required))
-    return properties, required
+_Object = tuple[dict[str, Any], set[str]]  # properties, and which of them are required
 
 
-def _parts(schema: dict[str, Any], key: str, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schemas under a key, one that is named in place of its name."""
-    listed = schema.get(key)
-    for part in map(as_dict, listed if isinstance(listed, list) else ()):  # true, too, is a schema, and asks nothing
-        place, _, name = str(part.get("$ref")).removeprefix("#/").partition("/")
-        named = as_dict(as_dict(root.get(place)).get(name)) if place in _NAMED else {}
-        yield {**named, **part}
+class _Folding:
+    """Folds schemas that may name others of ``root``, and through them themselves."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._named: dict[str, _Object] = {}
+
+    def of(self, schema: dict[str, Any], depth: int) -> _Object:
+        """The properties of a schema and of all that it combines; required is what no choice can do without."""
+        found: _Object = dict(as_dict(schema.get("properties"))), _names(schema.get("required"))
+        if not depth:
+            return found
+        for key in _FOLDED:
+            listed = schema.get(key)
+            parts = [self.of(as_dict(part), depth - 1) for part in (listed if isinstance(listed, list) else ())]
+            if parts:
+                wanted = [names for _, names in parts]
+                names = set.union(*wanted) if key == "allOf" else set.intersection(*wanted)
+                found = _joined([found, *parts])[0], found[1] | names
+        return _joined([found, self._of_name(schema.get("$ref"), depth)])
+
+    def _of_name(self, name: Any, depth: int) -> _Object:
+        place, _, own = str(name).removeprefix("#/").partition("/")
+        if place not in _NAMED:
+            return {}, set()
+        if name not in self._named:
+            self._named[name] = {}, set()  # while it is looked at
+            self._named[name] = self.of(as_dict(as_dict(self._root.get(place)).get(own)), depth - 1)
+        return self._named[name]
+
+
+def _joined(objects: list[_Object]) -> _Object:
+    properties: dict[str, Any] = {}
+    for inner, _ in objects:
+        for name, value in inner.items():
+            properties[name] = _either(properties[name], value) if name in properties else value
+    return properties, set().union(*(required for _, required in objects))
 
 
 def _either(one: Any, other: Any) -> Any:
@@ -118,5 +135,5 @@ def _either(one: Any, other: Any) -> Any:
     return one if other in choices else {"anyOf": [*choices, other]}
 
 
-def _names(value: Any) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+def _names(value: Any) -> set[str]:
+    return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()

@@ -158,6 +158,9 @@ def _check_tools(body: dict[str, Any]) -> None:
             raise Refused(f"tools.{at}.custom.name: String should match pattern")
         if not isinstance(tool.get("input_schema"), dict) or tool["input_schema"].get("type") != "object":
             raise Refused(f"tools.{at}.custom.input_schema: Field required")
+        if {"oneOf", "allOf", "anyOf"} & set(tool["input_schema"]):
+            why = "input_schema does not support oneOf, allOf, or anyOf at the top level"
+            raise Refused(f"tools.{at}.custom.input_schema: {why}")
     if "tool_choice" in body and not (isinstance(body["tool_choice"], dict) and body.get("tools")):
         raise Refused("tool_choice: may only be specified while providing tools.")
 

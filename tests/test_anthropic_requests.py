@@ -240,6 +240,56 @@ def test_tools_are_offered_and_those_of_before_are_named_where_none_are() -> Non
     assert before["tool_choice"] == {"type": "none"}
 
 
+def a_schema(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"properties": properties} | ({"required": list(required)} if required else {})
+
+
+TEXT, COUNT = {"type": "string"}, {"type": "integer"}
+NEEDS_ONE = {"anyOf": [{"required": ["route"]}, {"required": ["file"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent_as", "rest"),
+    [
+        ({"title": "t"}, {"type": "object", "title": "t"}, None),
+        ({"properties": {"a": TEXT}}, {"type": "object", "properties": {"a": TEXT}}, None),
+        ({"type": ["object", "null"], "title": "t"}, {"type": "object", "title": "t"}, None),
+        ({"type": "object", **a_schema(route=TEXT, file=TEXT), **NEEDS_ONE},
+         {"type": "object", **a_schema(route=TEXT, file=TEXT)}, NEEDS_ONE),
+        ({"oneOf": [a_schema("kind", "a", kind={"const": "x"}, a=TEXT),
+                    a_schema("kind", "b", kind={"const": "y"}, b=TEXT),
+                    a_schema("kind", kind={"const": "x"}, a=TEXT)]},
+         {"type": "object", **a_schema("kind", kind={"anyOf": [{"const": "x"}, {"const": "y"}]}, a=TEXT, b=TEXT)}, ...),
+        ({**a_schema("a", a=TEXT), "allOf": [a_schema("b", b=COUNT), {"anyOf": [a_schema("c", c=TEXT), True]}, 7],
+          "additionalProperties": False},
+         {"type": "object", **a_schema("a", "b", a=TEXT, b=COUNT, c=TEXT), "additionalProperties": False}, ...),
+        ({"$defs": {"n": a_schema("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$defs/loop"}]}},
+          "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
+         {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
+        ({"$defs": {"l": {"anyOf": [{"$ref": "#/$defs/l"}] * 20, **a_schema(a=TEXT)}}, "oneOf": [{"$ref": "#/$defs/l"}],
+          "anyOf": [{"$ref": "#/$defs/l"}] * 20},
+         {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
+        ({"anyOf": None, "properties": [], "required": 5}, {"type": "object", "properties": {}}, ...),
+    ],
+)  # fmt: skip
+def test_choices_at_the_top_of_a_tools_schema_are_folded_and_told(schema: Any, sent_as: Any, rest: Any) -> None:
+    rest = {key: schema[key] for key in ("allOf", "anyOf", "oneOf") if key in schema} if rest is ... else rest
+    if "$defs" in sent_as:
+        sent_as = sent_as | {"$defs": schema["$defs"]}
+    own = [{"type": "function", "function": {"name": "ls", "description": "Do.", "parameters": schema}}]
+    for made in (sent(user("q"), tools=(Tool("ls", "Do.", schema),)), sent(user("q"), params={"tools": own})):
+        (tool,) = made["tools"]
+        before, _, told = tool["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
+        assert (before, json.loads(told or "null")) == ("Do.", rest)
+        assert tool["input_schema"] == sent_as
+
+
+def test_a_tool_of_the_servers_own_stays_as_it_is() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    made = body(Request(SONNET, [user("q")], {"tools": [search, "x"]}), route())
+    assert made["tools"][0] == search
+
+
 OPENAIS_TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
@@ -506,6 +556,25 @@ def test_only_what_was_asked_for_can_be_left_out() -> None:
     assert not Messages().learns(err, plain._replace(schema=CLOSED), where)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_of_schema"),
+    [
+        ("output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false", True),
+        ("output_format: Extra inputs are not permitted", True),
+        ("'claude-3-haiku' does not support output format.", True),
+        ("The compiled grammar is too large, which would cause performance issues.", True),
+        ("tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12", False),
+        ("tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level", False),
+        ("the output is a schema", False),
+    ],
+)
+def test_only_a_refusal_of_the_answers_schema_puts_it_into_words(said: str, is_of_schema: bool) -> None:
+    err = ModelError("x", detail=json.dumps({"error": {"message": said}}))
+    err.status = 400
+    asked = Request(SONNET, [user("q")], {}, schema=CLOSED)
+    assert Messages().learns(err, asked, route()) is is_of_schema
+
+
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
 def test_the_base_with_or_without_its_version(variable: str, ending: str) -> None:
@@ -579,6 +648,7 @@ def asked(*contents: Any, **more: Any) -> dict[str, Any]:
             "Expected `thinking`",
         ),
         (asked(parts("q"), [FIRST, USE], [RESULT], tools=[LS]), "thinking is disabled"),
+        (asked(tools=[{**LS, "input_schema": {"type": "object", "anyOf": []}}]), "at the top level"),
         (asked(thinking={"type": "adaptive"}, temperature=0.5), "temperature"),
         (asked(thinking={"type": "enabled", "budget_tokens": 1024}), "greater than"),
     ],

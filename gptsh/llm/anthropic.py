@@ -12,7 +12,7 @@ from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import sse
 from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation, without_thoughts
-from gptsh.llm.anthropic_schema import narrowed
+from gptsh.llm.anthropic_schema import narrowed, sayable
 from gptsh.llm.anthropic_stream import read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
@@ -24,7 +24,7 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 _BAD_REQUEST = (400, 422)
 # What a server may refuse that it can be asked without, and how its refusal names it.
 _REFUSABLE = {
-    "schema": re.compile("output.?(?:config|format)|schema", re.IGNORECASE),
+    "schema": re.compile("output[_. ]?(?:config|format)|compiled grammar", re.IGNORECASE),
     "thinking": re.compile(
         "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
         "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
@@ -136,9 +136,11 @@ def _tools(request: Request, params: dict[str, Any], said: Conversation) -> dict
     """The field that offers tools. Where none are offered any more those that were called are named, and forbidden."""
     if request.tools:
         offered = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
-        return {"tools": offered}
+        return {"tools": list(map(sayable, offered))}
+    if own := params.get("tools"):
+        return {"tools": list(map(sayable, own))} if isinstance(own, list) else {}
     called = [block["name"] for message in said.messages for block in message["content"] if block["type"] == "tool_use"]
-    if not called or params.get("tools"):
+    if not called:
         return {}
     named = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
     return {"tools": named, "tool_choice": {"type": "none"}}

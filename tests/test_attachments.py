@@ -592,9 +592,9 @@ def test_a_part_that_becomes_text_goes_as_text_does(part: Any, text: str) -> Non
 @pytest.mark.parametrize(
     ("part", "text"),
     [
-        ({"x": 1}, "a part without a type"),
-        ({"type": ""}, "a part without a type"),
-        ({"type": ["x"], "source": "a.png"}, "a part without a type"),
+        ({"x": 1}, "a part"),
+        ({"type": ""}, "a part"),
+        ({"type": ["x"], "source": "a.png"}, "a part"),
         ({"type": "text", "text": 5}, "text"),
         ({"type": "text"}, "text"),
         ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, "image"),
@@ -612,7 +612,8 @@ def test_a_part_that_becomes_text_goes_as_text_does(part: Any, text: str) -> Non
 )
 def test_a_part_that_no_server_takes_becomes_a_line_of_text(part: Any, text: str) -> None:
     label = "a.png:\n" if part.get("source") == "a.png" else ""
-    assert parts(TEXT, part) == f"look\n\n{label}[gptsh: {text}, not sent]"
+    why = "nobody knows its type" if text == "a part" else "this API does not take it"
+    assert parts(TEXT, part) == f"look\n\n{label}[gptsh: {text}, not sent: {why}]"
     assert parts(part, PNG) == [{"type": "text", "text": f"{label}[gptsh: {text}, not sent]"}, PNG_URL]
 
 

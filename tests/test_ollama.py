@@ -210,11 +210,11 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said() -> None:
     (got,) = said({"role": "user", "content": content})
     assert got["images"] == [PNG, JPEG]
     assert got["content"] == (
-        "look\n\n[image, https://a.test/b.png] is left out here: Ollama takes no images by URL\n\n"
-        "r.pdf:\n[application/pdf, 3 bytes] is left out here: Ollama takes no documents\n\n"
-        "[audio/wav, 3 bytes] is left out here: Ollama takes no audio\n\n"
+        "look\n\n[gptsh: image, https://a.test/b.png, not sent: Ollama takes no images by URL]\n\n"
+        "r.pdf:\n[gptsh: application/pdf, 3 bytes, not sent: Ollama takes no documents]\n\n"
+        "[gptsh: audio/wav, 3 bytes, not sent: Ollama takes no audio]\n\n"
         "T:\nthe text\n\n"
-        "[hologram] is left out here: Ollama takes text and images"
+        "[gptsh: hologram, not sent: Ollama takes text and images]"
     )
 
 
@@ -224,13 +224,10 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said() -> None:
         ('{"b":1,"a":[2]}', {"b": 1, "a": [2]}),
         ("{}", {}),
         ("", {}),
-        (None, {}),
-        ({"a": 1}, {"a": 1}),
         ("not JSON", {"arguments": "not JSON"}),
         ("[1]", {"arguments": "[1]"}),
         ('{"a":1e999}', {"a": None}),
         ('{"a":"\udc80"}', {"a": "\udc80"}),
-        (7, {"arguments": 7}),
     ],
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(arguments: Any, made: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a f
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
 FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
+BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial
 _ABSURD = 10**12  # tokens
 Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
@@ -165,6 +166,11 @@ def new_message_id() -> str:
 def text_part(source: str, text: str) -> Part:
     """A part that is text which came from ``source``: a file's name, or ``stdin``."""
     return {"type": "text", "text": text, "source": source}
+
+
+def new_call_id() -> str:
+    """An id for a tool call that came without one."""
+    return f"call_{new_message_id()[:8]}"
 
 
 def user_message(words: str, attached: Iterable[Part]) -> Message:

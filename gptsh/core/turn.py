@@ -171,7 +171,8 @@ def calls_to_run(message: Message | None, request: Request) -> list[Call]:
 def result_of(call: Call, content: str) -> Message:
     """The message that tells the model why a call was not carried out."""
     name = str(call["function"].get("name", ""))
-    return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content, "is_error": True}
+    result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
+    return {**result, "is_error": True, "duration_ms": 0}
 
 
 def shortcoming(message: Message) -> GptshError | None:

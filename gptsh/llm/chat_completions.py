@@ -7,23 +7,21 @@ from typing import Any
 from gptsh.core.calls import fitted
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Event, Message, Tool, is_by
+from gptsh.core.messages import BROKEN_OFF, DETAILS, Call, Event, Message, Tool, is_by
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
-from gptsh.llm import sse
+from gptsh.llm import failures, sse
 from gptsh.llm.chat_parts import question, spread
 from gptsh.llm.chat_stream import REASONING_FIELDS, WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
 
-_BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _LONGEST_DESCRIPTION = 1024  # characters; whether OpenAI's newest models take more is told nowhere
-_NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
@@ -48,7 +46,7 @@ class ChatCompletions:
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server refused a field that it can be asked without."""
         base = route.provider.base_url
-        if err.status not in _NO_SUCH_FIELD:
+        if err.status not in failures.BAD_REQUEST:
             return False
         if "stream_options" in err.detail and base not in self._no_stream_options:
             self._no_stream_options.add(base)
@@ -183,7 +181,7 @@ def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
     """
     sent = {key: replay[key] for key in WANTED_BACK if replay.get(key)}
     details = as_dicts(replay.get(DETAILS))
-    if message.get("finish_reason") in _BROKEN_OFF and details and "text" in details[-1]:
+    if message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]:
         details = details if details[-1].get("signature") else details[:-1]
     return {key: value for key, value in {**sent, DETAILS: details}.items() if value}
 

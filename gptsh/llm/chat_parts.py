@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from gptsh.core.loose import as_dict
-from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, pdf_name, shown
+from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, not_sent, pdf_name, shown
 from gptsh.core.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
 from gptsh.core.providers import Endpoint
 
@@ -85,10 +85,10 @@ def _unknown(part: Part) -> Part:
     """A part that carries nothing known: as it came where a server may know its type."""
     kind = part.get("type")
     if not isinstance(kind, str) or not kind:
-        return _text(part, "[gptsh: a part without a type, not sent]")
+        return not_sent(part, "nobody knows its type")
     by_id = kind == "file" and as_dict(part.get("file")).get("file_id")
     if _NOT_HERE.fullmatch(kind) and not by_id:
-        return _text(part, f"[gptsh: {kind}, not sent]")
+        return not_sent(part, "this API does not take it")
     return {key: value for key, value in part.items() if key not in _OURS}
 
 

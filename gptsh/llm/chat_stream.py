@@ -25,7 +25,7 @@ from gptsh.core.messages import (
     ToolCall,
     Used,
     Verbatim,
-    new_message_id,
+    new_call_id,
 )
 from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
@@ -312,7 +312,7 @@ class _Calls:
         """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
         calls = []
         for call in self._calls:
-            identified = {"id": call.get("id") or f"call_{new_message_id()[:8]}", "type": "function"}
+            identified = {"id": call.get("id") or new_call_id(), "type": "function"}
             calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
         return calls
 

@@ -25,6 +25,7 @@ _TOO_LONG = re.compile(
     r"|input token count .{0,40}exceeds|maximum (?:prompt|model) length|context length of only|too many tokens: ",
     re.IGNORECASE,
 )
+BAD_REQUEST = (400, 422)  # of a field, or of what it says
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of
+from gptsh.core.media import Media, media_of, not_sent
 from gptsh.core.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
 from gptsh.core.settings import Provider
 from gptsh.core.turn import Request
@@ -178,26 +178,14 @@ def _as_text(part: Part, media: Media | None) -> Part:
     """A part that is no image as text: a line that tells the model what it does not get, where it is no text itself."""
     if media is None and part.get("type") == "text":
         return part
-    if media is None:
-        title, text = None, f"[{part.get('type') or 'part'}] is left out here: Ollama takes text and images"
-    else:
-        title = media.title
-        text = media.text or f"{media} is left out here: Ollama takes no {_NOT_TAKEN[media.kind]}"
-    source = part["source"] if isinstance(part.get("source"), str) else title
-    return {"type": "text", "text": text, **({"source": source} if source else {})}
+    if media is None or media.text is None:
+        return not_sent(part, f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images")
+    source = part["source"] if isinstance(part.get("source"), str) else media.title
+    return {"type": "text", "text": media.text, **({"source": source} if source else {})}
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     """A tool call, its arguments as the object that Ollama wants."""
     function = as_dict(call.get("function"))
-    named = {"name": str(function.get("name") or ""), "arguments": _arguments(function.get("arguments"))}
+    named = {"name": str(function.get("name") or ""), "arguments": as_object(str(function.get("arguments") or ""))}
     return {"id": str(call.get("id") or ""), "function": named}
-
-
-def _arguments(said: Any) -> dict[str, Any]:
-    """What a model wrote as arguments, wrapped where it is no JSON object."""
-    if isinstance(said, dict):
-        return said
-    if not isinstance(said, str):
-        return {} if said is None else {"arguments": said}
-    return as_object(said)

@@ -14,7 +14,7 @@ from gptsh.core.messages import (
     ToolCall,
     Usage,
     Used,
-    new_message_id,
+    new_call_id,
     token_count,
 )
 from gptsh.core.reported import WINDOW
@@ -109,7 +109,7 @@ class _Answer:
         """A call in OpenAI's shape, with an id that no other call of this answer has."""
         function, call_id = as_dict(call.get("function")), call.get("id")
         if not isinstance(call_id, str) or not call_id or call_id in self._ids:
-            call_id = f"call_{new_message_id()[:8]}"
+            call_id = new_call_id()
         self._ids.add(call_id)
         name, arguments = function.get("name"), function.get("arguments")
         if not isinstance(arguments, str):

@@ -14,11 +14,6 @@ _UNKNOWN = "application/octet-stream"
 _RAW = ("stdout", "stderr", "interrupted", "isImage")  # what other programs keep of a tool's result
 
 
-def refusal(call: Call, what: str) -> Message:
-    """The result of a call that was not made: why, for the model to do better."""
-    return _message(call, f"error: {what}", {}, is_error=True, duration_ms=0)
-
-
 def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
     """A result in the shape of MCP's ``CallToolResult`` as the message of the role ``tool``.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.core.messages import Call, Tool, ToolResult, is_unicode
 from gptsh.core.tool_servers import ToolServer
+from gptsh.core.turn import result_of
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.tools import results
 from gptsh.tools.names import matches, names_for_model
@@ -101,7 +102,7 @@ class Toolbox:
         made = [(call, self._begin(call)) for call in calls]
         begun = {future: call for call, future in made if not isinstance(future, str)}
         try:
-            yield from (ToolResult(results.refusal(call, why)) for call, why in made if isinstance(why, str))
+            yield from (ToolResult(result_of(call, f"error: {why}")) for call, why in made if isinstance(why, str))
             failure = yield from self._results(begun)
         finally:
             for future in begun:

@@ -163,7 +163,7 @@ def _kept(message: Message) -> list[Part]:
 
 
 def _is_block(part: Part) -> bool:
-    return isinstance(part.get("type"), str)
+    return isinstance(part.get("type"), str) and (part["type"] != "text" or isinstance(part.get("text"), str))
 
 
 def _is_blank(block: Part) -> bool:

@@ -33,6 +33,7 @@ OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 MARKS = 4
 _ID = re.compile("[a-zA-Z0-9_-]+")
+_UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # of 4-6 to 4-8 it is not so; which ones is nowhere to be read
 
 
 class Refused(Exception):
@@ -157,6 +158,9 @@ def _check_tools(body: dict[str, Any]) -> None:
             raise Refused(f"tools.{at}.custom.name: String should match pattern")
         if not isinstance(tool.get("input_schema"), dict) or tool["input_schema"].get("type") != "object":
             raise Refused(f"tools.{at}.custom.input_schema: Field required")
+        if {"oneOf", "allOf", "anyOf"} & set(tool["input_schema"]):
+            why = "input_schema does not support oneOf, allOf, or anyOf at the top level"
+            raise Refused(f"tools.{at}.custom.input_schema: {why}")
     if "tool_choice" in body and not (isinstance(body["tool_choice"], dict) and body.get("tools")):
         raise Refused("tool_choice: may only be specified while providing tools.")
 
@@ -190,6 +194,8 @@ def _check_message(at: int, message: Any) -> None:
     kinds = [part["type"] for part in message["content"]]
     if any("thinking" in kind for kind in kinds) and "thinking" not in kinds[0]:
         raise Refused(f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`")
+    if "thinking" in kinds[-1]:
+        raise Refused(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
 
 
 def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
@@ -277,11 +283,23 @@ def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
     kinds = [part["type"] for message in messages for part in message["content"]]
     if "tool_use" in kinds and not body.get("tools"):
         raise Refused("Requests which include `tool_use` or `tool_result` blocks must define tools")
-    answers = [message["content"] for message in messages if message["role"] == "assistant"]
-    if (body.get("thinking") or {}).get("type") == "enabled" and answers:
-        called = any(part["type"] == "tool_use" for part in answers[-1])
-        if called and "thinking" not in answers[-1][0]["type"]:
-            raise Refused("Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
+    _check_loop(messages, body)
+
+
+def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    """Within a loop of tools thinking and thoughts go together; a model with a budget has thought at its beginning."""
+    kind = (body.get("thinking") or {}).get("type") or ("adaptive" if _UNASKED.match(body["model"]) else "disabled")
+    loop: list[list[dict[str, Any]]] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            loop.append(message["content"])
+        elif message["content"][0]["type"] != "tool_result":
+            loop = []
+    if kind == "enabled" and loop and "thinking" not in loop[0][0]["type"]:
+        raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{loop[0][0]['type']}`.")
+    if kind == "disabled" and any("thinking" in part["type"] for content in loop for part in content):
+        raise Refused("When thinking is disabled, an `assistant` message in the final position cannot contain "
+                      "`thinking`. To use thinking blocks, enable `thinking` in your request.")  # fmt: skip
 
 
 # ---- its cache

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core.messages import Finished, Identified, Used
+from gptsh.core.messages import Finished, Identified, Reasoning, Text, Used, is_unicode
 from gptsh.core.models import facts
 from gptsh.core.pricing import cost
 from gptsh.core.reported import usage_from
 from gptsh.core.turn import Round
-from gptsh.errors import ModelError, TooLong
-from gptsh.llm.anthropic_stream import read_stream, read_whole
+from gptsh.errors import ModelError
+from gptsh.llm.anthropic_stream import read_stream
 from tests.anthropic_server import (
     AnthropicServer,
+    block,
+    named,
     prefixes,
     said,
     signature,
@@ -224,6 +225,18 @@ def test_an_overload_before_anything_came_is_asked_again(claude: Home, server: A
     assert run.stderr.startswith("gptsh: the provider reported: Overloaded\n")
 
 
+def test_an_overload_behind_the_beginning_alone_is_asked_again(claude: Home, server: AnthropicServer) -> None:
+    start, ping = stream()[:2]
+    server.script(start, ping, 0.1, ping, recorded("overloaded"))
+    server.say_text("Now.")
+    assert claude.run("hi") == ("Now.\n", "", 0)
+    server.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
+    run = claude.run("-n", "hi")
+    assert (run.stdout, run.code, len(server.asked)) == ("half\n", 1, 3)
+    server.script(*[start] * 50, *said(0, "x"), *stream()[2:])  # few are held back
+    assert claude.run("-n", "hi").stdout == "x\n"
+
+
 def test_an_error_that_stays_is_not_asked_again(claude: Home, server: AnthropicServer) -> None:
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}
     server.script(b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n")
@@ -269,24 +282,50 @@ def test_trouble_behind_the_reason_for_ending_takes_nothing_from_the_answer() ->
     assert sum(isinstance(event, Used) for event in events) == 1
 
 
-FIELDS = ["type", "index", "content_block", "delta", "message", "usage", "content", "input", "text", "stop_reason"]
-KINDS = ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "text",
-         "tool_use", "thinking"]  # fmt: skip
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(KINDS),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
-    max_leaves=8,
-)
+def answered(*payloads: list[bytes], stop: str | None = "end_turn") -> dict[str, Any]:
+    """The message of an answer of these blocks."""
+    turn = Round(read_stream(stream(*payloads, stop=stop)))
+    list(turn)
+    message: Any = turn.message()
+    return dict(message)
 
 
-@given(st.binary(max_size=60) | VALUES)
-def test_nothing_that_a_server_may_send_ends_in_anything_but_an_answer_or_an_error(payload: Any) -> None:
-    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    for read in (lambda: read_stream([b"data: " + data.replace(b"\n", b" ") + b"\n\n"]), lambda: read_whole(data)):
-        turn = Round(read())
-        with suppress(ModelError, TooLong):
-            list(turn)
-        json.dumps(turn.message("error"))
+def test_a_call_with_keys_of_other_dialects_can_be_read_again(claude: Home, server: AnthropicServer) -> None:
+    odd = {"type": "tool_use", "id": "t1", "name": "ls", "input": {}, "function": "x", "arguments": 1, "caller": {}}
+    server.script(*stream(said(0, "I look."), block(1, odd), stop="tool_use"))
+    assert claude.run("hi").code == 0
+    assert claude.doc()["messages"][1]["tool_calls"] == [{**call("t1", "ls", "{}", caller={}), "arguments": 1}]
+    assert claude.run("--show-session", "0").code == 0
+
+
+@pytest.mark.parametrize("index", [[], {}, None, "0", 1.5])
+def test_an_index_that_is_no_number(index: Any) -> None:
+    payloads = [json.loads(data.partition(b"data: ")[2]) for data in said(0, "a", "b")]
+    assert answered([named({**payload, "index": index}) for payload in payloads])["content"] == "ab"
+
+
+def test_halves_of_a_pair_are_one_in_every_kind_of_block() -> None:
+    halves = ("x\ud83d", "\ude00y")
+    steps = [tool(2, "t1", "ls", '{"a":"\ud83d', '\ude00"}'), block(3, {"type": "text", "text": "", "citations": [{}]})]
+    events = list(read_stream(stream(thought(0, *halves, signed="s"), said(1, *halves), *steps)))
+    assert all(is_unicode(event.text) for event in events if isinstance(event, (Text, Reasoning)))
+    assert "".join(event.text for event in events if isinstance(event, Reasoning)) == "x😀y"
+    message = answered(thought(0, *halves, signed="s"), said(1, *halves), *steps)
+    assert (message["thinking"], message["content"]) == ([thinking("x😀y", "s")], "x😀y")
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"a":"😀"}'
+    assert [part.get("text") for part in message["replay"]["blocks"]] == [None, "x😀y", None, ""]
+    alone = thought(0, "x\ud83d", signed="s")
+    assert answered(alone)["thinking"] == [thinking("x\ud83d", "s")]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_block_whose_end_is_not_said_ends_with_the_next_one_and_with_the_answer(index: int) -> None:
+    first, second = thought(0, "hm", signed="s")[:-1], tool(index, "t1", "ls", "{}")[:-1]
+    last = [*said(index, "Yes.")[:-1]]
+    message = answered(first, second, last, stop="tool_use")
+    assert message["thinking"] == [thinking("hm", "s")]
+    assert message["tool_calls"] == [call("t1", "ls", "{}")]
+    assert (message["content"], message["finish_reason"]) == (parts("Yes."), "tool_calls")
 
 
 # ---- prices
@@ -518,10 +557,15 @@ def test_an_image_and_a_document_that_are_attached(claude: Home, server: Anthrop
     assert claude.run("-s", "0", "and?").code == 0
 
 
-def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
+def with_tools(claude: Home, server: AnthropicServer) -> None:
+    """Offer the quick tool server, all its tools approved."""
     tools = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved='"*"')
     tools = tools.replace('[sessions]\ntitles = "off"\n', "")
     claude.configure(config(server, tools).replace(f'model = "{SONNET}"', f'model = "{SONNET}"\ntools = ["good"]'))
+
+
+def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
+    with_tools(claude, server)
     server.script(*stream(thought(0, "I add."), said(1, "Wait. "), tool(2, "toolu_1", "good__add", '{"a":2,', '"b":3}'),
                           stop="tool_use"))  # fmt: skip
     server.script(*stream(thought(0, "Five."), said(1, "It is 5.")))
@@ -537,3 +581,16 @@ def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer)
     assert [m["role"] for m in doc["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert claude.run("-s", "0", "--no-tools", "and?").code == 0
     assert server.sent[2]["tool_choice"] == {"type": "none"}
+
+
+def test_three_rounds_with_one_thought_at_the_beginning(claude: Home, server: AnthropicServer) -> None:
+    with_tools(claude, server)
+    server.script(*stream(thought(0, "I add twice."), tool(1, "t1", "good__add", '{"a":2,"b":3}'), stop="tool_use"))
+    server.script(*stream(tool(0, "t2", "good__add", '{"a":5,"b":4}'), stop="tool_use"))
+    server.script(*stream(said(0, "It is 9.")))
+    run = claude.run("-p", "reasoning_effort=low", "2 + 3 + 4?")
+    assert (run.stdout, run.code) == ("It is 9.\n", 0)
+    assert [made["thinking"]["budget_tokens"] for made in server.sent] == [1024] * 3
+    assert [[part["type"] for part in content] for _, content in bare(server.sent[2])][1::2] == [
+        ["thinking", "tool_use"], ["tool_use"],
+    ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The Anthropic Messages dialect: what goes out. Whatever is built here the strict server would take."""
 
 import json
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from gptsh.core.providers import PROVIDERS
 from gptsh.core.settings import load, provider_of
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError
+from gptsh.errors import ModelError, UsageError
 from gptsh.llm import routes
 from gptsh.llm.anthropic import Messages, body
 from gptsh.llm.anthropic_schema import narrowed
@@ -143,7 +144,7 @@ def test_blocks_go_back_in_their_order() -> None:
     first, second = thinking("1", signature("1")), thinking("2", signature("2"))
     reply = answer(parts("a", "b"), thinking=[first, second], tool_calls=[call("c1", "x", "{}"), call("c2", "y", "{}")],
                    order=["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1", "tool_call:1"])  # fmt: skip
-    made = bare(sent(user("q"), reply, result("c1", "r1"), result("c2", "r2")))
+    made = bare(sent(user("q"), reply, result("c1", "r1"), result("c2", "r2"), params={"reasoning_effort": "low"}))
     assert [block["type"] for block in made[1][1]] == ["thinking", "text", "tool_use", "thinking", "text", "tool_use"]
     assert [block["content"] for block in made[2][1]] == ["r1", "r2"]
 
@@ -152,7 +153,7 @@ def test_blocks_go_back_in_their_order() -> None:
     ("arguments", "value"),
     [
         ('{"a":1}', {"a": 1}), ("", {}), (" ", {}),
-        *((text, {"unreadable_arguments": text}) for text in ("{oops", "[1]", '"x"', '{"a":NaN,"b":1e999}')),
+        *((text, {"arguments": text}) for text in ("{oops", "[1]", '"x"', '{"a":NaN,"b":1e999}')),
     ],
 )  # fmt: skip
 def test_arguments_become_an_object(arguments: str, value: dict[str, Any]) -> None:
@@ -239,6 +240,56 @@ def test_tools_are_offered_and_those_of_before_are_named_where_none_are() -> Non
     assert before["tool_choice"] == {"type": "none"}
 
 
+def a_schema(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"properties": properties} | ({"required": list(required)} if required else {})
+
+
+TEXT, COUNT = {"type": "string"}, {"type": "integer"}
+NEEDS_ONE = {"anyOf": [{"required": ["route"]}, {"required": ["file"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent_as", "rest"),
+    [
+        ({"title": "t"}, {"type": "object", "title": "t"}, None),
+        ({"properties": {"a": TEXT}}, {"type": "object", "properties": {"a": TEXT}}, None),
+        ({"type": ["object", "null"], "title": "t"}, {"type": "object", "title": "t"}, None),
+        ({"type": "object", **a_schema(route=TEXT, file=TEXT), **NEEDS_ONE},
+         {"type": "object", **a_schema(route=TEXT, file=TEXT)}, NEEDS_ONE),
+        ({"oneOf": [a_schema("kind", "a", kind={"const": "x"}, a=TEXT),
+                    a_schema("kind", "b", kind={"const": "y"}, b=TEXT),
+                    a_schema("kind", kind={"const": "x"}, a=TEXT)]},
+         {"type": "object", **a_schema("kind", kind={"anyOf": [{"const": "x"}, {"const": "y"}]}, a=TEXT, b=TEXT)}, ...),
+        ({**a_schema("a", a=TEXT), "allOf": [a_schema("b", b=COUNT), {"anyOf": [a_schema("c", c=TEXT), True]}, 7],
+          "additionalProperties": False},
+         {"type": "object", **a_schema("a", "b", a=TEXT, b=COUNT, c=TEXT), "additionalProperties": False}, ...),
+        ({"$defs": {"n": a_schema("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$defs/loop"}]}},
+          "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
+         {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
+        ({"$defs": {"l": {"anyOf": [{"$ref": "#/$defs/l"}] * 20, **a_schema(a=TEXT)}}, "oneOf": [{"$ref": "#/$defs/l"}],
+          "anyOf": [{"$ref": "#/$defs/l"}] * 20},
+         {"type": "object", **a_schema(a=TEXT), "$defs": ...}, ...),
+        ({"anyOf": None, "properties": [], "required": 5}, {"type": "object", "properties": {}}, ...),
+    ],
+)  # fmt: skip
+def test_choices_at_the_top_of_a_tools_schema_are_folded_and_told(schema: Any, sent_as: Any, rest: Any) -> None:
+    rest = {key: schema[key] for key in ("allOf", "anyOf", "oneOf") if key in schema} if rest is ... else rest
+    if "$defs" in sent_as:
+        sent_as = sent_as | {"$defs": schema["$defs"]}
+    own = [{"type": "function", "function": {"name": "ls", "description": "Do.", "parameters": schema}}]
+    for made in (sent(user("q"), tools=(Tool("ls", "Do.", schema),)), sent(user("q"), params={"tools": own})):
+        (tool,) = made["tools"]
+        before, _, told = tool["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
+        assert (before, json.loads(told or "null")) == ("Do.", rest)
+        assert tool["input_schema"] == sent_as
+
+
+def test_a_tool_of_the_servers_own_stays_as_it_is() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    made = body(Request(SONNET, [user("q")], {"tools": [search, "x"]}), route())
+    assert made["tools"][0] == search
+
+
 OPENAIS_TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
@@ -309,6 +360,83 @@ def test_thinking_is_left_off_where_the_last_call_came_without_it() -> None:
     assert "thinking" in sent(*turns, answer("so"), user("s"), params={"reasoning_effort": "high"})
 
 
+EFFORT = {"reasoning_effort": "low"}
+FIRST, SECOND = thinking("hm", signature("hm")), thinking("so", signature("so"))
+
+
+def kinds(made: dict[str, Any]) -> list[list[str]]:
+    return [[part["type"] for part in content] for _, content in bare(made)]
+
+
+def test_thinking_goes_on_in_a_loop_that_began_with_a_thought_and_needs_no_other() -> None:
+    loop = [user("q"), answer("", thinking=[FIRST], tool_calls=ONE_CALL), result("c1", "x"),
+            answer("", tool_calls=[call("c2", "ls", "{}")]), result("c2", "y")]  # fmt: skip
+    made = sent(*loop, params=EFFORT)
+    assert made["thinking"]["budget_tokens"] == 1024
+    assert kinds(made)[1:] == [["thinking", "tool_use"], ["tool_result"], ["tool_use"], ["tool_result"]]
+
+
+def test_a_loop_that_goes_on_without_thinking_has_no_thoughts() -> None:
+    before = [user("p"), answer("a", thinking=[FIRST])]
+    began = [user("q"), answer("", thinking=[FIRST], tool_calls=ONE_CALL), result("c1", "x")]
+    assert kinds(sent(*before, *began))[1::2] == [["thinking", "text"], ["tool_use"]]
+    other = [user("q"), answer("", OPUS, tool_calls=ONE_CALL), result("c1", "x"),
+             answer("", thinking=[SECOND], tool_calls=[call("c2", "ls", "{}")]), result("c2", "y")]  # fmt: skip
+    made = sent(*before, *other, params=EFFORT)
+    assert "thinking" not in made
+    assert kinds(made)[1::2] == [["thinking", "text"], ["tool_use"], ["tool_use"]]
+    mine = [{**message, "model": LATEST} if message["role"] == "assistant" else message for message in began]
+    assert kinds(sent(*mine, model=LATEST))[1] == ["thinking", "tool_use"]  # it thinks unasked
+    off = sent(*[{**m, "model": OPUS} if m["role"] == "assistant" else m for m in began], model=OPUS,
+               params={"reasoning_effort": "none"})  # fmt: skip
+    assert (off["thinking"], kinds(off)[1]) == ({"type": "disabled"}, ["tool_use"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "messages.1.content.0: When thinking is disabled, an `assistant` message in the final position cannot contain "
+        "`thinking`. To use thinking blocks, enable `thinking` in your request.",
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
+        "is enabled, a final `assistant` message must start with a thinking block",
+        "messages.5.content.0: If an assistant message contains any thinking blocks, the first block must be "
+        "`thinking` or `redacted_thinking`. Found `text`.",
+        "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
+        "modified.",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+    ],
+)
+def test_every_refusal_of_a_thought_is_known(said: str) -> None:
+    asked = Request(SONNET, [user("q"), answer("a", thinking=[FIRST]), user("r")], {})
+    dialect, err = Messages(), ModelError("x", detail=json.dumps({"error": {"message": said}}))
+    err.status = 400
+    assert dialect.learns(err, asked, route())
+    assert kinds(dialect.body(asked, route()))[1] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "blocks"),
+    [
+        (answer(" ", thinking=[FIRST]), None),
+        (answer("a", thinking=[FIRST], order=["text:0", "thinking:0"]), parts("a")),
+        (answer(parts("a", " "), thinking=[FIRST, SECOND], order=["thinking:0", "text:0", "thinking:1", "text:1"]),
+         [FIRST, *parts("a")]),
+        (answer("", refusal="No.", thinking=[FIRST]), [FIRST, *parts("No.")]),
+        (answer(parts("a", "b"), thinking=[FIRST], order=["text:0", "thinking:0", "text:1"]), parts("a", "b")),
+        (answer("a", thinking=[{"type": "thinking", "thinking": 5, "signature": "s"}]), parts("a")),
+        (answer("a", replay={"blocks": [{"type": "server_tool_use", "id": "s", "name": "w", "input": {}},
+                                        *parts("a"), FIRST, {}]}),
+         [{"type": "server_tool_use", "id": "s", "name": "w", "input": {}}, *parts("a")]),
+        (answer([*parts("a"), {}]), [*parts("a"), {"type": "text", "text": "[gptsh: None, not sent]"}]),
+    ],
+)  # fmt: skip
+def test_no_answer_ends_in_a_thought(reply: Any, blocks: Any) -> None:
+    made = bare(sent(user("q"), reply, user("and?")))
+    expected = [("user", parts("q", "and?"))] if blocks is None else [("user", parts("q")), ("assistant", blocks)]
+    assert made[: len(expected)] == expected
+
+
 OPEN = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CLOSED = {**OPEN, "additionalProperties": False}
 
@@ -351,6 +479,9 @@ PARTS = st.one_of(
                      {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": " "}}]),
 )  # fmt: skip
 CONTENT = WORDS | st.lists(PARTS, max_size=3)
+ORDER = st.permutations(["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1"]).flatmap(
+    lambda keys: st.integers(0, 5).map(lambda most: keys[:most])
+)
 THINKING = st.lists(st.sampled_from([*SIGNED, thinking("unsigned"), thinking("", signature(""))]), max_size=2)
 CALLS = st.lists(
     st.builds(call, IDS, st.sampled_from(["ls", "a.b", ""]), st.sampled_from(["{}", "", "{x", "[1]"])), max_size=3,
@@ -358,20 +489,27 @@ CALLS = st.lists(
 TURNS = st.lists(
     st.one_of(
         st.builds(user, CONTENT),
-        st.builds(lambda content, model, thoughts, calls: answer(content, model, thinking=thoughts, tool_calls=calls),
+        st.builds(lambda content, model, thoughts, calls, order: answer(content, model, thinking=thoughts,
+                                                                        tool_calls=calls, order=order),
                   WORDS | st.lists(st.builds(lambda text: {"type": "text", "text": text}, WORDS), max_size=3),
-                  st.sampled_from([SONNET, OPUS, "openai/gpt-4.1"]), THINKING, CALLS),
+                  st.sampled_from([SONNET, SONNET, OPUS, "openai/gpt-4.1"]), THINKING, CALLS, ORDER),
         st.builds(result, IDS, CONTENT, is_error=st.booleans()),
     ),
     max_size=8,
 )  # fmt: skip
 
 
-@given(TURNS, st.sampled_from([{}, {"reasoning_effort": "high"}]), st.sampled_from([(), ("thinking",), ("marks",)]))
+@given(
+    TURNS,
+    st.sampled_from([{}, {"reasoning_effort": "high"}, {"reasoning_effort": "none"}]),
+    st.sampled_from([(), ("thinking",), ("marks",)]),
+)
 def test_whatever_a_session_holds_is_sent_in_a_form_that_is_taken(turns: Any, params: Any, without: Any) -> None:
     made = sent(*turns, user("last"), params=params, without=without)
     assert made["messages"][-1]["content"][-1]["text"] == "last"
     assert len(marks(made)) <= 4
+    with suppress(UsageError):  # a last question that says nothing is not asked
+        sent(user("first"), *turns, params=params, without=without)  # it may end with an answer, or behind results
 
 
 # ---- the cache
@@ -389,7 +527,8 @@ def test_what_is_marked_in_one_turn_is_the_beginning_of_the_next() -> None:
         user("one"), answer("1", thinking=thought_of, tool_calls=ONE_CALL), result("c1", "files"), answer("so"),
         user(*parts("two", "and more")), answer("2", thinking=thought_of), user("three"),
     ]  # fmt: skip
-    bodies = [sent(*turns[:end], system="Brief.", tools=tools) for end in (1, 3, 5, 7)]
+    thinks = {"reasoning_effort": "low"}
+    bodies = [sent(*turns[:end], system="Brief.", tools=tools, params=thinks) for end in (1, 3, 5, 7)]
     for earlier, later in pairwise(bodies):
         assert len(marks(later)) <= 4
         ends = set(prefixes(earlier)) & set(prefixes(later))
@@ -417,6 +556,25 @@ def test_only_what_was_asked_for_can_be_left_out() -> None:
     assert not Messages().learns(err, plain._replace(schema=CLOSED), where)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_of_schema"),
+    [
+        ("output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false", True),
+        ("output_format: Extra inputs are not permitted", True),
+        ("'claude-3-haiku' does not support output format.", True),
+        ("The compiled grammar is too large, which would cause performance issues.", True),
+        ("tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12", False),
+        ("tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level", False),
+        ("the output is a schema", False),
+    ],
+)
+def test_only_a_refusal_of_the_answers_schema_puts_it_into_words(said: str, is_of_schema: bool) -> None:
+    err = ModelError("x", detail=json.dumps({"error": {"message": said}}))
+    err.status = 400
+    asked = Request(SONNET, [user("q")], {}, schema=CLOSED)
+    assert Messages().learns(err, asked, route()) is is_of_schema
+
+
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
 def test_the_base_with_or_without_its_version(variable: str, ending: str) -> None:
@@ -435,6 +593,7 @@ GOOD: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "us
 USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "x"}
 LS = {"name": "ls", "input_schema": {"type": "object"}}
+THINKS: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
 
 
 def asked(*contents: Any, **more: Any) -> dict[str, Any]:
@@ -472,6 +631,24 @@ def asked(*contents: Any, **more: Any) -> dict[str, Any]:
         (asked([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}]), "base64"),
         (asked([{**part, "cache_control": {"type": "ephemeral"}} for part in parts(*"abcde")]), "maximum of 4"),
         (asked(parts("q"), [{**thinking("a", signature("a")), "cache_control": {}}]), "cache_control"),
+        (
+            asked(parts("q"), [thinking("a", signature("a")), *parts("a"), {"type": "redacted_thinking", "data": "x"}]),
+            "cannot be `redacted_thinking`",
+        ),
+        (
+            asked(
+                parts("q"),
+                [USE],
+                [RESULT],
+                [FIRST, {**USE, "id": "c2"}],
+                [{**RESULT, "tool_use_id": "c2"}],
+                tools=[LS],
+                **THINKS,
+            ),
+            "Expected `thinking`",
+        ),
+        (asked(parts("q"), [FIRST, USE], [RESULT], tools=[LS]), "thinking is disabled"),
+        (asked(tools=[{**LS, "input_schema": {"type": "object", "anyOf": []}}]), "at the top level"),
         (asked(thinking={"type": "adaptive"}, temperature=0.5), "temperature"),
         (asked(thinking={"type": "enabled", "budget_tokens": 1024}), "greater than"),
     ],

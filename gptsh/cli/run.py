@@ -358,7 +358,7 @@ class Run:
 
 
 def _endless(rounds: int) -> Incomplete:
-    what = f"the model still calls tools after {rounds} rounds"
+    what = f"the model still calls tools after {rounds} round{'s' if rounds > 1 else ''}"
     return Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
 
 

@@ -72,6 +72,7 @@ _SENT = {
     "audio/x-wav": "audio/wav",
     _MP3: _MP3,
 }
+SENDABLE = frozenset(_SENT.values())
 # What can be made of the others, by the beginning of the media type.
 _WAYS = {
     "image/": "convert it to PNG or JPEG",

@@ -60,7 +60,7 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
-    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, where the tool gave them
+    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, structured, blocks; where a tool gave them
 
 
 class Text(NamedTuple):

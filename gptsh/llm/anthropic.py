@@ -6,13 +6,13 @@ from typing import Any
 
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Part, token_count
-from gptsh.core.models import likely_facts
+from gptsh.core.models import Facts, likely_facts
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
 from gptsh.llm import sse
-from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation
-from gptsh.llm.anthropic_schema import narrowed
+from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation, without_thoughts
+from gptsh.llm.anthropic_schema import narrowed, sayable
 from gptsh.llm.anthropic_stream import read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
@@ -24,8 +24,11 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 _BAD_REQUEST = (400, 422)
 # What a server may refuse that it can be asked without, and how its refusal names it.
 _REFUSABLE = {
-    "schema": re.compile("output.?(?:config|format)|schema", re.IGNORECASE),
-    "thinking": re.compile("`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"),
+    "schema": re.compile("output[_. ]?(?:config|format)|compiled grammar", re.IGNORECASE),
+    "thinking": re.compile(
+        "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
+        "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
+    ),
     "marks": re.compile("cache_control"),
 }
 
@@ -78,8 +81,7 @@ def body(request: Request, route: Route, without: Collection[str] = ()) -> dict[
             form = {"format": {"type": "json_schema", "schema": schema}}
             params["output_config"] = as_dict(params.get("output_config")) | form
     said = conversation(asked, provider.name, route.model, thinking="thinking" not in without)
-    if as_dict(params.get("thinking")).get("type") == "enabled" and _lacks_thought(said.messages):
-        del params["thinking"]
+    _agree(params, _loop(said.messages), likely_facts(provider.name, route.model))
     limit = params.pop("max_tokens", None)
     sent: dict[str, Any] = {
         "model": route.model,
@@ -103,19 +105,42 @@ def _limit(route: Route, params: dict[str, Any]) -> int:
     return max(limit, budget + _LEAST_ANSWER if budget else 1)
 
 
-def _lacks_thought(messages: list[Part]) -> bool:
-    """Whether the last answer calls tools and has no thought before: then thinking with a budget is refused."""
-    last: list[Part] = next((m["content"] for m in reversed(messages) if m["role"] == "assistant"), [])
-    return any(block["type"] == "tool_use" for block in last) and last[0]["type"] not in THOUGHTS
+def _loop(messages: list[Part]) -> list[Part]:
+    """The answers since the last question that brings no results of tools: those of a loop that goes on."""
+    answers: list[Part] = []
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            answers.insert(0, message)
+        elif all(block["type"] != "tool_result" for block in message["content"]):
+            break
+    return answers
+
+
+def _agree(params: dict[str, Any], loop: list[Part], known: Facts) -> None:
+    """Make thinking and a loop agree, in place: either is refused without the other.
+
+    A model with a budget thinks once, where the loop begins. If another model began it, or no thought may go back,
+    this one goes on without thinking, and without the thoughts in between. Newer models think unless told not to.
+    """
+    kind = as_dict(params.get("thinking")).get("type")
+    if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THOUGHTS:
+        del params["thinking"]
+        kind = "disabled"
+    thinks_unasked = known.can("adaptive_thinking") or not known.can("reasoning")
+    if kind == "disabled" or (kind is None and not thinks_unasked):
+        for message in loop:
+            message["content"] = without_thoughts(message["content"])
 
 
 def _tools(request: Request, params: dict[str, Any], said: Conversation) -> dict[str, Any]:
     """The field that offers tools. Where none are offered any more those that were called are named, and forbidden."""
     if request.tools:
         offered = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
-        return {"tools": offered}
+        return {"tools": list(map(sayable, offered))}
+    if own := params.get("tools"):
+        return {"tools": list(map(sayable, own))} if isinstance(own, list) else {}
     called = [block["name"] for message in said.messages for block in message["content"] if block["type"] == "tool_use"]
-    if not called or params.get("tools"):
+    if not called:
         return {}
     named = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
     return {"tools": named, "tool_choice": {"type": "none"}}

@@ -50,8 +50,7 @@ def conversation(messages: Sequence[Message], provider: str, model: str, *, thin
         elif blocks := [block for part in parts_of(message) for block in _asked(part)]:
             _add(said, "user", blocks)
             said.starts.append(len(said.messages) - 1)
-    if said.messages and said.messages[-1]["role"] == "assistant":
-        _trim(said.messages[-1]["content"])
+    _settle(said.messages)
     return said
 
 
@@ -67,9 +66,13 @@ def _add(said: Conversation, role: str, blocks: list[Part]) -> None:
         said.messages.append({"role": role, "content": list(blocks)})
 
 
-def _trim(blocks: list[Part]) -> None:
-    """The last words of a conversation may not end in white space."""
-    if blocks[-1]["type"] == "text":
+def _settle(messages: list[Part]) -> None:
+    """What has thoughts must begin with one, and the last words may not end in white space."""
+    for message in messages:
+        if message["content"][0]["type"] not in THOUGHTS:  # two answers that were joined, the latter with thoughts
+            message["content"] = without_thoughts(message["content"])
+    blocks = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else []
+    if blocks and blocks[-1]["type"] == "text":
         blocks[-1] = {**blocks[-1], "text": blocks[-1]["text"].rstrip()}
 
 
@@ -133,7 +136,7 @@ def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
     own = message.get("provider") == provider
     thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
     if kept := _kept(message) if own else []:
-        return [block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))]
+        return _ended([block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))])
     said: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":
@@ -143,23 +146,35 @@ def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
         elif thinks and _is_signed(block):
             said.append(block)
     said += _text(message.get("refusal") or "")
-    return [block for block in said if not _is_blank(block)]
+    return _ended([block for block in said if not _is_blank(block)])
+
+
+def _ended(blocks: list[Part]) -> list[Part]:
+    """Without the thoughts at its end: no answer may end in one."""
+    while blocks and blocks[-1]["type"] in THOUGHTS:
+        blocks = blocks[:-1]
+    return blocks
+
+
+def without_thoughts(blocks: list[Part]) -> list[Part]:
+    """All other blocks."""
+    return [block for block in blocks if block["type"] not in THOUGHTS]
 
 
 def _kept(message: Message) -> list[Part]:
-    """The blocks as they came, where they were kept and are the whole answer; its calls under their ids of now.
+    """The blocks as they came, where they were kept and are the whole answer; its calls as servers take them.
 
     Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
     that was joined with another is more than they are.
     """
     blocks = list(filter(_is_block, as_dicts(as_dict(message.get("replay")).get(BLOCKS))))
     calls = message.get("tool_calls") or []
-    uses = [block for block in blocks if block.get("type") == "tool_use"]
-    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    uses = [block for block in blocks if block["type"] == "tool_use"]
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
     if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
         return []
-    ids = {id(block): {**block, "id": call["id"]} for block, call in zip(uses, calls, strict=True)}
-    return [ids.get(id(block), block) for block in blocks if not _is_blank(block)]
+    sound = {id(block): block | _tool_use(call, own=True) for block, call in zip(uses, calls, strict=True)}
+    return [sound.get(id(block), block) for block in blocks if not _is_blank(block)]
 
 
 def _is_block(part: Part) -> bool:
@@ -167,11 +182,12 @@ def _is_block(part: Part) -> bool:
 
 
 def _is_blank(block: Part) -> bool:
-    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+    return block["type"] == "text" and not block["text"].strip()
 
 
 def _is_signed(block: Part) -> bool:
-    return bool(block.get("signature") if block.get("type") == "thinking" else block.get("data"))
+    texts = ("thinking", "signature") if block.get("type") == "thinking" else ("data",)
+    return all(isinstance(block.get(key), str) for key in texts) and bool(block[texts[-1]])
 
 
 def _say(said: list[Part], part: Part, *, own: bool) -> None:
@@ -189,15 +205,14 @@ def _say(said: list[Part], part: Part, *, own: bool) -> None:
 
 
 def _tool_use(call: Call, *, own: bool) -> Part:
-    """A call, which a context has made sound. ``own``: what else stands in it came from here."""
+    """A call, which a context has made sound. ``own``: who called it, if the API said so, came from here."""
     function = call["function"]
-    more = {key: value for key, value in call.items() if own and key not in ("id", "type", "function")}
     return {
         "type": "tool_use",
         "id": call["id"],
         "name": function["name"],
         "input": as_object(function["arguments"]),
-        **more,
+        **({"caller": call["caller"]} if own and "caller" in call else {}),  # any other key is refused
     }
 
 

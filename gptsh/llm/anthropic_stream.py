@@ -29,11 +29,12 @@ from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
 from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, Pairs, as_object, load, shown
+from gptsh.llm.payloads import ADVICE, Pairs, as_object, load, paired, shown
 
 _REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}
 _PASSING = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")  # another try may do better
 _STOP = "message_stop"
+_OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
 
 
 def read_whole(data: bytes) -> Iterator[Event]:
@@ -99,24 +100,24 @@ class _Answer:
         self._finish: str | None = None
         self._usage: dict[str, Any] = {}
         self._told: dict[str, Any] = {}  # of the usage
-        self._open: dict[Any, _Block] = {}  # by index
+        self._open: dict[int | None, _Block] = {}  # by index
         self._blocks: list[dict[str, Any]] = []
         self._keeps = False  # one of them has no other place
-        self._pairs = Pairs()
 
     def take(self, payload: dict[str, Any]) -> Iterator[Event]:
         """The events of one event of the server. Raises ModelError or TooLong for an error."""
-        kind = payload.get("type")
+        kind, said = payload.get("type"), payload.get("index")
         if kind == "error" or payload.get("error"):
             raise _error_in(payload)
+        index = said if isinstance(said, int) else None
         if kind == "message_start":
             yield from self._start(as_dict(payload.get("message")))
         elif kind == "content_block_start":
-            yield from self._begin(payload.get("index"), as_dict(payload.get("content_block")))
-        elif kind == "content_block_delta" and payload.get("index") in self._open:
-            yield from self._go_on(self._open[payload["index"]], as_dict(payload.get("delta")))
-        elif kind == "content_block_stop" and payload.get("index") in self._open:
-            yield from self._end(self._open.pop(payload["index"]))
+            yield from self._begin(index, as_dict(payload.get("content_block")))
+        elif kind == "content_block_delta" and index in self._open:
+            yield from self._open[index].take(as_dict(payload.get("delta")))
+        elif kind == "content_block_stop":
+            yield from self._end(index)
         elif kind == "message_delta":
             yield from self._conclude(as_dict(payload.get("delta")), payload.get("usage"))
 
@@ -129,25 +130,16 @@ class _Answer:
         """Later figures are of the whole answer; a null says nothing."""
         self._usage |= {key: value for key, value in as_dict(usage).items() if value is not None}
 
-    def _begin(self, index: Any, block: dict[str, Any]) -> Iterator[Event]:
-        self._open[index] = _Block(block)
-        yield from self._said(block, block)
+    def _begin(self, index: int | None, start: dict[str, Any]) -> Iterator[Event]:
+        yield from self._end(index)  # some servers do not say that a block has ended
+        self._open[index] = _Block(start)
+        yield from self._open[index].said(start)
 
-    def _go_on(self, block: "_Block", delta: dict[str, Any]) -> Iterator[Event]:
-        block.take(delta)
-        yield from self._said(block.start, delta)
-
-    def _said(self, block: dict[str, Any], piece: dict[str, Any]) -> Iterator[Event]:
-        """What a beginning, or a delta, of text or of thinking says."""
-        text = piece.get(str(block.get("type")))
-        if not isinstance(text, str) or not text:
+    def _end(self, index: int | None) -> Iterator[Event]:
+        ended = self._open.pop(index, None)
+        if ended is None:
             return
-        if block["type"] == "text":
-            yield Text(self._pairs.joined(text))
-        elif block["type"] == "thinking":
-            yield Reasoning(text, THINKING)
-
-    def _end(self, ended: "_Block") -> Iterator[Event]:
+        yield from ended.rest()
         block = ended.whole()
         self._blocks.append(block)
         kind = block.get("type")
@@ -176,13 +168,12 @@ class _Answer:
             yield Used(usage_from(self._told))
 
     def rest(self) -> Iterator[Event]:
-        """What has not been told yet: half a pair, the tool calls that were begun, usage."""
-        if half := self._pairs.rest():
-            yield Text(half)
-        for block in self._open.values():
-            if block.start.get("type") == "tool_use":
-                yield ToolCall(block.call())
-        self._open = {}
+        """What has not been told yet: blocks without an end, tool calls that were begun, usage."""
+        for index in list(self._open):
+            if self.finished:
+                yield from self._end(index)
+            else:
+                yield from self._open[index].begun()
         yield from self._used()
 
     def ending(self) -> Finished:
@@ -198,8 +189,9 @@ class _Block:
         self._added: dict[str, list[str]] = {}
         self._json: list[str] = []
         self._citations: list[Any] = []
+        self._pairs = Pairs()
 
-    def take(self, delta: dict[str, Any]) -> None:
+    def take(self, delta: dict[str, Any]) -> Iterator[Event]:
         """A delta; of a kind that is not known here its texts are added under their own keys."""
         for key, value in delta.items():
             if key == "citation":
@@ -208,28 +200,52 @@ class _Block:
                 self._json.append(str(value))
             elif key != "type" and isinstance(value, str):
                 self._added.setdefault(key, []).append(value)
+        yield from self.said(delta)
+
+    def said(self, piece: dict[str, Any]) -> Iterator[Event]:
+        """What a beginning, or a delta, of text or of thinking says."""
+        text = piece.get(str(self.start.get("type")))
+        if isinstance(text, str):
+            yield from self._spoken(self._pairs.joined(text))
+
+    def rest(self) -> Iterator[Event]:
+        """Half a pair that nothing came behind."""
+        yield from self._spoken(self._pairs.rest())
+
+    def _spoken(self, text: str) -> Iterator[Event]:
+        kind = self.start.get("type")
+        if text and kind == "text":
+            yield Text(text)
+        elif text and kind == "thinking":
+            yield Reasoning(text, THINKING)
+
+    def begun(self) -> Iterator[Event]:
+        """What is known of a block that the answer broke off in."""
+        yield from self.rest()
+        if self.start.get("type") == "tool_use":
+            yield ToolCall(self.call())
 
     def whole(self) -> dict[str, Any]:
         """The block as it would have come in one piece."""
         block = dict(self.start)
         for key, pieces in self._added.items():
-            block[key] = (block[key] if isinstance(block.get(key), str) else "") + "".join(pieces)
+            block[key] = paired((block[key] if isinstance(block.get(key), str) else "") + "".join(pieces))
         if self._citations:
             block["citations"] = [*as_dicts(block.get("citations")), *self._citations]
         if self._json:
-            block["input"] = as_object("".join(self._json))
+            block["input"] = as_object(paired("".join(self._json)))
         return block
 
     def call(self) -> Call:
         """The block as a tool call: its arguments as received, what else stands in it under its own keys."""
         given = self.start.get("input")
-        arguments = "".join(self._json) or (json.dumps(given, ensure_ascii=False) if given else "{}")
+        arguments = paired("".join(self._json)) or (json.dumps(given, ensure_ascii=False) if given else "{}")
         call_id = self.start.get("id")
         return {
             "id": call_id if isinstance(call_id, str) and call_id else f"call_{new_message_id()[:8]}",
             "type": "function",
             "function": {"name": str(self.start.get("name") or ""), "arguments": arguments},
-            **{key: value for key, value in self.start.items() if key not in ("type", "id", "name", "input")},
+            **{key: value for key, value in self.start.items() if key not in _OF_CALL},
         }
 
 

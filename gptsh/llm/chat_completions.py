@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.core.calls import fitted
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Event, Message, is_by
+from gptsh.core.messages import DETAILS, Call, Event, Message, Tool, is_by
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
@@ -22,6 +22,7 @@ from gptsh.llm.routes import Route
 _BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
+_LONGEST_DESCRIPTION = 1024  # characters; whether OpenAI's newest models take more is told nowhere
 _NO_SUCH_FIELD = (400, 422)
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
@@ -80,7 +81,7 @@ def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, str
         "model": model,
         "messages": messages,
         **params,
-        **tools(request),
+        **_brief(whole_tools(request)),
         **response_format(request),
     }
     if request.stream:
@@ -97,6 +98,26 @@ def tools(request: Request) -> dict[str, Any]:
         for t in request.tools
     ]
     return {"tools": offered} if offered else {}
+
+
+def whole_tools(request: Request) -> dict[str, Any]:
+    """The same for OpenAI, which refuses the arguments of a tool without ``properties``."""
+    return tools(request._replace(tools=tuple(tool._replace(parameters=_object(tool)) for tool in request.tools)))
+
+
+def _object(tool: Tool) -> dict[str, Any]:
+    return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+
+
+def _brief(offered: dict[str, Any]) -> dict[str, Any]:
+    """The field with descriptions of a length that OpenAI takes, cut at a word."""
+    for tool in offered.get("tools", ()):
+        function = tool["function"]
+        if len(function["description"]) > _LONGEST_DESCRIPTION:
+            kept = function["description"][:_LONGEST_DESCRIPTION]
+            words = re.sub(r"\s*\S*\Z", "", kept) or kept[:-1]
+            function["description"] = f"{words}…"
+    return offered
 
 
 def response_format(request: Request) -> dict[str, Any]:

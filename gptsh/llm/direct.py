@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Protocol
 
-from gptsh.core.messages import Event, Identified
+from gptsh.core.messages import Event, Identified, Used
 from gptsh.core.secret import MASK
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
@@ -13,6 +13,7 @@ from gptsh.llm.http import Http, Response
 from gptsh.llm.payloads import encode, load
 from gptsh.llm.routes import Route
 
+_FEW = 8  # events that are held back; well-formed answers begin with three that say nothing at most
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 
 
@@ -39,7 +40,7 @@ class Direct:
         self._http, self._dialect = http, dialect
 
     def open(self, request: Request, route: Route) -> Iterator[Event]:
-        """The events of the answer, once its first one has come. Raises ModelError, TimedOut or TooLong."""
+        """The events of the answer, once one that says something has come. Raises ModelError, TimedOut or TooLong."""
         try:
             return _begun(self._events(self._respond(request, route), route))
         except ModelError as err:
@@ -74,6 +75,10 @@ class Direct:
 
 
 def _begun(events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, the first of the body at hand: a server that is overloaded may say so in place of it."""
-    first = [event for event in (next(events, None), next(events, None)) if event is not None]
+    """The same events, the first that says something at hand: a server that is overloaded may say so in place of it."""
+    first: list[Event] = []
+    for event in events:
+        first.append(event)
+        if not isinstance(event, (Identified, Used)) or len(first) == _FEW:
+            break
     return chain(first, events)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.core.secret import MASK, masked
+from gptsh.core.secret import MASK, is_telling, masked
 from gptsh.errors import GptshError, ModelError, TooLong
-from gptsh.llm.routes import Route, is_telling, source_of_key
+from gptsh.llm.routes import Route, source_of_key
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")

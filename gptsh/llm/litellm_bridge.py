@@ -27,7 +27,7 @@ from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
-from gptsh.llm.chat_completions import message_for, prompt_for, response_format, tools
+from gptsh.llm.chat_completions import message_for, prompt_for, response_format, whole_tools
 from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
@@ -282,7 +282,7 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
-        **tools(request),
+        **whole_tools(request),
         **response_format(request),
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
         "messages": json.loads(encode(messages)),
@@ -363,7 +363,8 @@ def _in_our_words(error: BaseException, route: Route) -> GptshError:
         err = ModelError(f"the connection to {provider} broke off", detail=repr(error))
         err.retry = "without sending a response" in text
     elif "No module named" in text:
-        todo = "pip install 'gptsh[mcp]'" if "'mcp" in text else ""  # litellm, for OpenAI's Responses API
+        # litellm wants it for OpenAI's Responses API.
+        todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
         err = ModelError(f"{provider} needs a Python package: {text}", todo, detail=repr(error))
     elif "device-code login" in text:  # litellm asks for it in a main thread alone
         err = ModelError(f"{provider} needs a login first", "log in with litellm itself, once", detail=repr(error))

@@ -41,6 +41,11 @@ def as_object(arguments: str) -> dict[str, Any]:
         return {"arguments": arguments}
 
 
+def paired(text: str) -> str:
+    """The text, its surrogate pairs made whole: pieces that were joined may have the halves side by side."""
+    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 class Pairs:
     """Text that comes in pieces, its surrogate pairs made whole: some servers cut them in two."""
 
@@ -53,8 +58,7 @@ class Pairs:
             return text
         text = self._half + text
         self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        whole = text.removesuffix(self._half) if self._half else text
-        return whole.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return paired(text.removesuffix(self._half) if self._half else text)
 
     def rest(self) -> str:
         """The half that nothing came behind."""

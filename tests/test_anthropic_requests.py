@@ -105,7 +105,7 @@ def note(what: str, name: str = "") -> dict[str, str]:
         ({"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}},
          {"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}}),
         ({"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}, note("audio/wav, 8 bytes")),
-        ({"type": "hologram", "of": "me"}, {"type": "text", "text": "[gptsh: hologram, not sent: this API does not take it]"}),
+        ({"type": "hologram", "of": "me"}, note("hologram")),
     ],
 )  # fmt: skip
 def test_parts_of_a_question(part: dict[str, Any], block: dict[str, Any]) -> None:
@@ -428,7 +428,7 @@ def test_every_refusal_of_a_thought_is_known(said: str) -> None:
         (answer("a", replay={"blocks": [{"type": "server_tool_use", "id": "s", "name": "w", "input": {}},
                                         *parts("a"), FIRST, {}]}),
          [{"type": "server_tool_use", "id": "s", "name": "w", "input": {}}, *parts("a")]),
-        (answer([*parts("a"), {}]), [*parts("a"), {"type": "text", "text": "[gptsh: a part, not sent: this API does not take it]"}]),
+        (answer([*parts("a"), {}]), [*parts("a"), note("a part")]),
     ],
 )  # fmt: skip
 def test_no_answer_ends_in_a_thought(reply: Any, blocks: Any) -> None:

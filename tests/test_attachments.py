@@ -614,7 +614,7 @@ def test_a_part_that_no_server_takes_becomes_a_line_of_text(part: Any, text: str
     label = "a.png:\n" if part.get("source") == "a.png" else ""
     why = "nobody knows its type" if text == "a part" else "this API does not take it"
     assert parts(TEXT, part) == f"look\n\n{label}[gptsh: {text}, not sent: {why}]"
-    assert parts(part, PNG) == [{"type": "text", "text": f"{label}[gptsh: {text}, not sent]"}, PNG_URL]
+    assert parts(part, PNG) == [{"type": "text", "text": f"{label}[gptsh: {text}, not sent: {why}]"}, PNG_URL]
 
 
 def test_text_beside_an_image_keeps_its_label_and_nothing_of_ours() -> None:

@@ -191,6 +191,25 @@ TOOL = {"function": {"name": "ls", "arguments": ""}}
         ),
         pytest.param(
             [
+                call(index=0, id="a", function={"name": "ls", "arguments": "{"}),
+                call(index=1, id="a", function={"name": "ls", "arguments": "["}),
+                call(index=0, function={"arguments": "}"}),
+                call(index=1, id="a", function={"arguments": "]"}),
+            ],
+            [("a", "ls", "{}"), ("a", "ls", "[]")],
+            id="two indexes with one id",
+        ),
+        pytest.param(
+            [
+                call(id="a", function={"name": "ls", "arguments": "{"}),
+                call(index=0, id="a", function={"arguments": '"p"'}),
+                call(index=0, function={"arguments": ":1}"}),
+            ],
+            [("a", "ls", '{"p":1}')],
+            id="the index only later",
+        ),
+        pytest.param(
+            [
                 call(id="a", function={"name": "ls", "arguments": '{"a'}),
                 call(function={"name": "ls", "arguments": '":1}'}),
             ],

@@ -27,6 +27,7 @@ class Finder:
             raise ModuleNotFoundError("No module named 'mcp'")
 sys.meta_path.insert(0, Finder())
 """
+WAY = "--tools names others, --no-tools does without"
 NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak", "say"]
 
 
@@ -88,7 +89,7 @@ def test_the_list_for_programs(two: Home) -> None:
     ("args", "said", "code"),
     [
         (["--tools", "nix"], "there is no tool server 'nix': known are one, two", 2),
-        (["--tools", "one__nix"], "tool server one has no tool 'nix': it has " + ", ".join(NAMES), 2),
+        (["--tools", "one__nix"], f"tool server one has no tool 'nix': it has {', '.join(NAMES)}; {WAY}", 2),
         (["-a", "nobody"], "there is no agent 'nobody': known are few, none, default", 2),
         (["--tools", "one", "--no-tools"], "--tools and --no-tools exclude each other", 2),
         (["--tools", " "], "--tools is empty", 2),

@@ -270,6 +270,19 @@ def test_arguments_are_shown_whole_and_safe(home: Home, model: ModelServer) -> N
     assert b"\x1b]0;" not in seen
 
 
+def test_letters_are_not_reordered_on_a_terminal(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    model.script(*calling(call("note", path="no\u202etxt.exe \u2066")))
+    model.say("a \u202eb \u2069c, \U0001f468\u200d\U0001f469 and \u200f stay")
+    terminal = Terminal(home, "-o", "text", "go")
+    terminal.until(rb"Run it\?")
+    os.write(terminal.fd, b"n\n")
+    text = terminal.close()[0].decode()
+    assert "a \\u202eb \\u2069c, \U0001f468\u200d\U0001f469 and \u200f stay" in text
+    assert "no\\u202etxt.exe \\u2066" in text
+    assert not set("\u202e\u2066\u2069") & set(text)
+
+
 def test_a_server_that_dies_ends_the_turn_and_what_came_is_kept(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("die")))
     run = tooled.run("go")

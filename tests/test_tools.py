@@ -1,6 +1,7 @@
 """Tools: servers that behave and one that does not, each a real process or a real socket; the pure parts as tables."""
 
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -186,6 +187,21 @@ def test_a_stubborn_server_is_ended_with_all_that_it_has_started(opened: Open, b
     assert not any(map(is_running, pids()))
 
 
+def test_a_tool_that_is_gone_is_no_failure_where_that_is_borne(bad: Any) -> None:
+    server = bad(tools=("fail", "gone", "g?ne", "d*"))
+    strict, lenient = Toolbox([server], os.environ), Toolbox([server], os.environ, lenient=True)
+    with contextlib.ExitStack() as stack:
+        for box in (strict, lenient):
+            stack.callback(box.close)
+            box.start()
+        with pytest.raises(
+            ConfigError, match=r"has no tool 'gone': .*; --tools names others, --no-tools does without$"
+        ):
+            strict.tools()
+        assert [tool.name for tool in lenient.tools()] == ["bad__die", "bad__fail"]
+        assert lenient.missing == ["bad__gone", "bad__g?ne"]
+
+
 def test_no_servers_no_tools(opened: Open) -> None:
     box = opened()
     assert box.tools() == ()
@@ -195,6 +211,10 @@ def test_no_servers_no_tools(opened: Open) -> None:
 # ---- results
 
 NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called"
+NO_NUMBER = (
+    "error: the arguments have a number that JSON does not know, such as NaN, or one that is too large, "
+    "so the tool was not called"
+)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +224,8 @@ NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called
         ("bad__fail", "", "it failed", True),
         ("bad__refuse", "{}", "error: not today", True),
         ("bad__fail", "[]", NO_OBJECT, True),
-        ("bad__fail", '{"a": NaN}', NO_OBJECT, True),
+        ("bad__fail", '{"a": NaN}', NO_NUMBER, True),
+        ("bad__fail", '{"a": [{"b": -1e999}]}', NO_NUMBER, True),
         ("bad__fail", '{"a": "\\ud800"}', NO_OBJECT, True),
         ("bad__fail", '{"a": ' + "[" * 5000, NO_OBJECT, True),
         ("bad__fial", "{}", "error: there is no tool 'bad__fial', there is bad__fail, bad__say, bad__die", True),

@@ -207,6 +207,7 @@ def _content(content: object) -> Iterator[Event]:
 
 # ---- what goes back
 
+_Key = tuple[int | None, str | None]  # of a tool call: its index and its id, as far as they are known
 _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 
 
@@ -267,14 +268,15 @@ def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
 
 
 class _Calls:
-    """Tool calls from their deltas: by index, else by id, else the last one goes on until a name begins another.
+    """Tool calls from their deltas: by index and id, else the last one goes on until a name begins another.
 
-    A new id at a used index begins another call too; an empty id or name says nothing (mistral, dashscope, groq).
+    Another index is another call, and so is a new id at a used index; an empty id or name says nothing (mistral,
+    dashscope, groq).
     """
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
-        self._at: dict[int | str, int] = {}
+        self._at: dict[_Key, int] = {}
 
     @property
     def any(self) -> bool:
@@ -282,26 +284,31 @@ class _Calls:
         return bool(self._calls)
 
     def take(self, delta: dict[str, Any]) -> None:
-        index, call_id = delta.get("index"), delta.get("id")
-        keys: list[int | str] = [index] if isinstance(index, int) else []
-        keys += [call_id] if call_id and isinstance(call_id, str) else []
-        place = self._place(keys, delta)
+        """Note what one delta has of a call."""
+        said, named = delta.get("index"), delta.get("id")
+        index = said if isinstance(said, int) else None
+        call_id = named if named and isinstance(named, str) else None
+        place = self._place(index, call_id, delta)
         if place is None:
             place = len(self._calls)
             self._calls.append({"function": {"name": "", "arguments": ""}})
-        self._at.update(dict.fromkeys(keys, place))
+        self._at.update(dict.fromkeys(((index, call_id), (index, None), (None, call_id)), place))
         _merge_call(self._calls[place], delta)
 
-    def _place(self, keys: list[int | str], delta: dict[str, Any]) -> int | None:
+    def _place(self, index: int | None, call_id: str | None, delta: dict[str, Any]) -> int | None:
         """Where the call that this delta goes on stands; None for a new call."""
-        if not keys:
+        if index is None and call_id is None:
             return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
-        place = next(
-            (self._at[key] for key in reversed(keys) if key in self._at), None
-        )  # an id says more than an index
-        if place is not None and isinstance(keys[-1], str) and self._calls[place].get("id") not in (None, keys[-1]):
-            return None
+        place = self._at.get((index, call_id))
+        if place is None and index is not None and call_id is not None:  # one of them may have been missing so far
+            at_index, of_id = self._at.get((index, None)), self._at.get((None, call_id))
+            if at_index is not None and self._calls[at_index].get("id") in (None, call_id):
+                return at_index
+            return of_id if of_id is not None and not self._has_index(of_id) else None
         return place
+
+    def _has_index(self, place: int) -> bool:
+        return any(index is not None for (index, _), at in self._at.items() if at == place)
 
     def _begins(self, delta: dict[str, Any]) -> bool:
         """Whether a delta without index and id begins another call: the last one has another name or is whole."""

@@ -404,6 +404,13 @@ def test_reasoning_is_shown_unless_it_is_not_wanted(claude: Home, server: Anthro
 def test_what_is_left_out_is_said(claude: Home, server: AnthropicServer) -> None:
     run = claude.run("-p", "reasoning_effort=low", "-p", "temperature=0", "-p", "seed=1", "hi")
     assert run == ("You said: hi\n", f"gptsh: {SONNET} takes no seed, temperature: left out\n", 0)
+    run = claude.run("-n", "-p", "temperature=2", "-p", "top_p=0.5", "-p", 'stop=[" ", "X"]', "hi")
+    assert run == (
+        "You said: hi\n",
+        f"gptsh: {SONNET} takes no temperature above 1, blank stop sequence: left out\n",
+        0,
+    )
+    assert (server.sent[-1]["top_p"], server.sent[-1]["stop_sequences"]) == (0.5, ["X"])
     assert claude.run("-n", "-p", "oddity=1", "hi").stderr.startswith(
         "gptsh: anthropic refused (400): oddity: Extra inputs are not permitted\n"
     )

@@ -113,6 +113,7 @@ def check(body: Any, headers: dict[str, str]) -> None:
         raise Refused(f"{field}: Extra inputs are not permitted")
     if type(body.get("max_tokens")) is not int or body["max_tokens"] < 1:
         raise Refused("max_tokens: Field required")
+    _check_sampling(body)
     _check_thinking(body)
     _check_tools(body)
     _check_schema(body)
@@ -125,6 +126,15 @@ def check(body: Any, headers: dict[str, str]) -> None:
     _check_end(messages, body)
     if len(marks(body)) > MARKS:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}.")
+
+
+def _check_sampling(body: dict[str, Any]) -> None:
+    if not 0 <= body.get("temperature", 1) <= 1:
+        raise Refused("temperature: range: 0..1")
+    if "temperature" in body and "top_p" in body:
+        raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+    if not all(isinstance(stop, str) and stop.strip() for stop in body.get("stop_sequences", ())):
+        raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 def _check_thinking(body: dict[str, Any]) -> None:

@@ -330,6 +330,9 @@ def test_a_block_whose_end_is_not_said_ends_with_the_next_one_and_with_the_answe
 
 # ---- prices
 
+FEW = {"input_tokens": 1000, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 400, "output_tokens": 100}
+FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
+
 
 @pytest.mark.parametrize(
     ("name", "raw", "usd"),
@@ -341,6 +344,11 @@ def test_a_block_whose_end_is_not_said_ends_with_the_next_one_and_with_the_answe
                              "output_tokens_details": {"thinking_tokens": 900}}, 0.5 + 0.025),
         ("claude-haiku-4-5", {"input_tokens": None, "cache_creation_input_tokens": None, "output_tokens": 2}, 1e-5),
         ("claude-nobody-knows", {"input_tokens": 10, "output_tokens": 1}, None),
+        ("claude-opus-4-8", {**FEW, "inference_geo": "us"}, 1.1 * FEW_COST),
+        ("claude-opus-4-8", {**FEW, "inference_geo": "US", "speed": "fast"}, 1.1 * 2 * FEW_COST),
+        ("claude-opus-4-8", {**FEW, "inference_geo": "global", "speed": "standard"}, FEW_COST),
+        ("claude-opus-4-8", {**FEW, "inference_geo": "fast", "speed": ["fast"]}, FEW_COST),
+        ("claude-opus-4-7", {**FEW, "inference_geo": "not_available", "speed": "fast"}, FEW_COST),  # has no fast mode
     ],
 )  # fmt: skip
 def test_what_an_answer_costs(name: str, raw: dict[str, Any], usd: float | None) -> None:
@@ -404,6 +412,13 @@ def test_reasoning_is_shown_unless_it_is_not_wanted(claude: Home, server: Anthro
 def test_what_is_left_out_is_said(claude: Home, server: AnthropicServer) -> None:
     run = claude.run("-p", "reasoning_effort=low", "-p", "temperature=0", "-p", "seed=1", "hi")
     assert run == ("You said: hi\n", f"gptsh: {SONNET} takes no seed, temperature: left out\n", 0)
+    run = claude.run("-n", "-p", "temperature=2", "-p", "top_p=0.5", "-p", 'stop=[" ", "X"]', "hi")
+    assert run == (
+        "You said: hi\n",
+        f"gptsh: {SONNET} takes no temperature above 1, blank stop sequence: left out\n",
+        0,
+    )
+    assert (server.sent[-1]["top_p"], server.sent[-1]["stop_sequences"]) == (0.5, ["X"])
     assert claude.run("-n", "-p", "oddity=1", "hi").stderr.startswith(
         "gptsh: anthropic refused (400): oddity: Extra inputs are not permitted\n"
     )
@@ -447,10 +462,10 @@ def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicS
 
 
 def test_headers_of_the_config_are_sent(claude: Home, server: AnthropicServer) -> None:
-    claude.configure(config(server, 'headers = { anthropic-beta = "context-1m-2025-08-07" }\n'))
+    claude.configure(config(server, 'headers = { anthropic-beta = "interleaved-thinking-2025-05-14" }\n'))
     assert claude.run("hi").code == 0
     headers = server.asked[0].headers
-    assert (headers["anthropic-beta"], headers["x-api-key"]) == ("context-1m-2025-08-07", KEY)
+    assert (headers["anthropic-beta"], headers["x-api-key"]) == ("interleaved-thinking-2025-05-14", KEY)
     assert "authorization" not in headers
 
 

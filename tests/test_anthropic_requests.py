@@ -300,7 +300,13 @@ ADAPTIVE = {"type": "adaptive", "display": "summarized"}
         (SONNET, {"stop": "X"}, {"stop_sequences": ["X"]}, []),
         (SONNET, {"stop": ["X", "Y"]}, {"stop_sequences": ["X", "Y"]}, []),
         (SONNET, {"max_completion_tokens": 7}, {"max_tokens": 7}, []),
-        (SONNET, {"temperature": 0.5, "top_p": 0.9, "top_k": 3}, {"temperature": 0.5, "top_p": 0.9, "top_k": 3}, []),
+        (SONNET, {"temperature": 0.5, "top_k": 3}, {"temperature": 0.5, "top_k": 3}, []),
+        (SONNET, {"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5}, ["top_p beside temperature"]),
+        (SONNET, {"temperature": 1.7, "top_p": 0.9}, {"top_p": 0.9}, ["temperature above 1"]),
+        (SONNET, {"temperature": 1.7, "reasoning_effort": "none"}, {}, ["temperature above 1"]),
+        (SONNET, {"stop": " \n"}, {"stop_sequences": []}, ["blank stop sequence"]),
+        (SONNET, {"stop": ["", "X"]}, {"stop_sequences": ["X"]}, ["blank stop sequence"]),
+        (SONNET, {"stop_sequences": ["X", " "]}, {"stop_sequences": ["X"]}, ["blank stop sequence"]),
         (OPUS, {"temperature": 0.5, "top_k": 3}, {}, ["temperature", "top_k"]),
         (SONNET, {"seed": 1, "presence_penalty": 1, "metadata": {"user_id": "u"}}, {"metadata": {"user_id": "u"}},
          ["seed", "presence_penalty"]),
@@ -338,6 +344,8 @@ ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 def test_parameters(model: str, params: dict[str, Any], expected: dict[str, Any], left_out: list[str]) -> None:
     fitted = fit(params, "anthropic", model.partition("/")[2], PROVIDERS["anthropic"])
     assert (fitted.sent, fitted.left_out) == (expected, left_out)
+    if not {"tools", "tool_choice"} & set(expected):
+        sent(user("q"), model=model, params=params)
 
 
 @pytest.mark.parametrize(
@@ -608,6 +616,9 @@ def asked(*contents: Any, **more: Any) -> dict[str, Any]:
     [
         (asked(max_tokens=None), "max_tokens"),
         (asked(seed=1), "seed: Extra inputs"),
+        (asked(temperature=1.1), "range"),
+        (asked(temperature=1, top_p=1), "cannot both"),
+        (asked(stop_sequences=["x", "\n"]), "non-whitespace"),
         (asked(messages=[{"role": "assistant", "content": parts("a")}]), "roles must alternate"),
         (asked(messages=[*GOOD["messages"], *GOOD["messages"]]), "roles must alternate"),
         (asked(parts(" ")), "non-whitespace"),

@@ -184,6 +184,14 @@ def test_effort_as_each_provider_says_it(endpoint: Endpoint, model: str, effort:
         ("lab", "gpt-5", {"temperature": 0.5}, []),
         ("anthropic", "claude-opus-4-7", {"temperature": 0.5, "top_k": 3}, ["temperature", "top_k"]),
         ("anthropic", "claude-sonnet-4-5", {"temperature": 0.5}, []),
+        (
+            "anthropic",
+            "claude-newfamily-7",
+            {"temperature": 0.5, "top_k": 3},
+            ["temperature", "top_k"],
+        ),  # not in the table
+        ("anthropic", "claude-newfamily-7", {"temperature": 1}, []),
+        ("anthropic", "claude-opus-4-6-29991231", {"temperature": 0.5}, []),
         ("moonshot", "kimi-k3", {"temperature": 0.5, "top_p": 1}, ["temperature"]),
         ("moonshot", "kimi-k2.5", {"temperature": 1}, []),
         ("moonshot", "kimi-k2-0905-preview", {"temperature": 0.5}, []),

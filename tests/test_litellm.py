@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wait_for
-from tests.server import Cut, ModelServer, chunk, event
+from tests.server import Cut, ModelServer, answer, chunk, event
 
 KEYS = {
     "AZURE_AI_API_KEY": "az-very-secret",
@@ -477,7 +477,17 @@ def test_a_title_through_litellm_beside_a_direct_answer(far: Home, model: ModelS
              "usage": {"input_tokens": 10, "output_tokens": 2}}  # fmt: skip
     kind = {"Content-Type": "application/json"}
     model.script(json.dumps(whole).encode(), framing="length", headers=kind, model="claude-sonnet-4-5")
-    assert far.run("hi") == ("You said: hi\n", "", 0)
+    first, *rest = answer("Hello ", "there.")[1:]
+    end = threading.Event()  # the answer ends once the title was asked for: that takes as long as importing litellm
+    model.script(first, end, *rest, model="gpt-4.1")
+    process = far.start("hi")
+    read_until(process.stdout, b"Hello ")
+    until = time.monotonic() + 25
+    while len(model.asked) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert {asked.body["model"] for asked in model.asked} == {"gpt-4.1", "claude-sonnet-4-5"}  # at once
+    end.set()
+    assert (process.communicate(timeout=30), process.returncode) == ((b"there.\n", b""), 0)
     assert far.doc()["title"] == "A Title"
     assert far.doc()["usage"]["title_cost"] == pytest.approx(10 * 3e-6 + 2 * 1.5e-5)
 

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import table
-from gptsh.core.models import Facts, chat_refuses_tools, facts, models_of, near_names, split_model, title_params
+from gptsh.core.messages import Event, Text
+from gptsh.core.models import (
+    Facts,
+    chat_refuses_tools,
+    facts,
+    likely_facts,
+    models_of,
+    near_names,
+    split_model,
+    title_params,
+)
 from gptsh.core.pricing import cost
 from gptsh.core.providers import PROVIDERS, endpoint
+from gptsh.core.sessions import generate_title
 from gptsh.core.settings import Providers, default_model, facts_of, load, provider_of, stored_agent
+from gptsh.core.turn import Request
 from gptsh.errors import ConfigError
 from gptsh.llm.routes import wire_for
 from tests.conftest import Home, lab_config
@@ -252,10 +265,22 @@ def test_openais_models_without_chat_completions_never_go_there(model: str) -> N
         ("gemini/gemini-2.5-flash", {"max_tokens": 2000}),
         ("ollama/qwen3:8b", {"max_tokens": 2000}),
         ("lab/unheard-of", {"temperature": 0.2, "max_tokens": 24}),
+        ("anthropic/claude-newfamily-7", {"reasoning_effort": "low", "max_tokens": 2000}),  # newer than the table
     ],
 )
 def test_parameters_of_a_title(model: str, params: dict[str, Any]) -> None:
-    assert title_params(facts(*split_model(model))) == params
+    assert title_params(likely_facts(*split_model(model))) == params
+
+
+def test_the_title_of_a_model_newer_than_the_table_is_asked_as_its_family_is() -> None:
+    asked: list[Request] = []
+
+    def ask(request: Request) -> Iterator[Event]:
+        asked.append(request)
+        yield Text("A Title")
+
+    assert generate_title("hi", small_model="anthropic/claude-newfamily-7", llm=ask) == "A Title"
+    assert asked[0].params == {"reasoning_effort": "low", "max_tokens": 2000}
 
 
 # ---- prices

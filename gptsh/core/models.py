@@ -144,13 +144,16 @@ def facts(provider: str | None, name: str) -> Facts:
     return Facts(provider, name)
 
 
-def likely_facts(provider: str, name: str) -> Facts:
+def likely_facts(provider: str | None, name: str) -> Facts:
     """The facts of a model; of one that is newer than the table those of its family."""
     known = facts(provider, name)
     if known.entry:
         return known
     infos = [info for pattern, info in table.family_rules() if _matches(pattern, name)]
-    return known._replace(entry={key: value for info in infos for key, value in info.items()})
+    family = known._replace(entry={key: value for info in infos for key, value in info.items()})
+    if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # the rules do not say it, its models do
+        return family._replace(entry={**family.entry, "supports_sampling_params": False})
+    return family
 
 
 def models_of(provider: str) -> Iterator[Facts]:
@@ -176,7 +179,7 @@ def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
     given = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
     if not given:  # the table need not be read
         return []
-    known = facts(provider, name)
+    known = likely_facts(provider, name)
     if known.can("sampling_params") is False:
         return given
     if provider in OPENAIS and is_openai_reasoning(name):

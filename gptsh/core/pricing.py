@@ -1,6 +1,7 @@
 """What an answer costs: a provider's usage and a model's prices to USD, as LiteLLM 1.106.2 computes it.
 
-Not covered: service tiers, images and audio, fees of web searches, cache writes for an hour.
+Not covered: service tiers, images and audio, fees of web searches and of a provider's other tools, cache writes for an
+hour, regions of providers other than Anthropic.
 """
 
 import re
@@ -53,7 +54,7 @@ def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> fl
         rates = _rates(off_peak, "", rates)
     if rates.prompt is None and rates.completion is None:
         return None
-    return _sum(known.provider, tokens, rates)
+    return _sum(known.provider, tokens, rates) * _factor(known, raw)
 
 
 def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
@@ -64,6 +65,15 @@ def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
     if provider == "xai" and (ticks := price(raw.get("cost_in_usd_ticks"))) is not None:
         said = ticks * _XAI_TICK
     return price(said) if provider in ("perplexity", "xai", "openrouter") else None
+
+
+def _factor(known: Facts, raw: Mapping[str, Any]) -> float:
+    """What Anthropic asks more for where a model ran (``inference_geo``), and for its fast mode (``speed``)."""
+    dearer = as_dict(known.entry.get("provider_specific_entry")) if known.provider == "anthropic" else {}
+    where, speed = str(raw.get("inference_geo")).lower(), raw.get("speed")
+    of_place = price(dearer.get(where)) if where != "fast" else None
+    of_speed = price(dearer.get("fast")) if speed == "fast" else None
+    return (of_place or 1.0) * (of_speed or 1.0)
 
 
 def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:

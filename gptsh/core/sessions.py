@@ -392,14 +392,14 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
     if not small_model or not first_user.strip():
         return None
-    from gptsh.core.models import facts, split_model, title_params  # noqa: PLC0415 - a list asks for no title
+    from gptsh.core.models import likely_facts, split_model, title_params  # noqa: PLC0415 - a list asks for no title
     from gptsh.core.turn import Request  # noqa: PLC0415 - the same
 
     ask: list[Message] = [
         {"role": "system", "content": TITLE_SYSTEM},
         {"role": "user", "content": first_user[:TITLE_SOURCE]},
     ]
-    request = Request(small_model, ask, title_params(facts(*split_model(small_model))), stream=False)
+    request = Request(small_model, ask, title_params(likely_facts(*split_model(small_model))), stream=False)
     try:
         text = "".join(event.text for event in llm(request) if isinstance(event, Text))
     except GptshError:

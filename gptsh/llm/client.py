@@ -62,7 +62,7 @@ class Client:
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
         """Settle where the model is, by which way and with which key it is asked, with tools or without.
 
-        Returns the names of the parameters that it would refuse and that are therefore not sent. Raises ConfigError
+        Returns the parameters, in words, that it would refuse and that are therefore not sent. Raises ConfigError
         for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
         route = self._route(model, params, tools=tools)

@@ -19,7 +19,7 @@ _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class Fitted(NamedTuple):
-    """What is sent, and the names of what is left out because the model would refuse the request for it."""
+    """What is sent, and what is left out because the model would refuse the request for it: names, or a few words."""
 
     sent: dict[str, Any]
     left_out: list[str]
@@ -108,7 +108,28 @@ def _for_anthropic(sent: dict[str, Any], left_out: list[str], known: Facts) -> F
         sent = {**(thinking or {}), **sent}  # what is said in its own words counts
         refuses += [] if thinking is not None else ["reasoning_effort"]
     refuses += _refused_beside_thinking(sent, known)
-    return Fitted({name: value for name, value in sent.items() if name not in refuses}, left_out + refuses)
+    sent = {name: value for name, value in sent.items() if name not in refuses}
+    return Fitted(sent, left_out + refuses + _out_of_bounds(sent))
+
+
+def _out_of_bounds(sent: dict[str, Any]) -> list[str]:
+    """Take away what is refused by its value, or beside another parameter; what that was, in words."""
+    gone, heat = [], sent.get("temperature")
+    if isinstance(heat, (int, float)) and heat > 1:
+        del sent["temperature"]  # 1 is the default
+        gone.append("temperature above 1")
+    if "top_p" in sent and "temperature" in sent:
+        del sent["top_p"]
+        gone.append("top_p beside temperature")
+    stops = sent.get("stop_sequences")
+    if isinstance(stops, list) and any(map(_is_blank, stops)):
+        sent["stop_sequences"] = [stop for stop in stops if not _is_blank(stop)]
+        gone.append("blank stop sequence")
+    return gone
+
+
+def _is_blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _thinking(effort: str, known: Facts, limit: Any) -> dict[str, Any] | None:

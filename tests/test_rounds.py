@@ -489,3 +489,15 @@ def test_a_question_is_kept_where_servers_are_given_up(home: Home, model: ModelS
     assert (run.code, run.stdout) == (124, "")
     assert "asks it again" in run.stderr
     assert roles(home.doc()) == ["user"]
+
+
+def test_a_session_goes_on_though_one_of_its_tools_is_gone(home: Home, model: ModelServer) -> None:
+    configure(home, model)
+    assert home.run("--tools", "good__add,good__note", "go").code == 0
+    doc = home.doc()
+    doc["meta"]["mcp_allowed_servers"].append("good__gone")
+    home.files()[0].write_text(json.dumps(doc))
+    run = home.run("-s", "0", "on")
+    assert (run.code, run.stderr) == (0, "gptsh: the session goes on without some of its tools: good__gone\n")
+    assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
+    assert home.run("--tools", "good__gone", "go").code == 2

@@ -66,7 +66,7 @@ def _tools(drafted: Draft, environ: Mapping[str, str], endings: Endings) -> Iter
         return
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
 
-    toolbox = Toolbox(drafted.servers, environ)
+    toolbox = Toolbox(drafted.servers, environ, lenient=drafted.resumed)
     endings.before_kill = toolbox.kill
     try:
         toolbox.start()

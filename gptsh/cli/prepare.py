@@ -80,6 +80,7 @@ class Draft(NamedTuple):
     at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     form: Form
     servers: list[ToolServer]
+    resumed: bool  # the session says which tools there are, not the command line or the configuration
 
 
 class Job(NamedTuple):
@@ -185,16 +186,19 @@ def draft(
         doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    return Draft(loaded, client, doc, agent, at, form, servers)
+    resumed = stored is not None and not _says_tools(flags)
+    return Draft(loaded, client, doc, agent, at, form, servers, resumed)
 
 
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
-    loaded, client, doc, agent, _, form, _ = drafted
+    loaded, client, doc, agent, form = drafted.settings, drafted.client, drafted.doc, drafted.agent, drafted.form
     lacks = _lacks(client, agent.model or "", doc["messages"])
     sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
     if tools:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
+        if tools.missing:
+            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):

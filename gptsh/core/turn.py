@@ -60,7 +60,9 @@ Ask = Callable[[Request], Iterator[Event]]
 
 
 class Tools(Protocol):
-    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them."""
+    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them. ``missing``: what was wanted in vain."""
+
+    missing: list[str]
 
     def tools(self) -> tuple[Tool, ...]:
         """What a model may call. Raises ToolServerError."""

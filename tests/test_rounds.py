@@ -501,3 +501,14 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(home: Home, model: Mo
     assert (run.code, run.stderr) == (0, "gptsh: the session goes on without some of its tools: good__gone\n")
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
     assert home.run("--tools", "good__gone", "go").code == 2
+
+
+def test_two_calls_with_one_id_have_a_result_each(tooled: Home, model: ModelServer) -> None:
+    calls = [{**call("add", 1, a=1, b=1), "id": "x"}, {**call("add", 2, a=5, b=5), "id": "x"}]
+    model.script(*calling(*calls))
+    model.say("2 and 10")
+    assert tooled.run("go").code == 0
+    assert results(tooled.doc()) == [("2", False), ("10", False)]
+    sent = model.sent[-1]["messages"]
+    assert [made["id"] for made in sent[1]["tool_calls"]] == ["x", "x_2"]
+    assert [(m["tool_call_id"], m["content"]) for m in sent[2:]] == [("x", "2"), ("x_2", "10")]

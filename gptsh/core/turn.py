@@ -93,10 +93,17 @@ class Round:
         self._started = time.monotonic()
 
     def __iter__(self) -> Iterator[Event]:
-        for event in self._events:
+        for came in self._events:
+            event = self._apart(came)
             self._take(event)
             self._note(event)
             yield event
+
+    def _apart(self, event: Event) -> Event:
+        """The event; a call under the id of an earlier one gets another, or their results would be mixed up."""
+        if not isinstance(event, ToolCall) or all(call["id"] != event.call["id"] for call in self._calls):
+            return event
+        return ToolCall({**event.call, "id": f"{event.call['id']}_{len(self._calls) + 1}"})
 
     def _take(self, event: Event) -> None:
         """What the model said."""

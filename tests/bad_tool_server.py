@@ -110,10 +110,17 @@ def _leak(_ident: Any, _given: Any) -> dict[str, Any]:
     return said("done")
 
 
+def _say(ident: Any, given: Any) -> None:
+    """Writes the line that is given, a byte a letter, with the request's id in the place of ID."""
+    with writing:
+        sys.stdout.buffer.write(given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n")
+        sys.stdout.flush()
+
+
 TOOLS: dict[str, Callable[[Any, Any], Any]] = {
     name[1:]: globals()[name]
     for name in ("_die", "_hang", "_garble", "_misshape", "_refuse", "_big", "_fail", "_picture", "_meet", "_give",
-                 "_tell", "_leak")
+                 "_tell", "_leak", "_say")
 }  # fmt: skip
 
 
@@ -183,6 +190,18 @@ def _stubborn() -> None:
     note(subprocess.Popen(["sleep", "60"]).pid)  # it ignores SIGTERM, too
 
 
+def _spells() -> None:
+    """The key behind so many other letters, on stderr."""
+    complain(f"{'z' * int(os.environ['AT'])} {os.environ['TOOL_KEY']}\n")
+    sys.exit(3)
+
+
+def _prints() -> None:
+    """The same on stdout."""
+    put(f"{'z' * int(os.environ['AT'])} {os.environ['TOOL_KEY']}")
+    sys.exit(3)
+
+
 def _banner() -> None:
     put("usage: server [--stdio]")
     sys.exit(2)
@@ -195,6 +214,8 @@ STARTS = {
     "deaf": _deaf,
     "noise": _noise,
     "parent": _parent,
+    "spells": _spells,
+    "prints": _prints,
     "stubborn": _stubborn,
 }
 

@@ -15,6 +15,19 @@ WITHOUT_TRUNCATION = (
     "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
     "context length in settings, or use a model with a longer context length"
 )
+# The types of its options, in its words and here; a whole number may be any.
+OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {
+    **dict.fromkeys(
+        ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "seed", "num_predict", "top_k"),
+        ("integer", (int, float)),
+    ),
+    **dict.fromkeys(
+        ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
+        ("float32", (int, float)),
+    ),
+    "use_mmap": ("boolean", (bool,)),
+    "stop": ("array", (list,)),
+}
 # What a runner is started with: a request that says otherwise starts another.
 RUNNER = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap")
 
@@ -52,9 +65,8 @@ def complaint(body: dict[str, Any]) -> str | None:
         return f"unknown fields {sorted(unknown)}"
     if body.get("think") not in (None, True, False, "low", "medium", "high"):
         return f"invalid think value: {body['think']!r}"
-    stop = body.get("options", {}).get("stop", [])
-    if not isinstance(stop, list):
-        return 'option "stop" must be of type array'
+    if wrong := _wrong_option(body.get("options", {})):
+        return wrong
     calls: set[str] = set()
     for message in body["messages"]:
         if wrong := _wrong(message, calls):
@@ -62,6 +74,16 @@ def complaint(body: dict[str, Any]) -> str | None:
         calls -= {message.get("tool_call_id", "")}
         calls |= {call["id"] for call in message.get("tool_calls", ())}
     return "tool call without its result" if calls else None
+
+
+def _wrong_option(options: dict[str, Any]) -> str | None:
+    """What is refused about an option that it knows; others it only warns about, in its log."""
+    for name, value in options.items():
+        kind, types = OPTIONS.get(name, ("", (object,)))
+        odd_flag = isinstance(value, bool) and kind not in ("", "boolean")  # which Python takes for an int
+        if value is not None and (odd_flag or not isinstance(value, types)):
+            return f'option "{name}" must be of type {kind}'
+    return None
 
 
 def _wrong(message: dict[str, Any], calls: set[str]) -> str | None:
@@ -145,7 +167,7 @@ class OllamaServer(ModelServer):
     def _chat(self, name: str, known: Known, body: dict[str, Any]) -> Script:
         abilities = known.abilities or ("completion",)
         if wrong := complaint(body):
-            return _json({"error": wrong}, 400)
+            return _json({"error": wrong}, 500 if wrong.startswith("option ") else 400)  # found as it loads the model
         if body.get("think") and "thinking" not in abilities:
             return _json({"error": f'"{body["model"]}" does not support thinking'}, 400)
         if body.get("tools") and "tools" not in abilities:

@@ -91,13 +91,22 @@ def an_mp3(frames: int = 3, tag: bytes = b"") -> bytes:
     return (b"ID3\4\0\0" + size + tag if tag else b"") + FRAME * frames
 
 
+def an_apng() -> bytes:
+    plain = a_png()
+    control = b"acTL" + bytes(8)
+    return plain[:33] + struct.pack(">I", 8) + control + struct.pack(">I", zlib.crc32(control)) + plain[33:]
+
+
 FILES = {
     "a.png": (a_png(), "image/png"),
+    "animated.png": (an_apng(), "image/png"),
     "a.jpg": (a_jpeg(), "image/jpeg"),
     "a.gif": (a_gif(), "image/gif"),
     "a.webp": (a_webp(), "image/webp"),
     "a.pdf": (a_pdf(), "application/pdf"),
     "binary.pdf": (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),
+    "behind-a-mark.pdf": (b"\xef\xbb\xbf" + a_pdf() + bytes(9), "application/pdf"),
+    "behind-headers.pdf": (b"Content-Type: x\r\n\r\n" * 40 + a_pdf() + b"\1\2\3" * 99, "application/pdf"),
     "a.wav": (a_wav(), "audio/wav"),
     "a.mp3": (an_mp3(tag=b"TSSE\0\0\0\3\0\0\3Lav"), "audio/mpeg"),
     "bare.mp3": (an_mp3(), "audio/mpeg"),
@@ -112,17 +121,12 @@ def test_what_models_take_is_told_by_its_signature(data: bytes, media_type: str)
     assert kind.media_type == media_type
 
 
-def an_apng() -> bytes:
-    plain = a_png()
-    control = b"acTL" + bytes(8)
-    return plain[:33] + struct.pack(">I", 8) + control + struct.pack(">I", zlib.crc32(control)) + plain[33:]
-
-
 @pytest.mark.parametrize(
     "data",
     [
-        an_apng(), b"II*\0\x08\0\0\0\1\0", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", b"BM\0\0\0 \1\2",
+        b"II*\0\x08\0\0\0\1\0", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", b"BM\0\0\0 \1\2",
         b"\0\0\0\x20ftypM4A \0\0\2\0", FRAME[:9], b"\xff\xfb\xf0\x64" + bytes(900), FRAME + b"\0" * 9, bytes(99),
+        bytes(1024) + a_pdf(),
     ],
 )  # fmt: skip
 def test_what_is_another_kind_or_not_certain_is_not_sent(data: bytes) -> None:
@@ -138,7 +142,13 @@ def test_text_that_begins_like_data_is_text(data: bytes, text: str) -> None:
     assert kind_of(start + text.encode()) is None
 
 
+def test_a_text_about_pdf_is_text() -> None:
+    assert kind_of(b"It begins with %PDF-1.7 and, said the caf\xe9, ends with %%EOF") is None
+
+
 # ---- measures
+
+PACKED = b"\n1 0 obj << /Type /ObjStm /Length 9 >> stream\n"
 
 
 def encoded(data: bytes) -> Encoded:
@@ -215,6 +225,28 @@ def test_what_is_no_base64_has_no_measure(text: str) -> None:
 )  # fmt: skip
 def test_pages(data: bytes, number: int) -> None:
     assert pages(encoded(data)) == number
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        b"/Count 1 " * 7000,
+        PACKED + zlib.compress(b"/Count 1 " * 110_000),
+        (PACKED + zlib.compress(bytes(1_000_000))) * 60,
+        PACKED + zlib.compress(b">/Type /Pages " * 70_000),
+    ],
+    ids=["open", "compressed", "many", "trees"],
+)
+def test_a_small_document_that_says_much_of_nothing_does_not_hang(home: Home, inside: bytes) -> None:
+    run = home.run("-m", "echo", "--no-save", "hi", stdin=b"%PDF-1.7\n%\xff\xfe\0\n" + inside + b"\n%%EOF\n")
+    assert (run.code, run.stdout[:12]) == (0, "You said: hi")
+
+
+def test_a_page_tree_counts_wherever_its_object_stands() -> None:
+    trees = b"".join(PACKED + zlib.compress(b"x" * 900_000 + tree) for tree in (b"", b"", b"/Count 7 /Type /Pages"))
+    assert pages(encoded(b"%PDF-1.7\n" + trees + bytes(9000))) == 7
+    counts = b"<</Type/Pages/Count 3>><</Type/Catalog/Count 9>><</Count 4/Kids[]/Type/Pages>>/Type/Pages/Count 5"
+    assert pages(encoded(counts + bytes(9000))) == 5
 
 
 # ---- tokens
@@ -343,6 +375,31 @@ def test_echo_says_what_it_was_given(home: Home) -> None:
     assert home.run("-m", "echo", "hi", stdin=a_gif()).stdout == f"You said: hi\n\n[image/gif, {len(a_gif())} bytes]\n"
 
 
+def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None:
+    for name, data in (("empty.txt", ""), ("blank.txt", " \n")):
+        (lab.cwd / name).write_text(data)
+    line = "gptsh: no prompt: give words or pipe text in; gptsh -h shows how\n"
+    assert lab.run("-f", "empty.txt", "-f", "blank.txt", " ", stdin="\n") == ("", line, 2)
+    assert not lab.state.exists()
+    model.say("fine")
+    assert lab.run("-f", "empty.txt", "is it empty?").stdout == "fine\n"
+    assert lab.run("-f", "empty.txt", "-s", "0").code == 2
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("content", ["", "\n", [], [{"type": "text", "text": " ", "source": "empty.txt"}]])
+@pytest.mark.parametrize("name", ["lab/m", "anthropic/claude-sonnet-4-5", "ollama/m"])
+def test_a_question_of_a_session_that_says_nothing_is_not_sent(home: Home, name: str, content: Any) -> None:
+    home.run("-m", "echo", "hi")
+    path, doc = home.files()[0], home.doc()
+    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
+    asked = {"role": "user", "content": content}
+    line = "gptsh: the question says nothing: give words or pipe text in\n"
+    for messages in ([asked], [*doc["messages"], asked, asked]):
+        path.write_text(json.dumps({**doc, "messages": messages}))
+        assert home.run("-s", "0", "-m", name, "--dry-run", env=KEYS) == ("", line, 2)
+
+
 def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> None:
     for name in ("a.png", "b.png"):
         with open(lab.cwd / name, "wb") as file:
@@ -411,6 +468,33 @@ def test_what_an_older_question_carries_is_kept_and_told_in_words(home: Home, mo
     assert sound["content"][1]["type"] == "input_audio"
     assert question["content"] == "and?"
     assert home.doc()["messages"][:4] == before
+
+
+URL = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+TIFF = {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "SUkq"}}
+PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("anthropic/claude-sonnet-4-5", "2 attachments {}anthropic/claude-sonnet-4-5 takes no images of that form"),
+        ("ollama/m", "2 attachments {}ollama/m takes no PDF documents, no images of that form"),
+        ("lab/m", "1 attachment {}lab/m takes no PDF documents of that form"),
+        ("mistral/m", ""),
+        ("echo", ""),
+    ],
+)
+def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
+    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
+    home.run("-m", "echo", "hi")
+    path, doc = home.files()[0], home.doc()
+    doc["messages"][0]["content"] = [{"type": "text", "text": "hi"}, URL, TIFF, PDF_BY_URL]
+    path.write_text(json.dumps(doc))
+    env = KEYS | {"MISTRAL_API_KEY": "m-very-secret", "OLLAMA_API_BASE": "http://127.0.0.1:9"}
+    run = home.run("-s", "0", "-m", name, "--dry-run", "-o", "json", "and?", env=env)
+    assert run.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
+    assert run.code == 0
 
 
 def test_the_place_of_an_attachment_has_its_name() -> None:
@@ -503,6 +587,34 @@ def test_a_part_as_openai_has_it(part: Any, shape: Any) -> None:
 def test_a_part_that_becomes_text_goes_as_text_does(part: Any, text: str) -> None:
     assert parts(TEXT, part) == f"look\n\n{text}"
     assert parts(part, PNG) == [{"type": "text", "text": text}, PNG_URL]
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"x": 1}, "a part"),
+        ({"type": ""}, "a part"),
+        ({"type": ["x"], "source": "a.png"}, "a part"),
+        ({"type": "text", "text": 5}, "text"),
+        ({"type": "text"}, "text"),
+        ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, "image"),
+        ({"type": "document"}, "document"),
+        ({"type": "image_url"}, "image_url"),
+        ({"type": "input_audio", "input_audio": {}}, "input_audio"),
+        ({"type": "file", "file": {}}, "file"),
+        ({"type": "thinking", "thinking": "hm", "signature": "s"}, "thinking"),
+        ({"type": "redacted_thinking", "data": "x"}, "redacted_thinking"),
+        ({"type": "reasoning.encrypted", "data": "x"}, "reasoning.encrypted"),
+        ({"type": "tool_use", "id": "x"}, "tool_use"),
+        ({"type": "web_search_tool_result"}, "web_search_tool_result"),
+        ({"type": "function_call"}, "function_call"),
+    ],
+)
+def test_a_part_that_no_server_takes_becomes_a_line_of_text(part: Any, text: str) -> None:
+    label = "a.png:\n" if part.get("source") == "a.png" else ""
+    why = "nobody knows its type" if text == "a part" else "this API does not take it"
+    assert parts(TEXT, part) == f"look\n\n{label}[gptsh: {text}, not sent: {why}]"
+    assert parts(part, PNG) == [{"type": "text", "text": f"{label}[gptsh: {text}, not sent: {why}]"}, PNG_URL]
 
 
 def test_text_beside_an_image_keeps_its_label_and_nothing_of_ours() -> None:

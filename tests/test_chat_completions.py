@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core.messages import Finished, Identified, Reasoning, Refusal, Text, ToolCall, Used
-from gptsh.core.providers import OWN
+from gptsh.core.messages import Finished, Identified, Reasoning, Refusal, Text, Tool, ToolCall, Used
+from gptsh.core.providers import OWN, PROVIDERS
 from gptsh.core.reported import usage_from
+from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError
 from gptsh.llm.chat_completions import body
 from gptsh.llm.chat_stream import read_stream, read_whole
+from gptsh.llm.litellm_bridge import arguments
+from gptsh.llm.routes import Route
 from tests.server import answer, chunk, event
 
 DONE = event(b"[DONE]")
@@ -185,6 +188,25 @@ TOOL = {"function": {"name": "ls", "arguments": ""}}
             ],
             [("a", "ls", "{}"), ("b", "cat", "[]")],
             id="an id comes back",
+        ),
+        pytest.param(
+            [
+                call(index=0, id="a", function={"name": "ls", "arguments": "{"}),
+                call(index=1, id="a", function={"name": "ls", "arguments": "["}),
+                call(index=0, function={"arguments": "}"}),
+                call(index=1, id="a", function={"arguments": "]"}),
+            ],
+            [("a", "ls", "{}"), ("a", "ls", "[]")],
+            id="two indexes with one id",
+        ),
+        pytest.param(
+            [
+                call(id="a", function={"name": "ls", "arguments": "{"}),
+                call(index=0, id="a", function={"arguments": '"p"'}),
+                call(index=0, function={"arguments": ":1}"}),
+            ],
+            [("a", "ls", '{"p":1}')],
+            id="the index only later",
         ),
         pytest.param(
             [
@@ -363,6 +385,39 @@ def test_what_is_sent() -> None:
     whole = body(request._replace(stream=False), "m", OWN, provider="lab", stream_options=True)
     assert "stream" not in whole
     assert "stream_options" not in whole
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sent"),
+    [
+        ({"type": "object"}, {"type": "object", "properties": {}}),
+        ({"type": "object", "properties": None}, {"type": "object", "properties": {}}),
+        ({"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
+    ],
+)
+def test_a_tool_without_arguments_has_properties_as_openai_wants_them(parameters: Any, sent: Any) -> None:
+    request = Request("lab/m", [], {}, tools=(Tool("t", "", parameters),))
+    for wire in (
+        body(request, "m", OWN, provider="lab", stream_options=False),
+        arguments(request, Route(Provider("azure", PROVIDERS["azure"]), "m", "litellm"), Network()),
+    ):
+        assert [tool["function"]["parameters"] for tool in wire["tools"]] == [sent]
+    assert request.tools[0].parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("description", "sent"),
+    [
+        ("d" * 1024, "d" * 1024),
+        ("d" * 1025, "d" * 1023 + "…"),
+        ("word\n" * 300, "word\n" * 203 + "word…"),
+    ],
+)
+def test_a_description_is_as_long_as_openai_takes_it(description: str, sent: str) -> None:
+    request = Request("lab/m", [], {}, tools=(Tool("t", description, {}),))
+    (tool,) = body(request, "m", OWN, provider="lab", stream_options=False)["tools"]
+    assert tool["function"]["description"] == sent
+    assert len(sent) <= 1024
 
 
 @pytest.mark.parametrize(

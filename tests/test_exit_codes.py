@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Home, in_mid_answer, wait_for
 from tests.server import ModelServer, answer
+from tests.test_rounds import call, calling, configure
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 FINAL = {"x-should-retry": "false"}
@@ -114,6 +115,18 @@ def _no_server(lab: Home, _model: ModelServer) -> int:
     return lab.run("--list-tools").code
 
 
+def _denied(lab: Home, model: ModelServer) -> int:
+    configure(lab, model, approved="")
+    model.script(*calling(call("add", a=1, b=1)))
+    return lab.run("hi").code
+
+
+def _endless(lab: Home, model: ModelServer) -> int:
+    configure(lab, model, more="[mcp]\nmax_rounds = 1\n")
+    model.script(*calling(call("add", a=1, b=1)))
+    return lab.run("hi").code
+
+
 WAYS: list[tuple[int, str, Way]] = [
     (0, "a complete answer", said("hi")),
     (0, "a listing", said("--list-sessions")),
@@ -141,10 +154,12 @@ WAYS: list[tuple[int, str, Way]] = [
     (2, "a bad schema", said("--schema", "{", "hi")),
     (2, "an unknown window", said("--truncate", "tail", "hi")),
     (3, "a tool server that is not there", _no_server),
+    (4, "a denied tool call", _denied),
     (5, "the token limit", finished("length")),
     (5, "a filter", finished("content_filter")),
     (5, "a refusal", finished("refusal")),
     (5, "not what the schema asks", _misshapen),
+    (5, "too many rounds", _endless),
     (6, "too long", _too_long),
     (124, "the deadline", _deadline),
     (124, "a silent server", _silent),

@@ -177,8 +177,8 @@ def test_what_is_no_message_is_refused_or_does_no_harm(messages: list[Any]) -> N
         everything_with(doc)
 
 
-def everything_with(found: dict[str, Any]) -> None:
-    """All that is done with a document that was read. Raises nothing."""
+def everything_with(found: dict[str, Any], *dialects: str) -> None:
+    """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
     doc = document.migrate(found)
     document.count(doc)
     assert list(transcript(doc))
@@ -192,8 +192,8 @@ def everything_with(found: dict[str, Any]) -> None:
     assert size.likely <= size.safe
     told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
     tokens.was_cut(1, size, told.messages)
-    for made in DIALECTS.values():
-        made(Request("lab/m", told.messages, {}))
+    for name in dialects or DIALECTS:
+        DIALECTS[name](Request("lab/m", told.messages, {}))
 
 
 KEYS = ["thinking", "order", "replay", "raw", "usage", "parent", "name", "is_error", "model"]
@@ -208,6 +208,29 @@ def test_a_value_of_another_type_does_no_harm(key: str) -> None:
     for value in VALUES:
         for messages in ([{**asked, key: value}], [asked, {**result, key: value}], [{**QUESTION, key: value}]):
             everything_with({"version": 1, "id": "7x2m", "messages": messages})
+
+
+PARTS: list[Any] = [
+    {}, {"x": 1}, {"text": "x"}, {"type": None, "text": "x"}, {"type": 7}, {"type": []}, {"type": {"type": "text"}},
+    {"type": ""}, {"type": "text"}, {"type": "text", "text": 7}, {"type": "thinking"}, {"type": "tool_use"},
+    {"type": "tool_result"}, {"type": "image"}, {"type": "image_url", "image_url": []}, {"type": "refusal"},
+    {"type": "file", "file": 7}, {"type": "input_audio"}, {"type": "document", "source": []}, {"type": "unheard_of"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_part_of_an_own_answer_makes_a_dialect_fail(dialect: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    for part in PARTS:
+        for content in ([part], [part, part, {"type": "text", "text": "x"}], [{"type": "text", "text": "x"}, part]):
+            own = {"role": "assistant", "content": content, "provider": dialect, "model": "lab/m", "id": "a"}
+            asked = {"role": "user", "content": content, "id": "q"}
+            result = {"role": "tool", "tool_call_id": "c1", "content": content, "id": "r"}
+            for messages in ([own], [asked, {**own, "tool_calls": [call]}, result], [asked, own, {**own, "id": "b"}]):
+                everything_with({"version": 1, "id": "7x2m", "messages": messages}, dialect)
+                sent = json.loads(DIALECTS[dialect](request(messages)))
+                if dialect in STRICT and dialect != "anthropic":  # to which its own parts go back as they came
+                    assert STRICT[dialect](sent) is None, sent
 
 
 # ---- the columns of the loss table: each through the command, and through a later turn of the session

@@ -98,16 +98,23 @@ def test_what_sends_nothing_imports_no_network_and_no_terminal_library(home: Hom
     home.run("-m", "echo", "hello")
     loaded = modules_after(home, *args)
     assert not loaded & MARKDOWN
-    assert not loaded & {"litellm", "urllib3", "ssl", "asyncio", "prompt_toolkit", "tomllib", "gptsh.llm"}
+    unwanted = {"litellm", "urllib3", "ssl", "asyncio", "prompt_toolkit", "tomllib", "gptsh.llm", "gptsh.tools"}
+    assert not loaded & unwanted
 
 
 def test_echo_imports_no_network(home: Home) -> None:
-    unwanted = {"litellm", "urllib3", "ssl", "asyncio", "filetype", *MARKDOWN}
+    unwanted = {"litellm", "urllib3", "ssl", "asyncio", "filetype", "jsonschema", "gptsh.tools", *MARKDOWN}
     assert not modules_after(home, "-m", "echo", "hi") & unwanted
 
 
+UNNEEDED = {
+    "litellm", "asyncio", "httpx", "httpx2", "anyio", "mcp", "prompt_toolkit", "filetype", "jsonschema", "gptsh.tools",
+    *MARKDOWN,
+}  # fmt: skip
+
+
 def test_a_direct_provider_imports_no_litellm(lab: Home) -> None:
-    assert not modules_after(lab, "hi") & {"litellm", "asyncio", "httpx", "prompt_toolkit", *MARKDOWN}
+    assert not modules_after(lab, "hi") & UNNEEDED
 
 
 def test_only_markdown_imports_what_renders_it(home: Home) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gptsh.core import settings
 from tests.conftest import Home, Terminal, wait_for
-from tests.server import ModelServer
+from tests.server import ModelServer, Script
 from tests.test_complete import offered
 from tests.test_house import modules_after
 from tests.test_litellm import responses
@@ -27,7 +27,8 @@ class Finder:
             raise ModuleNotFoundError("No module named 'mcp'")
 sys.meta_path.insert(0, Finder())
 """
-NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak"]
+WAY = "--tools names others, --no-tools does without"
+NAMES = ["die", "hang", "garble", "misshape", "refuse", "big", "fail", "picture", "meet", "give", "tell", "leak", "say"]
 
 
 def entry(home: Home, name: str, mode: str = "", more: str = "") -> str:
@@ -88,7 +89,7 @@ def test_the_list_for_programs(two: Home) -> None:
     ("args", "said", "code"),
     [
         (["--tools", "nix"], "there is no tool server 'nix': known are one, two", 2),
-        (["--tools", "one__nix"], "tool server one has no tool 'nix': it has " + ", ".join(NAMES), 2),
+        (["--tools", "one__nix"], f"tool server one has no tool 'nix': it has {', '.join(NAMES)}; {WAY}", 2),
         (["-a", "nobody"], "there is no agent 'nobody': known are few, none, default", 2),
         (["--tools", "one", "--no-tools"], "--tools and --no-tools exclude each other", 2),
         (["--tools", " "], "--tools is empty", 2),
@@ -116,6 +117,18 @@ def test_a_server_that_fails_is_exit_3_with_its_last_words_and_without_its_keys(
     missing = home.run("--list-tools", "--tools", "bad")
     assert (missing.code, missing.stderr.count("\n")) == (2, 1)
     assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in missing.stderr
+
+
+def test_debug_shows_no_key_of_a_url_or_of_its_headers(home: Home, model: ModelServer) -> None:
+    said = b"no /mcp?key=literal-1 for token-of-mine"
+    model.pages["/mcp?key=literal-1"] = Script(403, {"Content-Type": "text/plain"}, (said,), "length")
+    url = f"http://127.0.0.1:{model.port}/mcp?key=literal-1"
+    home.configure(f'[mcp.servers.web]\nurl = "{url}"\nheaders = {{ Authorization = "Bearer token-of-mine" }}\n')
+    done = home.run("--list-tools", "--debug")
+    assert (done.code, done.stderr.count("no /mcp?key=*** for ***")) == (3, 2)
+    assert "Traceback" in done.stderr
+    assert "literal-1" not in done.stdout + done.stderr
+    assert "token-of-mine" not in done.stdout + done.stderr
 
 
 def _by_signal(home: Home) -> int:
@@ -180,14 +193,18 @@ def test_the_config_file_is_held_against_the_schema(home: Home, config: str, sai
     assert home.run("--list-agents") == ("", f"gptsh: {home.config}: {said}\n", 2)
 
 
-def test_without_the_sdk_a_line_says_what_to_install(two: Home) -> None:
+@pytest.mark.parametrize(("missing", "said"), [("mcp", "tools need the package mcp"),
+                                              ("mcp_types", "the package mcp cannot be used: ")])  # fmt: skip
+def test_without_the_sdk_a_line_says_what_to_install(two: Home, missing: str, said: str) -> None:
     lacking = two.folder / "lacking"
     lacking.mkdir()
-    (lacking / "sitecustomize.py").write_text('import sys\nsys.modules["mcp"] = None\n')
+    (lacking / "sitecustomize.py").write_text(f'import sys\nsys.modules["{missing}"] = None\n')
     env = {"PYTHONPATH": f"{lacking}:{two.env['PYTHONPATH']}"}
     done = two.run("--list-tools", env=env)
-    assert done == ("", "gptsh: tools need the extra: pip install 'gptsh[mcp]'\n", 2)
-    assert not pids(two)
+    assert (done.stdout, done.code) == ("", 2)
+    assert done.stderr.startswith(f"gptsh: {said}")
+    assert done.stderr.endswith(": pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools\n")
+    assert not any(map(is_running, pids(two)))
     assert two.run("-m", "echo", "hi", env=env).code == 0
 
 
@@ -200,7 +217,7 @@ def test_without_the_sdk_openais_responses_say_what_to_install(home: Home, model
     env = {"PYTHONPATH": f"{lacking}:{home.env['PYTHONPATH']}", "PYTHONWARNINGS": "ignore", "OPENAI_API_KEY": "sk"}
     model.script(*responses("Hello."))
     done = home.run("-m", "openai/gpt-5.3-codex", "hi", env=env)
-    said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'gptsh[mcp]'"
+    said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'mcp>=2.2,<3' beside gptsh"
     assert (done.stdout, done.stderr.splitlines()[0], done.code) == ("", said, 1)
 
 

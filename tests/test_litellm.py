@@ -155,6 +155,27 @@ def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     assert reply["cost"] == pytest.approx(7 * 3e-7 + 2 * 2.5e-6)
 
 
+def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
+    called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
+    model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
+    assert far.run("-s", "@signed", "-m", GEMINI, "hi").code == 0
+    model.script(*gemini({"text": "I look."}, called))
+    far.run("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
+    first, second = far.doc()["messages"][1::2]
+    assert first["replay"] == {"provider_specific_fields": {"thought_signatures": ["b2YgYSB0ZXh0"]}}
+    assert second["tool_calls"][0]["function"]["name"] == "ls"
+    for name in (GEMINI, "gemini/gemini-2.5-pro"):
+        model.script(*gemini({"text": "Done."}))
+        assert far.run("-s", "@signed", "-m", name, "and?").code == 0
+    own, other = (json.dumps(request["contents"]) for request in model.sent[2:])
+    assert {signature: own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")} == {
+        "b2YgYSB0ZXh0": 1,
+        "b2YgYSBjYWxs": 1,
+    }
+    assert "b2YgYS" not in other
+    assert "moment." in other
+
+
 def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
     whole = {
         "candidates": [{"content": {"parts": [{"text": "Hello."}], "role": "model"}, "finishReason": "STOP"}],
@@ -253,6 +274,7 @@ def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: Mo
     assert len(model.asked) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "steps"),
     [
@@ -278,6 +300,7 @@ FAILED = {"id": "r", "object": "response", "created_at": 0, "model": "m", "statu
           "error": {"code": "server_error", "message": "it broke"}}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "steps", "out", "line"),
     [
@@ -303,6 +326,7 @@ def test_a_wrong_stream_through_litellm_is_one_line_in_our_words(
     assert len(run.stderr.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
     error = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     model.script(*claude(text(0, "half an "))[:4], error)
@@ -312,6 +336,7 @@ def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
     assert texts(far.doc())[1] == "assistant: half an "
 
 
+@pytest.mark.slow
 def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> None:
     model.script(*claude(text(0, "half an"), stop="max_tokens"))
     run = far.run("-m", CLAUDE, "hi")
@@ -375,6 +400,7 @@ def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
     assert not any(secret.encode() in path.read_bytes() for path in far.state.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelServer) -> None:
     far.config.write_text(
         far.config.read_text().replace(
@@ -391,6 +417,7 @@ def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelSer
 # ---- the import
 
 
+@pytest.mark.slow
 def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
     (far.cwd / ".env").write_text("AZURE_AI_API_KEY=from-dotenv\nGPTSH_X=1\n")
     audit = (
@@ -417,6 +444,7 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
     assert model.asked[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
 
 
+@pytest.mark.slow
 def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model: ModelServer) -> None:
     model.script(*claude(text(0, "x")))
     code = (
@@ -438,6 +466,7 @@ def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model:
     assert texts(far.doc())[0] == "user: the prompt"
 
 
+@pytest.mark.slow
 def test_a_title_through_litellm_beside_a_direct_answer(far: Home, model: ModelServer) -> None:
     far.config.write_text(
         far.config.read_text().replace('titles = "off"', 'titles = "model"')
@@ -466,6 +495,7 @@ def test_a_title_through_litellm_beside_a_direct_answer(far: Home, model: ModelS
 # ---- what a stranger's reading found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [CLAUDE, GEMINI, "openai/gpt-5.3-codex", "deepinfra/m"])
 def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelServer, which: str) -> None:
     elsewhere = ModelServer()
@@ -478,6 +508,7 @@ def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelSe
     assert (len(model.asked), elsewhere.asked) == (1, [])
 
 
+@pytest.mark.slow
 def test_loopback_is_not_proxied_through_litellm(far: Home, model: ModelServer) -> None:
     proxy = ModelServer()
     model.script(*claude(text(0, "x")))
@@ -494,6 +525,7 @@ def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env
     assert not far.state.exists()
 
 
+@pytest.mark.slow
 def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, model: ModelServer, tmp_path: Path) -> None:
     ca = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -509,6 +541,7 @@ def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, mode
     assert run.stderr.startswith("gptsh: no secure connection to azure_ai")
 
 
+@pytest.mark.slow
 def test_a_key_that_only_litellm_knows_of_is_masked_too(far: Home, model: ModelServer) -> None:
     for _ in range(2):
         model.refuse(400, {"error": {"message": f"bad {KEYS['GEMINI_API_KEY']} other-very-secret"}})
@@ -517,6 +550,7 @@ def test_a_key_that_only_litellm_knows_of_is_masked_too(far: Home, model: ModelS
     assert model.asked[0].headers["x-goog-api-key"] == KEYS["GEMINI_API_KEY"]  # the one that gptsh names
 
 
+@pytest.mark.slow
 def test_a_stream_without_usage_has_none_and_asks_nobody_to_count(far: Home, model: ModelServer) -> None:
     far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
     model.say("x", usage=None)
@@ -540,6 +574,7 @@ def test_a_stream_without_usage_has_none_and_asks_nobody_to_count(far: Home, mod
         assert (reply["usage"], reply["cost"]) == (None, None)
 
 
+@pytest.mark.slow
 def test_what_litellm_adds_to_usage_is_not_kept(far: Home, model: ModelServer) -> None:
     model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hello."}))
     far.run("-m", GEMINI, "hi")
@@ -548,6 +583,7 @@ def test_what_litellm_adds_to_usage_is_not_kept(far: Home, model: ModelServer) -
     assert usage["reasoning_tokens"] in (None, 0)  # Gemini has reported none
 
 
+@pytest.mark.slow
 def test_another_providers_stream_that_ends_too_early_is_an_error(far: Home, model: ModelServer) -> None:
     far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
     model.script(event(chunk({"content": "half an "})))
@@ -555,12 +591,14 @@ def test_another_providers_stream_that_ends_too_early_is_an_error(far: Home, mod
     assert (run.stdout, run.code) == ("half an \n", 1)
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_read_is_not_asked_for_again(far: Home, model: ModelServer) -> None:
     model.script(b'{"garbage', framing="length", headers={"Content-Type": "application/json"})
     run = far.run("--no-stream", "-m", CLAUDE, "hi")
     assert (run.stdout, run.code, len(model.asked)) == ("", 1, 1)
 
 
+@pytest.mark.slow
 def test_pings_keep_a_slow_answer_alive_through_litellm(far: Home, model: ModelServer) -> None:
     far.config.write_text(far.config.read_text() + "idle_timeout = 0.8\n")
     pings = [step for _ in range(5) for step in (named({"type": "ping"}), 0.4)]
@@ -569,6 +607,7 @@ def test_pings_keep_a_slow_answer_alive_through_litellm(far: Home, model: ModelS
     assert far.run("-m", CLAUDE, "hi") == ("there\n", "", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["--no-stream"]])
 def test_garbage_is_collected_again_after_a_call(far: Home, model: ModelServer, args: list[str]) -> None:
     whole = {"id": "m", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
@@ -586,6 +625,7 @@ def test_garbage_is_collected_again_after_a_call(far: Home, model: ModelServer, 
     assert (done.stdout, done.returncode) == (b"x\n", 0)
 
 
+@pytest.mark.slow
 def test_no_traceback_and_no_advice_of_litellms_stands_in_a_line(far: Home, model: ModelServer) -> None:
     unsupported = far.run("-m", CLAUDE, "-p", "seed=1", "hi")
     needs_package = far.run("-m", "vertex_ai/gemini-2.5-pro", "hi")
@@ -610,6 +650,7 @@ def test_a_run_ends_though_litellm_still_waits(far: Home, model: ModelServer) ->
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [CLAUDE, GEMINI])
 @pytest.mark.parametrize(
     ("steps", "headers"),
@@ -630,6 +671,7 @@ def test_a_refusal_whose_body_cannot_be_read_is_one_line(
     assert len(run.stderr.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_fault_of_litellms_own_is_not_said_to_be_a_refused_key(far: Home) -> None:
     run = far.run("-m", "watsonx/ibm/x", "hi", env={"WATSONX_APIKEY": "good-key", "WATSONX_URL": "http://127.0.0.1:9"})
     assert run.code == 1

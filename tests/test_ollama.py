@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptsh.core.context import Room, taken
 from gptsh.core.messages import Finished, Reasoning, Text, Tool, ToolCall, Used
 from gptsh.core.settings import load, provider_of
+from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.errors import GptshError, ModelError
 from gptsh.llm import ollama
@@ -208,11 +210,11 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said() -> None:
     (got,) = said({"role": "user", "content": content})
     assert got["images"] == [PNG, JPEG]
     assert got["content"] == (
-        "look\n\n[image, https://a.test/b.png] is left out here: Ollama takes no images by URL\n\n"
-        "r.pdf:\n[application/pdf, 3 bytes] is left out here: Ollama takes no documents\n\n"
-        "[audio/wav, 3 bytes] is left out here: Ollama takes no audio\n\n"
+        "look\n\n[gptsh: image, https://a.test/b.png, not sent: Ollama takes no images by URL]\n\n"
+        "r.pdf:\n[gptsh: application/pdf, 3 bytes, not sent: Ollama takes no documents]\n\n"
+        "[gptsh: audio/wav, 3 bytes, not sent: Ollama takes no audio]\n\n"
         "T:\nthe text\n\n"
-        "[part of the type hologram] is left out here: Ollama takes text and images"
+        "[gptsh: hologram, not sent: Ollama takes text and images]"
     )
 
 
@@ -222,13 +224,10 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said() -> None:
         ('{"b":1,"a":[2]}', {"b": 1, "a": [2]}),
         ("{}", {}),
         ("", {}),
-        (None, {}),
-        ({"a": 1}, {"a": 1}),
         ("not JSON", {"arguments": "not JSON"}),
         ("[1]", {"arguments": "[1]"}),
         ('{"a":1e999}', {"a": None}),
         ('{"a":"\udc80"}', {"a": "\udc80"}),
-        (7, {"arguments": 7}),
     ],
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(arguments: Any, made: dict[str, Any]) -> None:
@@ -261,6 +260,7 @@ def test_thinking_goes_back_within_its_turn_to_who_thought_it(provider: str, ask
         "tool_calls": [CALL],
         "replay": {"thinking": "hm"},
         "provider": provider,
+        "model": "ollama/m",
     }
     messages = [{"role": "user", "content": "q"}, answer, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
     messages += [{"role": "user", "content": "and?"}] if asked_since else []
@@ -486,6 +486,20 @@ def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(here: 
     assert server.paths() == ["/api/ps", "/api/chat", "/api/chat"]
 
 
+@pytest.mark.parametrize(
+    ("option", "kind"), [("num_ctx=abc", "integer"), ("temperature=[1]", "float32"), ("use_mmap=1", "boolean")]
+)
+def test_an_option_of_another_type_is_one_request_and_one_line(
+    here: Home, server: OllamaServer, option: str, kind: str
+) -> None:
+    run = here.run("-p", option, "hi")
+    name = option.partition("=")[0]
+    line = f'gptsh: ollama refused (500): option "{name}" must be of type {kind}'
+    assert (run.stdout, run.code, run.stderr.splitlines()[0]) == ("", 1, line)
+    assert run.stderr.count("\n") == 2  # and how to go on
+    assert len(server.chats) == 1
+
+
 def test_tools_that_a_model_does_not_take_are_one_line(here: Home, server: OllamaServer) -> None:
     server.models["m:latest"] = Known(abilities=("completion",))
     tool = {"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}}
@@ -632,6 +646,46 @@ def test_a_loaded_model_that_has_room_is_asked_with_its_window(here: Home, serve
     assert here.run("hello " * 3000).code == 0
     assert windows_of(server) == [20000]
     assert server.loads == []
+
+
+@pytest.mark.parametrize(
+    ("room", "params", "share"),
+    [
+        (Room(None), {}, 1000),
+        (Room(131072, 32768), {}, 4096),
+        (Room(8192, 2048), {}, 2048),
+        (Room(None), {"max_tokens": 9}, 9),
+    ],
+)
+def test_what_an_answer_counts_with(room: Room, params: dict[str, Any], share: int) -> None:
+    assert taken(Count(500, 400, 500, anchored=False), room, params) == 500 + share
+
+
+def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
+    here: Home, server: OllamaServer
+) -> None:
+    for prompt, completion in ((11, 4085), (30, 8161)):
+        server.answer(line(thinking="hm "), last("length", prompt=prompt, completion=completion))
+    run = here.run("why")
+    assert (run.code, run.stderr.splitlines()[1]) == (
+        5,
+        "gptsh: the answer is incomplete: the window of 4,096 tokens is full (length): -p num_ctx=N, "
+        "or context_window under [providers.ollama], asks for a larger one",
+    )
+    assert server.paths() == ["/api/ps", "/api/chat", "/api/ps"]
+    assert "the window of 8,192 tokens is full" in here.run("-s", "0", "go on").stderr
+    assert here.run("-s", "0", "go on").code == 0
+    assert server.loads == [("m:latest", 4096), ("m:latest", 8192), ("m:latest", 16384)]
+    assert here.run("-s", "0", "and?").code == 0  # what is loaded has room
+    assert len(server.loads) == 3
+
+
+def test_an_answer_that_its_own_limit_cut_is_told_as_that(here: Home, server: OllamaServer) -> None:
+    server.answer(line("One,"), last("length", prompt=11, completion=2))
+    assert "incomplete: cut by the token limit (length)" in here.run("-p", "max_tokens=2", "count").stderr
+    server.pages = {"/api/ps": Script(404, {}, (b"",), "length")}
+    server.answer(line("One,"), last("length", prompt=4000, completion=96))  # nobody tells the window
+    assert "incomplete: cut by the token limit (length)" in here.run("count").stderr
 
 
 @pytest.mark.parametrize("config", ["context_window = 6000\n", ""])

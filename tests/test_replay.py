@@ -14,11 +14,15 @@ from gptsh.core.context import Room
 from gptsh.core.flat import one_text
 from gptsh.core.messages import ToolCall, Verbatim
 from gptsh.core.providers import OWN, PROVIDERS, Endpoint
+from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count, estimate, of_message
 from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError
+from gptsh.llm import ollama
 from gptsh.llm.chat_completions import body
 from gptsh.llm.chat_stream import read_stream, read_whole
+from gptsh.llm.litellm_bridge import arguments
+from gptsh.llm.routes import Route
 from tests.conftest import Home
 from tests.server import Cut, ModelServer, chunk, event
 from tests.strict import strict
@@ -45,6 +49,9 @@ def gives(call_id: Any, content: Any = "out", **more: Any) -> dict[str, Any]:
     """A tool's result."""
     named = {} if call_id is None else {"tool_call_id": call_id}
     return {"role": "tool", "content": content, **named, **more}
+
+
+LAB = {"provider": "lab", "model": "lab/m"}
 
 
 def user(content: Any = "q") -> dict[str, Any]:
@@ -163,7 +170,7 @@ def test_a_thought_that_broke_off_unsigned_does_not_go_back(finish: str, last: d
     if cut["type"] == CODED:
         del cut["text"]
     replay = {"reasoning_details": [{"type": TEXT, "text": "a"}, cut]}
-    answered = says("x", provider="lab", replay=replay, finish_reason=finish)
+    answered = says("x", **LAB, replay=replay, finish_reason=finish)
     assert len(sent(user(), answered, user())[1]["reasoning_details"]) == kept
 
 
@@ -193,11 +200,11 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
         "reasoning_details": whole,
         "annotations": [note],
     }
-    for which in ("openrouter/m", "groq/m"):
+    for which in ("openrouter/m", "openrouter/n", "groq/m"):
         assert home.run("-s", f"{home.docs()[-1]['id']}@1", "-m", which, "and?", env=env).code == 0
-    own, foreign = (request["messages"][1] for request in model.sent[1:])
+    own, *foreign = (request["messages"][1] for request in model.sent[1:])
     assert own == {"role": "assistant", "content": "42", "reasoning_details": whole, "annotations": [note]}
-    assert foreign == {"role": "assistant", "content": "42"}
+    assert foreign == [{"role": "assistant", "content": "42"}] * 2
 
 
 def test_reasoning_in_pieces_survives_a_connection_that_breaks(home: Home, model: ModelServer) -> None:
@@ -207,6 +214,47 @@ def test_reasoning_in_pieces_survives_a_connection_that_breaks(home: Home, model
     assert (run.code, run.stderr.splitlines()[0]) == (1, "let me!")
     replay = home.doc()["messages"][1]["replay"]
     assert replay["reasoning_details"] == [{"type": TEXT, "text": "let me!", "index": 0}]
+
+
+REQUESTS = {
+    "chat": lambda asked: body(asked, "m", PROVIDERS["deepseek"], provider="lab", stream_options=False),
+    "litellm": lambda asked: arguments(
+        asked, Route(Provider("lab", OWN._replace(wire="litellm")), "m", "litellm"), Network()
+    ),
+    "ollama": lambda asked: {"messages": ollama.messages(asked.messages, "lab", asked.model)},
+}
+
+
+@pytest.mark.parametrize("wire", REQUESTS)
+def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(wire: str) -> None:
+    made = call(LONG, extra_content={"google": {"thought_signature": "SIGNED"}})
+    made["function"]["provider_specific_fields"] = {"thought_signature": "WITHIN"}
+    replay = {
+        "reasoning": "plain", "reasoning_details": [{"type": CODED, "data": "SIGNED"}],
+        "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}], "thinking": "SIGNED",
+        "provider_specific_fields": {"thought_signatures": ["BESIDE"]},
+    }  # fmt: skip
+    thought = {"type": "thinking", "thinking": "hm", "signature": "SIGNED"}
+    answered = asks(made, **LAB, replay=replay, thinking=[thought])
+    asked = {
+        name: json.dumps(REQUESTS[wire](Request(name, built(user(), answered, gives(LONG)), {}))["messages"])
+        for name in ("lab/m", "m", "lab/n", "lab/deep/m")
+    }
+    assert asked["lab/m"] == asked["m"]
+    assert "SIGNED" in asked["lab/m"]
+    assert {"WITHIN" in asked["lab/m"], "BESIDE" in asked["lab/m"]} == {wire == "litellm"}
+    for name in ("lab/n", "lab/deep/m"):
+        assert not [word for word in ("SIGNED", "WITHIN", "BESIDE") if word in asked[name]]
+        assert wire == "ollama" or LONG not in asked[name]
+    assert ("plain" in asked["lab/n"]) == (wire == "chat")  # whose provider wants it under that name
+
+
+def test_all_that_stands_in_a_call_and_its_function_is_kept() -> None:
+    inside = {"name": "ls", "arguments": "{", "provider_specific_fields": {"thought_signature": "s"}, "own": None}
+    deltas = [{"index": 0, "id": "c1", "function": inside, "extra": 1}, {"index": 0, "function": {"arguments": "}"}}]
+    stream = [event(chunk({"tool_calls": [delta]})) for delta in deltas]
+    (kept,) = [e.call for e in read_stream([*stream, event(chunk({}, "stop"))]) if isinstance(e, ToolCall)]
+    assert kept == {"id": "c1", "type": "function", "function": {**inside, "arguments": "{}"}, "extra": 1}
 
 
 def test_the_signature_of_an_answer_without_calls_goes_back(home: Home, model: ModelServer) -> None:
@@ -275,7 +323,8 @@ LONG = "call_" + "x" * 60
     ],
 )
 def test_ids_as_each_provider_takes_them(provider: str, ids: list[str], expected: str) -> None:
-    turns = [turn for own in ids for turn in (user(), asks(call(own), provider=provider), gives(own), says())]
+    whose = {"provider": provider, "model": f"{provider}/m"}
+    turns = [turn for own in ids for turn in (user(), asks(call(own), **whose), gives(own), says())]
     messages = sent(*turns, user(), provider=provider, endpoint=PROVIDERS[provider])
     given_ids = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == given_ids
@@ -291,7 +340,7 @@ def test_another_providers_long_id_is_shortened_where_nothing_is_known() -> None
 def test_what_signs_a_call_follows_its_id() -> None:
     def turn(data: str) -> list[Any]:
         replay = {"reasoning_details": [{"type": CODED, "data": data, "id": "tool_0_ls"}, {"type": TEXT, "text": "t"}]}
-        return [user(), asks(call("tool_0_ls"), provider="lab", replay=replay), gives("tool_0_ls"), says()]
+        return [user(), asks(call("tool_0_ls"), **LAB, replay=replay), gives("tool_0_ls"), says()]
 
     answers = [m for m in sent(*turn("x"), *turn("y"), user()) if "tool_calls" in m]
     assert [m["tool_calls"][0]["id"] for m in answers] == ["tool_0_ls", "tool_0_ls_2"]
@@ -427,7 +476,8 @@ def test_between_a_result_and_a_question_mistral_wants_an_answer() -> None:
 
 
 def test_null_keys_go_to_nobody() -> None:
-    asked = asks(call("c1", extra=None, index=0), provider="groq", name=None, refusal=None)
+    whose = {"provider": "groq", "model": "groq/m"}
+    asked = asks(call("c1", extra=None, index=0), **whose, name=None, refusal=None)
     messages = sent(user(), asked, gives("c1", name=None), user(), provider="groq", endpoint=PROVIDERS["groq"])
     assert messages[1] == {"role": "assistant", "tool_calls": [call("c1", index=0)]}
     assert messages[2] == {"role": "tool", "tool_call_id": "c1", "content": "out"}

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.conftest import Home, Terminal, lab_config, read_until, wait_for
 from tests.server import ModelServer, answer, chunk, event
+from tests.test_tools import is_running
 
 SERVER = Path(__file__).with_name("tool_server.py")
 MORE = """[sessions]
@@ -120,6 +122,34 @@ def test_a_tool_that_does_not_exist_is_told_to_the_model(tooled: Home, model: Mo
     ((said, failed),) = results(tooled.doc())
     assert failed
     assert "good__add" in said
+
+
+OLD = [  # what earlier versions took from a tool, and what the model reads of it now
+    ({"type": "file", "file": {"filename": "a.zip.pdf", "file_data": "data:application/zip;base64,AAAA"},
+      "source": "file:///a.zip"}, "file:///a.zip:\n[application/zip, 3 bytes]"),
+    ({"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zy8+"}}, "[image/svg+xml, 6 bytes]"),
+    ({"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}, "[image/png, 0 bytes]"),
+    ({"type": "file", "file": {"filename": "an audio.pdf", "file_data": "data:audio/x-foo;base64,AAAA"}},
+     "an audio.pdf:\n[audio/x-foo, 3 bytes]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "read"), OLD)
+def test_what_no_model_takes_does_not_end_a_session(
+    tooled: Home, model: ModelServer, part: dict[str, Any], read: str
+) -> None:
+    model.script(*calling(call("add", a=1, b=1)))
+    model.say("two")
+    tooled.run("go")
+    path, doc = tooled.files()[0], tooled.doc()
+    doc["messages"][2]["content"] = [part]
+    path.write_text(json.dumps(doc))
+    model.say("a pity")
+    assert tooled.run("-s", "0", "and now?").code == 0
+    sent = model.sent[-1]["messages"]
+    assert sent[2]["content"] == read
+    assert sent[-1] == {"role": "user", "content": "and now?"}
+    assert tooled.doc()["messages"][2]["content"] == [part]
 
 
 def test_several_rounds_and_their_words(tooled: Home, model: ModelServer) -> None:
@@ -240,6 +270,19 @@ def test_arguments_are_shown_whole_and_safe(home: Home, model: ModelServer) -> N
     assert b"\x1b]0;" not in seen
 
 
+def test_letters_are_not_reordered_on_a_terminal(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    model.script(*calling(call("note", path="no\u202etxt.exe \u2066")))
+    model.say("a \u202eb \u2069c, \U0001f468\u200d\U0001f469 and \u200f stay")
+    terminal = Terminal(home, "-o", "text", "go")
+    terminal.until(rb"Run it\?")
+    os.write(terminal.fd, b"n\n")
+    text = terminal.close()[0].decode()
+    assert "a \\u202eb \\u2069c, \U0001f468\u200d\U0001f469 and \u200f stay" in text
+    assert "no\\u202etxt.exe \\u2066" in text
+    assert not set("\u202e\u2066\u2069") & set(text)
+
+
 def test_a_server_that_dies_ends_the_turn_and_what_came_is_kept(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("die")))
     run = tooled.run("go")
@@ -338,3 +381,123 @@ def test_nothing_is_kept_of_a_turn_with_tools_where_that_is_asked(tooled: Home, 
     model.say("It is 5.")
     assert tooled.run("--no-save", "go").stdout == "It is 5.\n"
     assert tooled.files() == []
+
+
+def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Home, model: ModelServer) -> None:
+    model.script(*calling(call("add", a=2, b=3), text="Let me see."))
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
+    run = tooled.run("-o", "json", "go")
+    told = json.loads(run.stdout)
+    assert (run.code, told["text"], told["error"]["exit_code"]) == (1, "Let me see.", 1)
+    assert told["id"] == tooled.doc()["messages"][1]["id"]
+    assert "goes on from there" in run.stderr
+    model.say("It is 5.")
+    assert tooled.run("-s", "0") == ("It is 5.\n", "", 0)
+    assert [m["role"] for m in model.sent[-1]["messages"]] == ["user", "assistant", "tool"]
+    assert roles(tooled.doc()) == ["user", "assistant", "tool", "assistant"]
+    assert tooled.run("-s", "0").code == 2
+
+
+def test_calls_that_never_ran_go_on_with_an_error_in_their_place(tooled: Home, model: ModelServer) -> None:
+    model.script(*calling(call("die")))
+    assert tooled.run("go").code == 3
+    model.say("I see.")
+    assert tooled.run("-s", "0").stdout == "I see.\n"
+    assert "no result" in model.sent[-1]["messages"][-1]["content"]
+
+
+def test_a_session_without_tools_stays_without(tooled: Home, model: ModelServer) -> None:
+    tooled.run("--no-tools", "go")
+    tooled.run("-s", "0", "on")
+    tooled.run("-s", "0", "--tools", "good__add", "now")
+    tooled.run("-s", "0", "and on")
+    offered = [[tool["function"]["name"] for tool in body.get("tools", ())] for body in model.sent]
+    assert offered == [[], [], ["good__add"], ["good__add"]]
+
+
+def test_odd_names_of_allowed_servers_are_passed_over(tooled: Home, model: ModelServer) -> None:
+    tooled.run("go")
+    doc = tooled.doc()
+    doc["meta"]["mcp_allowed_servers"] = [["x"], {}, 7, "good__add"]
+    tooled.files()[0].write_text(json.dumps(doc))
+    assert tooled.run("-s", "0", "on").code == 0
+    assert len(model.sent[-1]["tools"]) == 1
+
+
+def test_what_was_typed_before_the_question_is_no_answer_to_it(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    target = home.cwd / "noted"
+    calls = calling(call("note", path=str(target)), text="thinking")
+    release = threading.Event()
+    model.script(calls[0], release, *calls[1:])
+    model.say("so be it")
+    terminal = Terminal(home, "go", "-o", "text")
+    terminal.until(b"thinking")
+    os.write(terminal.fd, b"y\n")
+    release.set()
+    terminal.until(rb"Run it\?")
+    os.write(terminal.fd, b"n\n")
+    assert terminal.close()[1] == 4
+    assert not target.exists()
+
+
+@pytest.fixture
+def stubborn(home: Home, model: ModelServer) -> Callable[[], list[int]]:
+    """An agent whose tool server ignores SIGTERM, and has started another process; tells their ids."""
+    configure(home, model)
+    server, noted = Path(__file__).with_name("bad_tool_server.py"), home.cwd / "pids"
+    args = ", ".join(map(json.dumps, (str(server), "stubborn", str(noted))))
+    home.configure(home.config.read_text().replace(json.dumps(str(SERVER)), args))
+    return lambda: list(map(int, noted.read_text().split())) if noted.exists() else []
+
+
+def test_a_second_ctrl_c_leaves_no_server_behind(
+    home: Home, model: ModelServer, stubborn: Callable[[], list[int]]
+) -> None:
+    model.script(*calling(call("hang")))
+    with home.start("go") as process:
+        until = time.monotonic() + 20
+        while not home.files() or roles(home.doc()) != ["user", "assistant"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert wait_for(process) == 130
+    assert len(stubborn()) == 2
+    until = time.monotonic() + 10
+    while any(map(is_running, stubborn())):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_the_deadline_leaves_no_server_behind(
+    home: Home, model: ModelServer, stubborn: Callable[[], list[int]]
+) -> None:
+    model.script(*calling(call("hang")))
+    assert home.run("--timeout", "4", "go").code == 124
+    assert len(stubborn()) == 2
+    assert not any(map(is_running, stubborn()))
+
+
+def test_a_question_is_kept_where_servers_are_given_up(home: Home, model: ModelServer) -> None:
+    configure(home, model)
+    mute = home.cwd / "mute.py"
+    mute.write_text("import time\ntime.sleep(60)\n")
+    home.configure(home.config.read_text().replace(str(SERVER), str(mute)))
+    run = home.run("--timeout", "2", "go")
+    assert (run.code, run.stdout) == (124, "")
+    assert "asks it again" in run.stderr
+    assert roles(home.doc()) == ["user"]
+
+
+def test_a_session_goes_on_though_one_of_its_tools_is_gone(home: Home, model: ModelServer) -> None:
+    configure(home, model)
+    assert home.run("--tools", "good__add,good__note", "go").code == 0
+    doc = home.doc()
+    doc["meta"]["mcp_allowed_servers"].append("good__gone")
+    home.files()[0].write_text(json.dumps(doc))
+    run = home.run("-s", "0", "on")
+    assert (run.code, run.stderr) == (0, "gptsh: the session goes on without some of its tools: good__gone\n")
+    assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
+    assert home.run("--tools", "good__gone", "go").code == 2

@@ -20,6 +20,7 @@ from gptsh.render import structured
 from tests.conftest import Home, Result, Terminal, full_pipe, in_mid_answer, lab_config, wait_for
 from tests.server import USAGE, ModelServer, answer, chunk, event
 from tests.test_readme import SCRIPTING
+from tests.test_rounds import call, calling, configure
 
 
 def before_its_end(lab: Home, model: ModelServer, *args: str) -> "tuple[subprocess.Popen[bytes], threading.Event]":
@@ -142,7 +143,9 @@ def test_every_event_that_the_readme_names_can_be_seen(home: Home, model: ModelS
     home.configure(lab_config(model, ""))
     model.script(event(chunk({"reasoning": "hm"})), *answer("a"), model="m")
     seen = events(home.run("-o", "jsonl", "hi"))
-    model.script(event(chunk({"tool_calls": [CALL]})), event(chunk({}, "tool_calls")), event(b"[DONE]"), model="m")
+    configure(home, model)
+    model.script(*calling(call("add", a=1, b=1)), model="m")
+    model.refuse(400, {"error": {"message": "no"}}, model="m")
     seen += events(home.run("-o", "jsonl", "hi"))
     named = SCRIPTING.partition("Events have a `type`:")[2].partition("with all keys")[0]
     assert {e["type"] for e in seen} == set(re.findall("`([a-z_]+)`", named))

@@ -23,7 +23,7 @@ from tests.server import ModelServer, answer, chunk, event
 
 PLAIN, BOLD, COLORED = Look(styles=False, colors=False), Look(styles=True, colors=False), Look(styles=True, colors=True)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
-CONTROLS = {*map(chr, range(0x20)), "\x7f", *map(chr, range(0x80, 0xA0))} - {"\n", "\t"}
+CONTROLS = {*map(chr, range(0x20)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u202a\u202e\u2066\u2069"} - {"\n", "\t"}
 
 
 class Paper:

@@ -1,5 +1,7 @@
 """Tools: servers that behave and one that does not, each a real process or a real socket; the pure parts as tables."""
 
+import base64
+import contextlib
 import json
 import logging
 import os
@@ -29,6 +31,7 @@ from gptsh.tools import results
 from gptsh.tools.names import LONGEST, matches, names_for_model
 from gptsh.tools.process import Tail, environment
 from gptsh.tools.toolbox import Toolbox
+from tests.server import ModelServer, Script
 
 HERE = Path(__file__).parent
 BAD, NEAR = HERE / "bad_tool_server.py", HERE / "http_tool_server.py"
@@ -132,7 +135,7 @@ def test_a_tool_is_offered_under_the_name_of_its_server_and_called_by_it(opened:
 
 def test_calls_of_one_round_run_at_once(opened: Open, bad: Any) -> None:
     box = opened(bad(), bad(name="other"))
-    assert len(box.tools()) == 2 * 12
+    assert len(box.tools()) == 2 * 13
     both = [call("bad__meet", {"text": "a"}, "a"), call("bad__meet", {"text": "b"}, "b")]  # each waits for the other
     came = ran(box, *both, call("other__fail", ident="c"))
     assert {message["tool_call_id"]: message["content"] for message in came} == {
@@ -168,7 +171,7 @@ def test_the_environment_of_a_server_is_listed_in_one_place() -> None:
 @pytest.mark.parametrize("mode", ["chatty", "pages", "twins", "floods", "parent", "modern"])
 def test_what_a_server_may_do_besides(opened: Open, bad: Any, mode: str) -> None:
     box = opened(bad(mode))
-    assert len(box.tools()) == 12
+    assert len(box.tools()) == 13
     assert box.tools()[0].description == "Will die.\nMore."
     assert ran(box, call("bad__leak"))[0]["content"] == "done"
 
@@ -184,6 +187,21 @@ def test_a_stubborn_server_is_ended_with_all_that_it_has_started(opened: Open, b
     assert not any(map(is_running, pids()))
 
 
+def test_a_tool_that_is_gone_is_no_failure_where_that_is_borne(bad: Any) -> None:
+    server = bad(tools=("fail", "gone", "g?ne", "d*"))
+    strict, lenient = Toolbox([server], os.environ), Toolbox([server], os.environ, lenient=True)
+    with contextlib.ExitStack() as stack:
+        for box in (strict, lenient):
+            stack.callback(box.close)
+            box.start()
+        with pytest.raises(
+            ConfigError, match=r"has no tool 'gone': .*; --tools names others, --no-tools does without$"
+        ):
+            strict.tools()
+        assert [tool.name for tool in lenient.tools()] == ["bad__die", "bad__fail"]
+        assert lenient.missing == ["bad__gone", "bad__g?ne"]
+
+
 def test_no_servers_no_tools(opened: Open) -> None:
     box = opened()
     assert box.tools() == ()
@@ -193,6 +211,10 @@ def test_no_servers_no_tools(opened: Open) -> None:
 # ---- results
 
 NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called"
+NO_NUMBER = (
+    "error: the arguments have a number that JSON does not know, such as NaN, or one that is too large, "
+    "so the tool was not called"
+)
 
 
 @pytest.mark.parametrize(
@@ -202,10 +224,11 @@ NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called
         ("bad__fail", "", "it failed", True),
         ("bad__refuse", "{}", "error: not today", True),
         ("bad__fail", "[]", NO_OBJECT, True),
-        ("bad__fail", '{"a": NaN}', NO_OBJECT, True),
+        ("bad__fail", '{"a": NaN}', NO_NUMBER, True),
+        ("bad__fail", '{"a": [{"b": -1e999}]}', NO_NUMBER, True),
         ("bad__fail", '{"a": "\\ud800"}', NO_OBJECT, True),
         ("bad__fail", '{"a": ' + "[" * 5000, NO_OBJECT, True),
-        ("bad__fial", "{}", "error: there is no tool 'bad__fial', there is bad__fail, bad__die, bad__big", True),
+        ("bad__fial", "{}", "error: there is no tool 'bad__fial', there is bad__fail, bad__say, bad__die", True),
     ],
 )  # fmt: skip
 def test_what_the_model_is_told(
@@ -239,30 +262,59 @@ def test_five_megabytes_come_whole_and_go_out_short(opened: Open, bad: Any) -> N
     assert "of 5,000,001 bytes are left out here]" in sent
 
 
-IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+WAV = base64.b64encode(
+    b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0data\0\0\0\0"
+).decode()
+PDF = base64.b64encode(b"%PDF-1.4\n%%EOF\n").decode()
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+SEEN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+
+
+def held(uri: str, data: str, media_type: str) -> dict[str, Any]:
+    """A file as a tool gives it."""
+    return {"type": "resource", "resource": {"uri": uri, "blob": data, "mimeType": media_type}}
+
+
+ZIP, SVG = held("file:///a.zip", "AAAA", "application/zip"), {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"}
+SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/x-foo"}
 RESULTS: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and its raw
     ({"content": []}, "", None),
     ({}, "", None),
     ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb", None),
     ({"content": [{"type": "text", "text": "a"}, IMAGE]},
-     [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], None),
-    ({"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
-     [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}], None),
-    ({"content": [{**IMAGE, "data": "?"}]}, [{"type": "text", "text": "[an image that is no base64]"}], None),
+     [{"type": "text", "text": "a"}, SEEN], None),
+    ({"content": [{**IMAGE, "mimeType": "image/jpeg"}]},  # its bytes tell
+     [SEEN], None),
+    ({"content": [{"type": "audio", "data": WAV, "mimeType": "audio/wav"}]},
+     [{"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}], None),
+    ({"content": [{**IMAGE, "data": "?"}]}, [{"type": "text", "text": "[image/png, no base64]"}],
+     {"blocks": [{**IMAGE, "data": "?"}]}),
+    ({"content": [ZIP]}, [{"type": "text", "text": "file:///a.zip:\n[application/zip, 3 bytes]"}], {"blocks": [ZIP]}),
+    ({"content": [SVG]}, [{"type": "text", "text": "[image/svg+xml, 6 bytes]"}], {"blocks": [SVG]}),
+    ({"content": [{**IMAGE, "data": ""}]}, [{"type": "text", "text": "[image/png, 0 bytes]"}],
+     {"blocks": [{**IMAGE, "data": ""}]}),
+    ({"content": [SOUND]}, [{"type": "text", "text": "[audio/x-foo, 3 bytes]"}], {"blocks": [SOUND]}),
+    ({"content": [held("file:///a.txt", "aGk=", "text/plain")]},
+     [{"type": "text", "text": "file:///a.txt:\nhi"}], None),
     ({"content": [{"type": "resource", "resource": {"uri": "file:///a.txt", "text": "hi"}}]},
      [{"type": "text", "text": "file:///a.txt:\nhi"}], None),
-    ({"content": [{"type": "resource",
-                   "resource": {"uri": "file:///a.pdf", "blob": "AAAA", "mimeType": "application/pdf"}}]},
-     [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+    ({"content": [held("file:///a.pdf", PDF, "application/octet-stream")]},
+     [{"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"},
        "source": "file:///a.pdf"}], None),
     ({"content": [{"type": "resource_link", "uri": "http://x/", "name": "x", "description": "an x"}]},
      [{"type": "text", "text": "x http://x/ an x"}], None),
-    ({"content": [{"type": "hologram"}]}, [{"type": "text", "text": "[hologram, which gptsh does not know]"}], None),
+    ({"content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "kept"}]},
+     [{"type": "text", "text": "[hologram, which gptsh does not know]"}, {"type": "text", "text": "kept"}],
+     {"blocks": [{"type": "hologram", "x": 1}]}),
+    ({"content": "no list"}, '{"content": "no list"}', None),
+    ({"content": ["no block"]}, '{"content": ["no block"]}', None),
     ({"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}}, '{"a": 1}', None),
     ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, "3", None),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"result": "x"}}, "x", None),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}}, "x", {"structured": {"a": 1}}),
     ({"content": [], "structuredContent": {"a": "ä"}}, '{"a": "ä"}', None),
+    ({"content": [{"type": "text", "text": "x"}], "structuredContent": [1]}, "x", {"structured": [1]}),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"stdout": "x", "interrupted": False}},
      "x", {"stdout": "x", "interrupted": False}),
     ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"stdout": "x", "code": 0}},
@@ -272,23 +324,66 @@ RESULTS: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and 
 
 @pytest.mark.parametrize(("result", "content", "raw"), RESULTS)
 def test_a_result_as_a_message(result: dict[str, Any], content: Any, raw: Any) -> None:
-    message = results.message(call("s__t"), {"isError": False, **result}, 5)
+    message = results.message(call("s__t"), result, 5)
     assert (message["content"], message.get("raw"), message["is_error"]) == (content, raw, False)
 
 
 def test_results_of_a_server_are_read_the_same_way(opened: Open, bad: Any) -> None:
     box = opened(bad())
     box.tools()
-    known = [
-        (result, content, raw)
-        for result, content, raw in RESULTS
-        if "hologram" not in str(result) and "content" in result
-    ]
-    came = ran(box, *(call("bad__give", {"result": result}, str(at)) for at, (result, _, _) in enumerate(known)))
+    came = ran(box, *(call("bad__give", {"result": result}, str(at)) for at, (result, _, _) in enumerate(RESULTS)))
     assert {int(m["tool_call_id"]): (m["content"], m.get("raw")) for m in came} == {
-        at: (content, raw) for at, (_, content, raw) in enumerate(known)
+        at: (content, raw) for at, (_, content, raw) in enumerate(RESULTS)
     }
     assert [p["type"] for p in ran(box, call("bad__picture"))[0]["content"]] == ["text", "image_url"]  # type: ignore[index, union-attr]
+
+
+ODD: list[tuple[str, Any, Any]] = [  # the rest of a line, and what comes of it
+    (r'"result": {"content": [{"type": "text", "text": "a\udcffb"}]}', "a\udcffb", None),
+    ('"result": {"content": [{"type": "text", "text": "a\xffb"}]}', "a\udcffb", None),
+    (r'"result": {"content": [], "structuredContent": {"a\udcff": 1}}', '{"a\udcff": 1}', None),
+    ('"result": {"content": [], "structuredContent": {"a": NaN, "b": -1e999}}', '{"a": "NaN", "b": "-Infinity"}', None),
+    ('"result": {"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": NaN}}',
+     "x", {"structured": {"a": "NaN"}}),
+    ('"result": {"content": "no list"}', '{"content": "no list"}', None),
+    ('"result": {"a": ' + "[" * 300 + "]" * 300 + "}", "error: the result cannot be read", None),
+    ('"result": [1]', "error: the result cannot be read", None),
+    (r'"error": {"code": -32000, "message": "not \udcff today"}', "error: not ? today", None),
+    ('"result": {"content": [], "structuredContent": {"a": ' + "9" * 5000 + "}}", f'{{"a": "{"9" * 5000}"}}', None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rest", "content", "raw"), ODD)
+def test_an_odd_result_is_the_matter_of_its_call_alone(
+    opened: Open, bad: Any, rest: str, content: str, raw: Any
+) -> None:
+    box = opened(bad())
+    box.tools()
+    (message,) = ran(box, call("bad__say", {"line": f'{{"jsonrpc": "2.0", "id": ID, {rest}}}'}))
+    assert (message["content"], message.get("raw")) == (content, raw)
+    assert message["is_error"] == content.startswith("error: ")
+    assert ran(box, call("bad__fail"))[0]["content"] == "it failed"
+
+
+def test_what_a_server_says_without_being_asked_does_no_harm(opened: Open, bad: Any) -> None:
+    box = opened(bad(timeout=2))
+    box.tools()
+    said = r'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "\ud800"}}'
+    answer = '{"jsonrpc": "2.0", "id": ID, "result": {"content": []}}'
+    assert ran(box, call("bad__say", {"line": f"{said}\n{answer}"}))[0]["content"] == ""
+
+
+def test_the_model_does_not_read_a_servers_own_keys(opened: Open, bad: Any) -> None:
+    key = Secret('sk-"very"/secret-é')
+    box = opened(bad(env={"TOOL_KEY": key, "ROOT": "/home/someone"}, secrets={key, "/home/someone"}, keys={key}))
+    box.tools()
+    given = {"content": [{"type": "text", "text": f"{key} in /home/someone"}, {"type": "x", "of": [key]}]}
+    (message,) = ran(box, call("bad__give", {"result": {**given, "structuredContent": {"k": key}}}))
+    assert message["content"][0]["text"] == "*** in /home/someone"  # type: ignore[index]
+    assert message["raw"] == {"structured": {"k": "***"}, "blocks": [{"type": "x", "of": ["***"]}]}
+    error = {"jsonrpc": "2.0", "id": "ID", "error": {"code": 1, "message": f"bad key {key}"}}
+    line = json.dumps(error).replace('"ID"', "ID")
+    assert ran(box, call("bad__say", {"line": line}))[0]["content"] == "error: bad key ***"
 
 
 # ---- failures
@@ -326,7 +421,6 @@ def test_a_server_that_cannot_be_used(opened: Open, bad: Any, mode: str, words: 
         ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
         ("hang", "tool server bad did not answer within 1 s"),
         ("garble", 'tool server bad answered what is no JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
-        ("misshape", "tool server bad answered what MCP does not know: content: "),
     ],
 )
 def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
@@ -376,6 +470,36 @@ def test_a_toolbox_may_be_closed_at_any_time(opened: Open, bad: Any) -> None:
         time.sleep(wait)
         box.close()
     Toolbox([bad()], os.environ).close()
+
+
+@pytest.mark.parametrize(("mode", "at"), [("spells", 170), ("prints", 60), ("spells", 980)])
+def test_no_part_of_a_key_is_shown_where_words_are_cut(opened: Open, bad: Any, mode: str, at: int) -> None:
+    key = Secret("sk-abcdefghijklmnopqrstuvwxyz0123456789")
+    with pytest.raises(ToolServerError) as failure:
+        opened(bad(mode, env={"TOOL_KEY": key, "AT": str(at)}, secrets=frozenset([key]))).tools()
+    assert "zzz" in str(failure.value)
+    assert "sk-" not in str(failure.value) + failure.value.detail
+
+
+@given(st.integers(900, 1100), st.integers(1, 2000), st.booleans())
+def test_no_part_of_a_key_is_shown_of_a_line_that_is_kept_in_part(at: int, piece: int, whole: bool) -> None:
+    key = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    tail, said = Tail([key]), (f"{'z' * 40} {key} {'z' * (at - 81)} {key * 3} {key} more" + "\n" * whole).encode()
+    for start in range(0, len(said), piece):
+        tail.feed(said[start : start + piece])
+    (line,) = tail.lines
+    assert line.startswith("z" * 40 + " *** zzz")
+    assert "s" not in line
+    assert len(line) <= 1000
+
+
+def test_what_a_url_answers_shows_no_part_of_a_key(opened: Open, model: ModelServer) -> None:
+    key = Secret("tok-abcdefghijklmnopqrstuvwxyz0123456789")
+    model.pages["/mcp"] = Script(403, {"Content-Type": "text/plain"}, (f"{'no ' * 22} {key}".encode(),), "length")
+    server = ToolServer("web", url=Secret(f"http://127.0.0.1:{model.port}/mcp"), secrets=frozenset([key]))
+    with pytest.raises(ToolServerError, match=r"^tool server web answered 403 Forbidden: no no ") as failure:
+        opened(server).tools()
+    assert "tok" not in str(failure.value) + failure.value.detail
 
 
 def test_the_last_lines_of_a_flood_are_kept() -> None:
@@ -565,17 +689,44 @@ def test_a_claude_style_file_joins_the_config(tmp_path: Path) -> None:
     }
     servers = servers_of(tmp_path, config, CLAUDE)
     assert list(servers) == ["fs", "web", "old", "new"]
-    assert servers["fs"]._replace(secrets=frozenset()) == ToolServer(
+    assert servers["fs"]._replace(secrets=frozenset(), keys=frozenset()) == ToolServer(
         "fs", "fs", ("/home/someone/x", "--t=tok-12345678"), {"K": "tok-12345678"}, auto_approve=("read_*",), timeout=5
     )
     assert servers["web"] == ToolServer("web", "w")
-    assert servers["fs"].secrets == {"tok-12345678"}
+    assert servers["fs"].secrets == servers["fs"].keys == {"tok-12345678"}
     assert "tok" not in repr(servers["fs"])
     alone = servers_of(tmp_path, {}, CLAUDE)["web"]
     assert alone.url == "https://x/mcp?k=tok-12345678"
     assert alone.headers == {"Authorization": "Bearer tok-12345678"}
-    assert alone.secrets == {"tok-12345678", "Bearer tok-12345678"}
+    assert alone.secrets == alone.keys == {"tok-12345678", "Bearer tok-12345678"}
     assert "tok" not in repr(alone)
+
+
+def test_what_a_url_holds_beside_its_address_is_secret(tmp_path: Path) -> None:
+    url = "https://someone:pass%20word@x.example/mcp?api_key=lit%2Feral-1&project=my-project&bare-token-1#part"
+    server = servers_of(tmp_path, {"servers": {"s": {"url": url}}})["s"]
+    login = {"someone:pass%20word", "someone:pass word", "pass%20word", "pass word"}
+    keys = {*login, "lit%2Feral-1", "lit/eral-1"}
+    assert server.secrets == {*keys, "my-project", "bare-token-1"}
+    assert server.keys == keys
+
+
+@pytest.mark.parametrize(
+    ("env", "headers", "keys"),
+    [
+        ({"MY_KEY": "k-12345678", "ROOT": "/home/someone", "KEY": "/run/secret/key", "MODE": "production"}, {},
+         {"k-12345678"}),
+        ({"A_TOKEN": "short"}, {}, set()),
+        ({"PRIVATE_KEY": "-----BEGIN\nline-of-it\n"}, {}, {"-----BEGIN\nline-of-it\n", "-----BEGIN", "line-of-it"}),
+        ({}, {"Authorization": "Basic abcdefgh", "X-Api-Key": "12345678", "X-Project": "my-project"},
+         {"Basic abcdefgh", "abcdefgh", "12345678"}),
+    ],
+)  # fmt: skip
+def test_a_key_is_known_by_its_name(tmp_path: Path, env: Any, headers: Any, keys: set[str]) -> None:
+    entry = {"url": "https://x/", "headers": headers} if headers else {"command": "c", "env": env}
+    server = servers_of(tmp_path, {"servers": {"s": entry}})["s"]
+    assert server.keys == keys
+    assert server.secrets >= keys
 
 
 @pytest.mark.parametrize(

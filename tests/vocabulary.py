@@ -65,7 +65,8 @@ MEDIA_PART = (
 THINKING = _of_type("thinking", {"thinking": TEXT}, {"signature": TEXT | st.none()}) | _of_type(
     "redacted_thinking", {"data": DATA}
 )
-ODD_PART = table({"type": TEXT}) | table({}, {"text": JSON})
+ODD_TYPE = st.sampled_from([None, "", 7, [], ["text"], {}, {"type": "text"}, "text", "image", "tool_use", "file"])
+ODD_PART = table({"type": TEXT}) | table({}, {"text": JSON}) | table({"type": ODD_TYPE}, {"text": JSON, "source": JSON})
 RESULT_PART = _of_type(
     "tool_result", {"tool_use_id": CALL_ID},
     {"content": TEXT | st.none() | st.lists(TEXT_PART | MEDIA_PART, max_size=2), "is_error": st.booleans()},
@@ -93,7 +94,9 @@ USAGE = st.fixed_dictionaries(
     {"prompt": COUNT, "completion": COUNT, "total": COUNT, "reasoning_tokens": COUNT, "cached_tokens": COUNT,
      "cache_write_tokens": COUNT, "raw": st.dictionaries(TEXT, JSON, max_size=2)},
 )  # fmt: skip
-PROVIDER = st.sampled_from(["lab", "openai", "mistral", "deepseek", "groq", "openrouter", "anthropic"])
+PROVIDER = st.sampled_from(
+    ["lab", "openai", "mistral", "deepseek", "groq", "openrouter", "anthropic", "ollama", "gemini"]
+)
 _ANY = {"timestamp": st.just("2025-10-27T09:15:30.120Z"), "parent": st.none() | st.sampled_from(["m0", "m1", "?"])}
 
 QUESTION = table({"role": st.just("user"), "content": TEXT | st.lists(USER_PART, max_size=4)}, _ANY)
@@ -101,7 +104,7 @@ ANSWER = table(
     {"role": st.just("assistant"), "content": st.none() | TEXT | st.lists(ANSWER_PART, max_size=4)},
     {
         **_ANY, "tool_calls": st.lists(CALL, max_size=3) | st.none(), "refusal": TEXT | st.none(), "agent": TEXT,
-        "provider": PROVIDER, "model": st.sampled_from(["lab/m", "lab/n"]), "request_id": TEXT | st.none(),
+        "provider": PROVIDER, "model": st.sampled_from(["lab/m", "lab/n", "m"]), "request_id": TEXT | st.none(),
         "response_id": TEXT | st.none(), "finish_reason": st.sampled_from(["stop", "interrupted", "error", None]),
         "usage": USAGE | st.none(), "cost": st.none() | st.floats(0, 10), "duration_ms": st.integers(0, 10**6),
         "estimated": st.integers(0, 5000), "thinking": st.lists(THINKING, max_size=2), "order": ORDER,

@@ -3,8 +3,9 @@
 import json
 import os
 import select
+import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gptsh.cli import stdio
 from gptsh.core.document import Document, approved_tools
@@ -50,6 +51,8 @@ def _ask(name: str, arguments: str) -> str | None:
     except OSError:
         return None
     with _closing(terminal):
+        with suppress(termios.error):
+            termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         asked = f"The model calls {visible(one_line(name))} with\n{visible(_shown(arguments))}\n"
         try:
             stdio.put_all(terminal, asked.encode("utf-8", "replace"))

@@ -12,7 +12,7 @@ from gptsh.cli.prepare import Draft, draft, prepare, session_ref, warm
 from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
-from gptsh.cli.signals import Endings
+from gptsh.cli.signals import Ended, Endings
 from gptsh.core import settings
 from gptsh.core.settings import Settings
 from gptsh.core.turn import Tools
@@ -46,31 +46,34 @@ def _ask(
     drafted = draft(flags, loaded, question, ref, client, reporter)
     by_hand = ByHand(flags.title, flags.tag, drafted.at)
     keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
-    with _tools(drafted, environ) as tools:
+    with _tools(drafted, environ, endings) as tools:
         try:
             job = prepare(drafted, flags, tools)
-        except ToolServerError as err:
-            with endings.held():
-                keeper.save(durable=True)
-            err.hint = keeper.where(None)
+        except (ToolServerError, Ended) as err:
+            if drafted.servers:  # which may take their time
+                with endings.ignored():
+                    keeper.save(durable=True)
+                err.hint = keeper.where(None)
             raise
         return dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
 
 
 @contextmanager
-def _tools(drafted: Draft, environ: Mapping[str, str]) -> Iterator[Tools | None]:
+def _tools(drafted: Draft, environ: Mapping[str, str], endings: Endings) -> Iterator[Tools | None]:
     """The tools of the agent, whose servers end with the run; None where it has none."""
     if not drafted.servers:
         yield None
         return
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
 
-    toolbox = Toolbox(drafted.servers, environ)
+    toolbox = Toolbox(drafted.servers, environ, lenient=drafted.resumed)
+    endings.before_kill = toolbox.kill
     try:
         toolbox.start()
         yield toolbox
     finally:
-        toolbox.close()
+        with endings.ignored():
+            toolbox.close()
 
 
 def _saves(flags: Flags, loaded: Settings) -> bool:

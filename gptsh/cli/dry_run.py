@@ -13,5 +13,5 @@ def dry_run(job: Job) -> int:
         request = {"model": model, "wire": wire, **job.client.preview(job.request), "context": report, "error": None}
         stdio.write_lines([structured.line(request)])
     else:
-        stdio.write_lines(context_lines(model, wire, report, job.context.messages))
+        stdio.write_lines(context_lines(wire, report, job.request))
     return 0

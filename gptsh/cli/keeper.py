@@ -74,4 +74,6 @@ class Keeper:
         ref = self._doc["id"]
         if message is None or is_empty(message):
             return f"the question is kept in session {ref}: 'gptsh -s {ref}' asks it again"
+        if message.get("tool_calls"):
+            return f"what arrived is kept in session {ref}: 'gptsh -s {ref}' goes on from there"
         return f"what arrived is kept in session {ref}: go on with 'gptsh -s {ref} PROMPT'"

@@ -66,7 +66,7 @@ class Sending(NamedTuple):
         beside = tokens.of_tools(self.tools)
         read = [as_sent(message, self.lacks) for message in messages]
         sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
-        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params)
+        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params, messages)
         return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
 
 
@@ -80,6 +80,7 @@ class Draft(NamedTuple):
     at: str | None  # the file that the session was read from, or the @NAME that the first save creates
     form: Form
     servers: list[ToolServer]
+    resumed: bool  # the session says which tools there are, not the command line or the configuration
 
 
 class Job(NamedTuple):
@@ -130,18 +131,23 @@ def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
 
 def _with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
-    if flags.no_tools or flags.tools is not None or flags.agent or stored is None:
+    names = None if stored is None or _says_tools(flags) else stored["meta"].get("mcp_allowed_servers")
+    if not isinstance(names, list):
         return agent._replace(tools=flags.tools_of(agent.tools))
-    return agent._replace(tools=_tools_of(stored, loaded) or agent.tools)
+    return agent._replace(tools=_configured(names, loaded))
 
 
-def _tools_of(stored: Document, loaded: Settings) -> tuple[str, ...]:
-    """The tools that a session was begun with, as far as they are still configured."""
-    names = stored["meta"].get("mcp_allowed_servers")
+def _says_tools(flags: Flags) -> bool:
+    """Whether the command line says which tools there are to be, from now on."""
+    return flags.no_tools or flags.tools is not None or flags.agent is not None
+
+
+def _configured(names: list[Any], loaded: Settings) -> tuple[str, ...]:
+    """The tools that a session was given, as far as they are still configured."""
     known = []
-    for name in names if isinstance(names, list) else ():
+    for name in names:
         try:
-            known += [name] if loaded.tool_servers.chosen([name]) else []
+            known += [name] if isinstance(name, str) and loaded.tool_servers.chosen([name]) else []
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
     return tuple(known)
@@ -162,7 +168,7 @@ def draft(
 ) -> Draft:
     """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
-    if question is None and (stored is None or not document.unanswered(stored["messages"])):
+    if question is None and (stored is None or not document.unfinished(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
@@ -176,18 +182,23 @@ def draft(
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
+    if stored is not None and _says_tools(flags):
+        doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    return Draft(loaded, client, doc, agent, at, form, servers)
+    resumed = stored is not None and not _says_tools(flags)
+    return Draft(loaded, client, doc, agent, at, form, servers, resumed)
 
 
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
-    loaded, client, doc, agent, _, form, _ = drafted
+    loaded, client, doc, agent, form = drafted.settings, drafted.client, drafted.doc, drafted.agent, drafted.form
     lacks = _lacks(client, agent.model or "", doc["messages"])
     sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
     if tools:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
+        if tools.missing:
+            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
     size = sending.measured(doc["messages"])
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
     if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
@@ -226,19 +237,22 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
 
 
 def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
-    """The kinds of attachments in the session that the model is known not to take; a note says how many there are.
+    """The kinds of attachments in the session that the model is known not to take; a note says how many there are,
+    those among them that cannot be said in its dialect.
 
     Raises UsageError where the question that is asked has one.
     """
     asked = messages[document.turns(messages)[-1]]
+    carried = [found for message in messages if message["role"] != "assistant" for found in media_in(message)]
     kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
     lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
     if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
         raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")
-    if left := sum(kind in lacks for _, kind in kinds):
+    odd = [media.kind for part, media in carried if media.kind not in lacks and not client.takes(model, part)]
+    if left := len(odd) + sum(kind in lacks for _, kind in kinds):
         what = "1 attachment" if left == 1 else f"{left} attachments"
-        names = ", no ".join(sorted(NAMES[kind] for kind in lacks))
-        stdio.note(f"{what} of the session not sent: {model} takes no {names}")
+        names = sorted({*(NAMES[kind] for kind in lacks), *(f"{NAMES[kind]} of that form" for kind in odd)})
+        stdio.note(f"{what} of the session not sent: {model} takes no {', no '.join(names)}")
     return lacks
 
 

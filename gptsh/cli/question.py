@@ -4,7 +4,7 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core.kinds import decoded, kind_of, shown_size
 from gptsh.core.media import media_part
-from gptsh.core.messages import Message, Part, is_unicode, text_part, user_message
+from gptsh.core.messages import Message, Part, is_unicode, says_nothing, text_part, user_message
 from gptsh.core.settings import Settings
 from gptsh.errors import UsageError
 
@@ -12,7 +12,7 @@ _MOST = 50_000_000  # bytes of images, documents and audio that a question carri
 
 
 def read_question(flags: Flags, loaded: Settings) -> Message | None:
-    """Words, files and what is piped as one message; None where there is nothing of the kind.
+    """Words, files and what is piped as one message; None where all of it is blank.
 
     Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
@@ -28,7 +28,8 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
             f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
             "iconv -f ENCODING -t utf-8 makes letters of them"
         )
-    return user_message(words, attached) if words.strip() or attached else None
+    question = user_message(words, attached)
+    return None if says_nothing(question) else question
 
 
 def reads_stdin(flags: Flags, loaded: Settings) -> bool:

@@ -101,16 +101,19 @@ class Run:
         sending = self._job.sending
         outcome, rounds = self._ask(sent, request), 1
         while outcome.failure is None and (calls := calls_to_run(outcome.message, request)):
-            if rounds >= sending.max_rounds:
-                return outcome._replace(failure=_endless(rounds))
-            failure = self._run_tools(calls)
+            failure = self._run_tools(calls) if rounds < sending.max_rounds else _endless(rounds)
             try:
                 sent, request = sending.built(self._seen, sending.measured(self._seen))
             except TooLong as err:
                 failure = failure or err
             if failure:
-                return outcome._replace(failure=failure)
-            outcome, rounds = self._ask(sent, request), rounds + 1
+                outcome = outcome._replace(failure=failure)
+                break
+            before, outcome, rounds = outcome, self._ask(sent, request), rounds + 1
+            if outcome.message is None:  # then the calls are what arrived last
+                outcome = outcome._replace(message=before.message)
+        if outcome.failure and calls_to_run(outcome.message, request):
+            self._keeper.save(durable=True)
         return outcome
 
     def _ask(self, sent: Context, request: Request) -> _Outcome:
@@ -355,7 +358,7 @@ class Run:
 
 
 def _endless(rounds: int) -> Incomplete:
-    what = f"the model still calls tools after {rounds} rounds"
+    what = f"the model still calls tools after {rounds} round{'s' if rounds > 1 else ''}"
     return Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
 
 

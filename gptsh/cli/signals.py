@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -52,6 +52,7 @@ class Endings:
         self._interrupts = 0
         self._last_call = False  # whether the timer is that of a second SIGINT, not of the deadline
         self._installed: list[int] = []
+        self.before_kill: Callable[[], None] = lambda: None  # what a second SIGINT does before it ends the process
 
     def __enter__(self) -> "Endings":
         for signum in _SIGNALS:
@@ -76,6 +77,17 @@ class Endings:
         """Raise what came while it was held back."""
         with self.released():
             pass
+
+    @contextlib.contextmanager
+    def ignored(self) -> Iterator[None]:
+        """A stretch in which the run is over: what comes is too late, but a second SIGINT kills."""
+        self.disarm()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self.forget()
 
     def forget(self) -> None:
         """What came is too late: all is done and told."""
@@ -128,7 +140,7 @@ class Endings:
             if self._interrupts > 1:
                 self._hurry()
         elif signum == signal.SIGALRM and self._last_call:
-            os._exit(die_of(signal.SIGINT))  # as process 1 of a container it lives on
+            self._kill()
         if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
             self._pending = signum
         if not self._held:
@@ -137,11 +149,15 @@ class Endings:
     def _hurry(self) -> None:
         """A second Ctrl-C: end, with a moment for what is about to be saved. It takes the place of the deadline."""
         if not self._saves:
-            os._exit(die_of(signal.SIGINT))
+            self._kill()
         if not self._last_call:
             self._last_call = True
             self._install(signal.SIGALRM)
             signal.setitimer(signal.ITIMER_REAL, _GRACE)
+
+    def _kill(self) -> None:
+        self.before_kill()
+        os._exit(die_of(signal.SIGINT))  # as process 1 of a container it lives on
 
 
 def die_of(signum: int) -> int:

@@ -7,7 +7,7 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from gptsh.core.files import parsed
-from gptsh.core.messages import Call, Message
+from gptsh.core.messages import Call, Message, is_by
 
 UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
 _UNNAMED, _LONGEST_NAME = "unknown", 64
@@ -55,12 +55,12 @@ def _made(own: str, length: int) -> Iterator[str]:
         yield "".join(letters)
 
 
-def fitted(messages: Sequence[Message], provider: str, shape: IdShape | None) -> list[Message]:
+def fitted(messages: Sequence[Message], provider: str, shape: IdShape | None, model: str = "") -> list[Message]:
     """The messages of a prompt with ids that the provider takes, on calls and results alike.
 
-    Without a ``shape`` its own ids go back as they came, however long: some gateways keep a signature in them.
+    Without a ``shape`` those of ``model`` go back as they came, however long: some gateways keep a signature in them.
     """
-    calls = [(message.get("provider") == provider, call["id"]) for message, call in _calls(messages)]
+    calls = [(is_by(message, provider, model), call["id"]) for message, call in _calls(messages)]
     kept = {call_id for own, call_id in calls if own and shape is None}
     ids = fitting((call_id for _, call_id in calls), shape or OPENAI_ID, kept)
     return [_renamed(message, ids) for message in messages]

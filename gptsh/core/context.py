@@ -7,9 +7,21 @@ from typing import Any, NamedTuple
 from gptsh.core import calls
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import Block, Call, Message, blocks_of, is_empty, parts_of, starts_turn, text_of, with_blocks
+from gptsh.core.messages import (
+    Block,
+    Call,
+    Message,
+    blocks_of,
+    is_empty,
+    parts_of,
+    says_nothing,
+    starts_turn,
+    text_of,
+    with_blocks,
+)
+from gptsh.core.reported import filled_window
 from gptsh.core.tokens import Count, of_system
-from gptsh.errors import TooLong
+from gptsh.errors import TooLong, UsageError
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _LEAST_ANSWER = 1000  # tokens, where the window is not known
@@ -73,12 +85,16 @@ def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> floa
     return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
 
 
-def taken(size: Count, room: Room, params: Mapping[str, Any]) -> int:
-    """Tokens that a prompt and its answer take together, as far as that can be told before."""
+def taken(size: Count, room: Room, params: Mapping[str, Any], messages: Sequence[Message] = ()) -> int:
+    """Tokens that a prompt and its answer take together, as far as that can be told before.
+
+    ``messages`` are the session's: more than a window that its last answer has filled.
+    """
     asked = _asked(params)
     if asked is None:
         asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
-    return size.safe + asked
+    last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+    return max(size.safe, (last and filled_window(last)) or 0) + asked
 
 
 def _asked(params: Mapping[str, Any]) -> int | None:
@@ -94,7 +110,8 @@ def build(
 
     ``size`` is what they take, ``beside`` the tokens of what goes along: the definitions of tools.
 
-    Raises TooLong, with both numbers and ``advice``, when that is more than there is room for.
+    Raises TooLong, with both numbers and ``advice``, when that is more than there is room for; UsageError where the
+    question says nothing: some servers leave it out, and refuse a prompt that is empty or ends with an answer.
     """
     if room.prompt is not None and size.safe > room.prompt:
         window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
@@ -104,8 +121,11 @@ def build(
         )
     said = [own for message in messages if (own := _said(message))]
     spoken = [message for own in said for message in own if message["role"] != "system"]
+    prompt = join_adjacent(pair_calls(spoken))
+    if not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1])):
+        raise UsageError("the question says nothing", "give words or pipe text in")
     return Context(
-        _head(system, said) + join_adjacent(pair_calls(spoken)),
+        _head(system, said) + prompt,
         "full",
         size,
         of_system(system) + beside,

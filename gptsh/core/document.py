@@ -256,6 +256,12 @@ def unanswered(messages: Sequence[Message]) -> bool:
     return bool(starts) and all(is_empty(message) for message in messages[starts[-1] + 1 :])
 
 
+def unfinished(messages: Sequence[Message]) -> bool:
+    """Whether the model has the word: behind a question, a tool's result, or calls whose results never came."""
+    said = [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
+    return bool(said and turns(said)) and (said[-1]["role"] != "assistant" or bool(said[-1].get("tool_calls")))
+
+
 def at_point(doc: Document, point: str) -> Document:
     """The document as it stood at a point: ``N`` after turn N, ``-N`` without the last N turns, a snapshot, or "".
 
@@ -304,6 +310,8 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     if len(new["messages"]) > len(theirs["messages"]):
         new["agent"], new["provider"] = ours["agent"], ours["provider"]
         new["usage"]["tokens"] = ours["usage"]["tokens"]
+        if "mcp_allowed_servers" in ours["meta"]:
+            new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
     new["context"] = {**ours["context"], **theirs["context"]}
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))

@@ -28,4 +28,4 @@ def _words(part: Part) -> str:
     if kind in ("text", "refusal"):
         said = part.get(kind)
         return "" if not isinstance(said, str) else labelled(part) if kind == "text" else said
-    return f"[{kind}]" if media is None else str(media)
+    return f"[{kind or 'part'}]" if media is None else str(media)

@@ -16,11 +16,12 @@ _MOST_ASCII = 0.9  # of the letters of a text whose encoding nothing names
 # four separators of fields and records.
 _NO_TEXT = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
 _PDF, _PNG, _GIF, _MP3 = "application/pdf", "image/png", "image/gif", "audio/mpeg"
+_APNG = "image/apng"
 _TAR = "application/x-tar"
 # By media type; what is not here is not known well enough, such as kinds that two letters would give away.
 _NAMES = {
     _PNG: "a PNG image",
-    "image/apng": "an animated PNG image",
+    _APNG: "an animated PNG image",
     "image/jpeg": "a JPEG image",
     _GIF: "a GIF image",
     "image/webp": "a WebP image",
@@ -63,6 +64,7 @@ _NAMES = {
 # What models take, by the package's name for it: the registered one.
 _SENT = {
     _PNG: _PNG,
+    _APNG: _PNG,  # a PNG image for whoever knows no animation
     "image/jpeg": "image/jpeg",
     _GIF: _GIF,
     "image/webp": "image/webp",
@@ -70,6 +72,7 @@ _SENT = {
     "audio/x-wav": "audio/wav",
     _MP3: _MP3,
 }
+SENDABLE = frozenset(_SENT.values())
 # What can be made of the others, by the beginning of the media type.
 _WAYS = {
     "image/": "convert it to PNG or JPEG",
@@ -80,11 +83,12 @@ _WAYS = {
 _NO_WAY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
 _PDF_BEGINS, _PDF_ENDS = re.compile(rb"%PDF-[12]\.[0-9]"), b"%%EOF"
 _PDF_TAIL = 1024  # bytes at its end, in which a PDF document says so
+_PDF_HEAD = 1024  # bytes at its beginning, within which readers look for how it begins
 _TAGGED_MP3 = re.compile(rb"ID3[\x02-\x04]\0")
 # By media type: whether it is more than the few letters by which the package knows it.
 _CERTAIN: dict[str, Callable[[bytes], object]] = {
     _PDF: _PDF_BEGINS.match,
-    _PNG: re.compile(rb"\x89PNG\r\n\x1a\n").match,
+    **dict.fromkeys((_PNG, _APNG), re.compile(rb"\x89PNG\r\n\x1a\n").match),
     _GIF: re.compile(rb"GIF8[79]a").match,
     _MP3: lambda head: _TAGGED_MP3.match(head) or _is_mp3(head),
 }
@@ -121,12 +125,17 @@ def kind_of(data: bytes | bytearray) -> Kind | None:
     odd = len(head) - len(head.translate(None, _NO_TEXT))
     foreign = not _is_in(head, "utf-8")
     if has_nul:
-        return _named(head, sure=bool(odd) or foreign) or Kind("binary data")
+        return _named(head, sure=bool(odd) or foreign) or _no_text(head)
     if foreign and (kind := _named(head, sure=bool(odd))):
         return kind
     if _PDF_BEGINS.match(head) and _PDF_ENDS in data[-_PDF_TAIL:]:  # it may be ASCII throughout
         return _of_type(_PDF)
-    return Kind("binary data") if odd > _MOST_ODD * len(head) else None
+    return _no_text(head) if odd > _MOST_ODD * len(head) else None
+
+
+def _no_text(head: bytes) -> Kind:
+    """The kind of what is no text and has no signature at its first byte."""
+    return _of_type(_PDF) if _PDF_BEGINS.search(head, 0, _PDF_HEAD) else Kind("binary data")
 
 
 def _marked_encoding(head: bytes) -> str | None:

@@ -5,17 +5,20 @@ import contextlib
 import re
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 _END = 1 << 16  # bytes of a document that are looked at, at either end of it
 _SEGMENTS = 100  # of a JPEG file before its size
 _INFLATED = 1 << 20  # bytes of a compressed part of a document
+_ALL_INFLATED, _MOST_INFLATED = 4 << 20, 50  # bytes of all such parts at one end of it, and their number
 _LEAST_PAGE, _USUAL_PAGE = 200, 50_000  # bytes
 _MOST_GUESSED = 50  # pages: no more are taken for certain from a file's size alone
 _BYTE_RATES = range(500, 4_000_000)  # bytes of a second of sound
 _LINEARIZED = re.compile(rb"/Linearized\b[^>]*?/N\s+(\d{1,6})")
-_PAGES = re.compile(rb"/Type\s*/Pages\b[^>]*?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})\b[^>]*?/Type\s*/Pages\b")
-_COMPRESSED = re.compile(rb"/Type\s*/ObjStm\b.{0,200}?>>\s*stream\r?\n", re.DOTALL)
+# What is looked for takes time that grows with the text alone, whoever wrote it: no gap is without a bound.
+_PAGES, _COUNT = re.compile(rb"/Type\s{0,9}/Pages\b"), re.compile(rb"/Count\s{1,9}(\d{1,6})\b")
+_COMPRESSED = re.compile(rb"/Type\s{0,9}/ObjStm\b.{0,200}?>>\s{0,9}stream\r?\n", re.DOTALL)
 # MP3: kbit/s by index and samples a second by index, of version 1 and of versions 2 and 2.5.
 _BIT_RATES = (
     (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
@@ -151,14 +154,29 @@ def pages(data: Encoded) -> int:
     head, tail = data.at(0, _END), data.at(max(0, data.size - _END), _END)
     told = [int(count) for count in _LINEARIZED.findall(head[:2048])]
     for text in (head, tail, *_inflated(head), *_inflated(tail)):
-        told += [int(one or other) for one, other in _PAGES.findall(text)]
+        told += _told(text)
     if told:
         return max(1, min(max(told), data.size // _LEAST_PAGE))
     return min(1 + data.size // _USUAL_PAGE, _MOST_GUESSED)
 
 
+def _told(text: bytes) -> Iterator[int]:
+    """What the page trees there count, as far as it stands beside them with no end of a dictionary between."""
+    end = 0
+    for tree in _PAGES.finditer(text):
+        if tree.start() >= end:
+            start, behind = text.rfind(b">", end, tree.start()) + 1, text.find(b">", tree.end())
+            start, end = max(start, end), len(text) if behind < 0 else behind
+            yield from map(int, _COUNT.findall(text, start, end))
+
+
 def _inflated(text: bytes) -> Iterator[bytes]:
-    """The objects that are compressed there."""
-    for found in _COMPRESSED.finditer(text):
+    """The objects that are compressed there, as far as they have room."""
+    room = _ALL_INFLATED
+    for found in islice(_COMPRESSED.finditer(text), _MOST_INFLATED):
         with contextlib.suppress(zlib.error):
-            yield zlib.decompressobj().decompress(text[found.end() :], _INFLATED)
+            inflated = zlib.decompressobj().decompress(text[found.end() :], min(room, _INFLATED))
+            yield inflated
+            room -= len(inflated)
+        if room <= 0:  # 0 would mean: all of it
+            return

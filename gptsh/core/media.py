@@ -9,7 +9,7 @@ from binascii import b2a_base64
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core.kinds import shown_size
+from gptsh.core.kinds import SENDABLE, shown_size
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import Message, Part, parts_of, text_part, words_of
 
@@ -134,22 +134,49 @@ def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
 
 
 def without(message: Message, lacks: Collection[Kind]) -> Message:
-    """The message with a line of text in the place of each part of a kind that its model does not take."""
+    """The message with a line of text in the place of each part of a kind that its model, or any, does not take."""
     content = message.get("content")
-    if not lacks or not isinstance(content, list):
+    if not isinstance(content, list):
         return message
-    return {**message, "content": [_without(part, lacks) for part in content]}
+    parts = [_without(part, lacks, of_tool=message["role"] == "tool") for part in content]
+    is_same = all(new is part for new, part in zip(parts, content, strict=True))
+    return message if is_same else {**message, "content": parts}
 
 
-def _without(part: Part, lacks: Collection[Kind]) -> Part:
+def _without(part: Part, lacks: Collection[Kind], *, of_tool: bool) -> Part:
     if inner := _results(part):
-        return {**part, "content": [_without(item, lacks) for item in inner]}
+        return {**part, "content": [_without(item, lacks, of_tool=True) for item in inner]}
     media = media_of(part)
-    if media is None or media.text is not None or media.kind not in lacks:
+    if media is None or media.text is not None:
         return part
-    text = f"[gptsh: {media.described}, not sent: this model takes no {NAMES[media.kind]}]"
+    if media.kind in lacks:
+        return not_sent(part, f"this model takes no {NAMES[media.kind]}")
+    if not _is_refused(media, of_tool=of_tool):
+        return part
+    return _named(part, str(media))
+
+
+def not_sent(part: Part, why: str) -> Part:
+    """What a model reads in the place of a part that it does not get, under the part's name."""
+    media = media_of(part)
+    what = media.described if media else part.get("type")
+    return _named(part, f"[gptsh: {what if what and isinstance(what, str) else 'a part'}, not sent: {why}]")
+
+
+def _named(part: Part, text: str) -> Part:
     name = name_of(part)
     return text_part(name, text) if name else {"type": "text", "text": text}
+
+
+def _is_refused(media: Media, *, of_tool: bool) -> bool:
+    """Whether a model would refuse it, and with it the session for good: no data, or an image of an odd type.
+
+    A document that a user attached elsewhere may be known to its provider; what a tool gave may be anything.
+    """
+    if media.data is None:
+        return False
+    strict = of_tool or media.kind == "image"
+    return not media.data or (strict and media.media_type not in (None, *SENDABLE))
 
 
 def _results(part: Part) -> list[Part]:
@@ -173,7 +200,7 @@ def shown(part: Part) -> str:
         return "\n".join(map(shown, inner))
     media = media_of(part)
     if media is None:
-        return f"[{part.get('type')}]"
+        return f"[{part.get('type') or 'part'}]"
     return str(media) if media.text is None else media.text
 
 

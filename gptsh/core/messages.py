@@ -16,6 +16,8 @@ from gptsh.core.loose import as_dicts
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
+FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
+BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial
 _ABSURD = 10**12  # tokens
 Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
@@ -59,7 +61,7 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
-    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, where the tool gave them
+    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, structured, blocks; where a tool gave them
 
 
 class Text(NamedTuple):
@@ -166,6 +168,11 @@ def text_part(source: str, text: str) -> Part:
     return {"type": "text", "text": text, "source": source}
 
 
+def new_call_id() -> str:
+    """An id for a tool call that came without one."""
+    return f"call_{new_message_id()[:8]}"
+
+
 def user_message(words: str, attached: Iterable[Part]) -> Message:
     """A question: the words, then the parts that are piped or attached."""
     parts: list[Part] = [{"type": "text", "text": words}] if words else []
@@ -221,6 +228,12 @@ def words_of(message: Message) -> str:
 def starts_turn(message: Message) -> bool:
     """Whether a turn begins here: a user message that is not a tool result in another tool's dress."""
     return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
+
+
+def says_nothing(message: Message) -> bool:
+    """Whether a question is blank throughout, whatever was piped or attached."""
+    parts = parts_of(message)
+    return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)
 
 
 def is_empty(message: Message) -> bool:
@@ -285,6 +298,13 @@ def full_name(model: str | None, provider: str | None) -> str | None:
     ``echo`` is its own provider.
     """
     return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
+
+
+def is_by(message: Message, provider: str, model: str) -> bool:
+    """Whether an answer is of this model, however its name is given: what is signed or sealed is for it alone."""
+    told: Any = message.get("model")
+    named = full_name(told, provider) if isinstance(told, str) else None
+    return message.get("provider") == provider and named is not None and named == full_name(model, provider)
 
 
 def is_named(model: str | None, wanted: str | None) -> bool:

@@ -3,10 +3,19 @@
 from typing import Any
 
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import Usage, token_count
+from gptsh.core.messages import Message, Usage, token_count
 
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+WINDOW = "context_length"  # under ``raw``: what Ollama says of the window of an answer that was cut for its length
+_FULL = 0.97  # of a window
 _WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
+
+
+def filled_window(message: Message) -> int | None:
+    """The window in tokens that an answer has filled up with its prompt, where the provider tells it; else None."""
+    usage = as_dict(message.get("usage"))
+    window, total = token_count(as_dict(usage.get("raw")).get(WINDOW)), token_count(usage.get("total"))
+    return window if window and total and total >= _FULL * window else None
 
 
 def usage_from(raw: dict[str, Any]) -> Usage:

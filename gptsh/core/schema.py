@@ -71,6 +71,7 @@ _FLAG = Rule("true or false", lambda v: isinstance(v, bool))
 _SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= LONGEST)
 _SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
 _COUNT = Rule("a whole number from 0", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
+_ROUNDS = Rule("a whole number from 1", lambda v: _COUNT.holds(v) and v > 0)
 _LIST = Rule("a list of strings", lambda v: isinstance(v, list) and _are_strings(v))
 _PARAMS = Rule("a table of what JSON can say", lambda v: isinstance(v, dict) and is_json(v), shown=False)
 _TEXTS = Rule("a table of strings", lambda v: isinstance(v, dict) and _are_strings(v.values()), shown=False)
@@ -125,7 +126,7 @@ SCHEMA: Mapping[str, Any] = {
     "network": {"first_byte_timeout": _SECONDS, "idle_timeout": _SECONDS, "retries": _COUNT},
     "mcp": {
         "servers_file": _TEXT,
-        "max_rounds": _COUNT,
+        "max_rounds": _ROUNDS,
         "servers": Each({**_TOOL_SERVER, "auto_approve": _LIST, "timeout": _SECONDS}),
     },
 }

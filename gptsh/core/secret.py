@@ -1,8 +1,10 @@
 """Keys and tokens: usable as text, never shown."""
 
+import re
 from collections.abc import Collection
 
 MASK = "***"
+_TELLING = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
 
 
 class Secret(str):
@@ -12,6 +14,11 @@ class Secret(str):
 
     def __repr__(self) -> str:
         return f"'{MASK}'"
+
+
+def is_telling(name: str) -> bool:
+    """Whether a variable or a parameter of this name holds a secret."""
+    return bool(_TELLING.search(name))
 
 
 def masked(text: str, secrets: Collection[str]) -> str:

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.measures import Encoded, pages, pixels, seconds
 from gptsh.core.media import Media, media_in, media_of
-from gptsh.core.messages import DETAILS, Message, Part, Tool, labelled, parts_of, text_parts_of, token_count
+from gptsh.core.messages import (
+    DETAILS,
+    FIELDS,
+    SIGNATURES,
+    Message,
+    Part,
+    Tool,
+    labelled,
+    parts_of,
+    text_parts_of,
+    token_count,
+)
 
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
 _FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -187,6 +198,8 @@ def _replayed(message: Message) -> list[str]:
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
     texts = [block.get("thinking", block.get("data")) for block in signed]
     texts += [detail.get(key) for detail in as_dicts(replay.get(DETAILS)) for key in ("text", "summary", "data")]
+    signatures = as_dict(replay.get(FIELDS)).get(SIGNATURES)
+    texts += signatures if isinstance(signatures, list) else []
     if message.get("tool_calls"):
         texts += replay.values()
     return [text for text in texts if isinstance(text, str)]

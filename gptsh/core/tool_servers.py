@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
 
 from gptsh.core.schema import EXPANDED, SERVERS_FILE, check
-from gptsh.core.secret import Secret
+from gptsh.core.secret import Secret, is_telling
 from gptsh.errors import ConfigError
 
 PARTED = "__"  # between a server and its tool
@@ -21,6 +22,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _WIRES = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}  # the key that each one needs
 _OWN = ("command", "url", "type")  # who sets one of them sets them all
 _TELLING = 8  # characters; a shorter value is no key, and to mask it would hide words
+_TELLING_HEADERS = ("authorization", "proxy-authorization", "cookie")  # beside those that tell it by their name's end
 
 
 class ToolServer(NamedTuple):
@@ -38,7 +40,8 @@ class ToolServer(NamedTuple):
     auto_approve: tuple[str, ...] = ()
     timeout: float | None = None
     tools: tuple[str, ...] = ("*",)
-    secrets: frozenset[str] = frozenset()  # what must not be shown, wherever it turns up
+    secrets: frozenset[str] = frozenset()  # what must not be shown to the user, in whatever the server says
+    keys: frozenset[str] = frozenset()  # those of them that are keys by their names: nor may the model read them
 
 
 class ToolServers(Mapping[str, ToolServer]):
@@ -62,26 +65,22 @@ class ToolServers(Mapping[str, ToolServer]):
     def __getitem__(self, name: str) -> ToolServer:
         table, where = self._tables[name], f"mcp.servers.{name}"
         _check_wire(name, table)
-        looked_up: set[str] = set()
+        looked_up: dict[str, str] = {}
         known = {key: self._expanded(table[key], f"{where}.{key}", looked_up) for key in EXPANDED if key in table}
         check(known, EXPANDED, where)
-        headers = known.get("headers", {}).values()
-        values = {
-            *looked_up,
-            *known.get("env", {}).values(),
-            *headers,
-            *(value.split()[-1] for value in headers if value),
-        }
+        env, headers = known.get("env", {}), known.get("headers", {})
+        values = [*looked_up.items(), *env.items(), *_of_headers(headers), *_of_url(known.get("url", ""))]
         return ToolServer(
             name,
             command=os.path.expanduser(known["command"]) if "command" in known else None,
             args=tuple(known.get("args", ())),
-            env={variable: Secret(value) for variable, value in known.get("env", {}).items()},
+            env={variable: Secret(value) for variable, value in env.items()},
             url=Secret(known["url"]) if "url" in known else None,
-            headers={header: Secret(value) for header, value in known.get("headers", {}).items()},
+            headers={header: Secret(value) for header, value in headers.items()},
             auto_approve=tuple(table.get("auto_approve", ())),
             timeout=table.get("timeout"),
-            secrets=frozenset(Secret(value) for value in values if len(value) >= _TELLING),
+            secrets=_long(value for _, value in values),
+            keys=_long(value for name, value in values if is_telling(name) and not value.startswith("/")),  # no paths
         )
 
     def chosen(self, names: Iterable[str]) -> list[ToolServer]:
@@ -133,10 +132,10 @@ class ToolServers(Mapping[str, ToolServer]):
             raise ConfigError(f"mcp.servers_file: {path}: not JSON: {err}") from err
         return _checked(found, path)
 
-    def _expanded(self, value: Any, where: str, looked_up: set[str]) -> Any:
+    def _expanded(self, value: Any, where: str, looked_up: dict[str, str]) -> Any:
         """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced.
 
-        ``looked_up`` gets what stood in variables that a server does not get anyway: it may be a key.
+        ``looked_up`` gets the variables that a server does not get anyway: they may hold a key.
         """
         if isinstance(value, list):
             return [self._expanded(text, where, looked_up) for text in value]
@@ -149,7 +148,7 @@ class ToolServers(Mapping[str, ToolServer]):
             if text is None and default is None:
                 raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
             if text and not is_inherited(name):
-                looked_up.add(text)
+                looked_up[name] = text
             return text or default or ""
 
         text = _VARIABLE.sub(of_variable, value)
@@ -159,6 +158,29 @@ class ToolServers(Mapping[str, ToolServer]):
 def is_inherited(variable: str) -> bool:
     """Whether every tool server that is started gets this variable of the user's environment."""
     return variable in _INHERITED or variable.startswith("LC_")
+
+
+def _of_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The values of headers, whole and without the scheme in front of a token, under telling names."""
+    for header, value in headers.items():
+        name = "token" if header.lower() in _TELLING_HEADERS else header
+        yield from ((name, said) for said in (value, *value.split()[-1:]))
+
+
+def _of_url(url: str) -> Iterator[tuple[str, str]]:
+    """The login and the query of a URL, under the names that they have there, escaped as they are and without."""
+    login = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[0]
+    found = [("password", said) for said in (login, *login.split(":"))]
+    for pair in url.partition("#")[0].partition("?")[2].split("&"):
+        name, _, value = pair.partition("=")
+        found.append((name, value or name))  # some are a key and nothing else
+    for name, said in found:
+        yield from ((name, said), (name, unquote_plus(said)))
+
+
+def _long(values: Iterable[str]) -> frozenset[str]:
+    """The values, and the lines of those that have several, without the short ones."""
+    return frozenset(Secret(part) for value in values for part in (value, *value.splitlines()) if len(part) >= _TELLING)
 
 
 def _checked(found: Any, path: Path) -> dict[str, dict[str, Any]]:

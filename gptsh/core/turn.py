@@ -28,6 +28,7 @@ from gptsh.core.messages import (
     is_interleaved,
     order_of,
 )
+from gptsh.core.reported import filled_window
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
@@ -59,7 +60,9 @@ Ask = Callable[[Request], Iterator[Event]]
 
 
 class Tools(Protocol):
-    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them."""
+    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them. ``missing``: what was wanted in vain."""
+
+    missing: list[str]
 
     def tools(self) -> tuple[Tool, ...]:
         """What a model may call. Raises ToolServerError."""
@@ -170,14 +173,18 @@ def calls_to_run(message: Message | None, request: Request) -> list[Call]:
 def result_of(call: Call, content: str) -> Message:
     """The message that tells the model why a call was not carried out."""
     name = str(call["function"].get("name", ""))
-    return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content, "is_error": True}
+    result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
+    return {**result, "is_error": True, "duration_ms": 0}
 
 
 def shortcoming(message: Message) -> GptshError | None:
     """What keeps a finished answer from being a whole one; None where nothing does."""
     finish = message.get("finish_reason") or ""
     if finish.lower() not in _WHOLE:
-        return Incomplete(f"the answer is incomplete: {_CAUSES.get(finish.lower(), 'ended early')} ({finish})")
+        window = filled_window(message)
+        cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(finish.lower(), "ended early")
+        larger = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"
+        return Incomplete(f"the answer is incomplete: {cause} ({finish})", larger if window else "")
     if message.get("refusal"):
         return Incomplete("the model refused to answer")
     if not message["content"] and message.get("tool_calls"):

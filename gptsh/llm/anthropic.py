@@ -10,7 +10,7 @@ from gptsh.core.models import Facts, likely_facts
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
-from gptsh.llm import sse
+from gptsh.llm import failures, sse
 from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation, without_thoughts
 from gptsh.llm.anthropic_schema import narrowed, sayable
 from gptsh.llm.anthropic_stream import read_stream, read_whole
@@ -21,7 +21,6 @@ from gptsh.llm.routes import Route
 _USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
 _LEAST_ANSWER = 1024  # tokens beside thinking
 _MARK = {"cache_control": {"type": "ephemeral"}}
-_BAD_REQUEST = (400, 422)
 # What a server may refuse that it can be asked without, and how its refusal names it.
 _REFUSABLE = {
     "schema": re.compile("output[_. ]?(?:config|format)|compiled grammar", re.IGNORECASE),
@@ -49,7 +48,7 @@ class Messages:
 
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server refused what it can be asked without: a schema, earlier thinking, marks for a cache."""
-        if err.status not in _BAD_REQUEST:
+        if err.status not in failures.BAD_REQUEST:
             return False
         known = self._refused.get(_place(route), frozenset())
         refused = known | {name for name, pattern in _REFUSABLE.items() if pattern.search(err.detail)}
@@ -58,7 +57,7 @@ class Messages:
         self._refused[_place(route)] = refused
         return True
 
-    def read(self, response: Response) -> Iterator[Any]:
+    def read(self, response: Response, _route: Route) -> Iterator[Any]:
         """Streamed or whole as the body shows."""
         streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
         return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))

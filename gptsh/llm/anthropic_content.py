@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from gptsh.core.calls import WORD_ID, fitted
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of, name_of
+from gptsh.core.media import Media, media_of, not_sent
 from gptsh.core.messages import (
+    BROKEN_OFF,
     Call,
     Message,
     Part,
@@ -15,7 +16,6 @@ from gptsh.core.messages import (
     labelled,
     parts_of,
     text_of,
-    text_part,
     text_parts_of,
 )
 from gptsh.llm.payloads import as_object
@@ -24,7 +24,7 @@ THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PARTIAL = ("interrupted", "error", "timeout", "pause_turn")
+_PARTIAL = (*BROKEN_OFF, "pause_turn")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
@@ -96,11 +96,17 @@ def _media(part: Part) -> Part:
     media = media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
-        return _left_out(part, media)
+        return _left_out(part)
     if media.kind == "image":
         return {"type": "image", "source": source}
     more = {"title": media.title, "context": media.context, "citations": part.get("citations")}
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
+
+
+def takes(part: Part) -> bool:
+    """Whether the API has a shape for what a part carries."""
+    media = media_of(part)
+    return media is not None and _source(media) is not None
 
 
 def _source(media: Media) -> Part | None:
@@ -115,11 +121,9 @@ def _source(media: Media) -> Part | None:
     return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in kinds else None
 
 
-def _left_out(part: Part, media: Media | None) -> Part:
+def _left_out(part: Part) -> Part:
     """What the model reads in the place of a part that it does not get."""
-    what = f"{media.described}, not sent: this API does not take it" if media else f"{part.get('type')}, not sent"
-    text, name = f"[gptsh: {what}]", name_of(part)
-    return {"type": "text", "text": labelled(text_part(name, text)) if name else text}
+    return {"type": "text", "text": labelled(not_sent(part, "this API does not take it"))}
 
 
 # ---- answers
@@ -188,7 +192,7 @@ def _say(said: list[Part], part: Part, *, own: bool) -> None:
     """Texts in a row are one; of another kind of part an answer takes only what came from here."""
     if not text_parts_of({"role": "assistant", "content": [part]}):
         media = media_of(part)
-        said.append(part if own and media is None and _is_block(part) else _left_out(part, media))
+        said.append(part if own and media is None and _is_block(part) else _left_out(part))
     elif said and said[-1]["type"] == "text":
         said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
     else:
@@ -223,4 +227,4 @@ def _result(message: Message) -> Part:
 def _given(part: Part, *, failed: bool) -> list[Part]:
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return _text(part["text"])
-    return [_left_out(part, media_of(part)) if failed else _media(part)]
+    return [_left_out(part) if failed else _media(part)]

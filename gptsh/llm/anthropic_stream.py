@@ -22,7 +22,7 @@ from gptsh.core.messages import (
     ToolCall,
     Used,
     Verbatim,
-    new_message_id,
+    new_call_id,
 )
 from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
@@ -242,7 +242,7 @@ class _Block:
         arguments = paired("".join(self._json)) or (json.dumps(given, ensure_ascii=False) if given else "{}")
         call_id = self.start.get("id")
         return {
-            "id": call_id if isinstance(call_id, str) and call_id else f"call_{new_message_id()[:8]}",
+            "id": call_id if isinstance(call_id, str) and call_id else new_call_id(),
             "type": "function",
             "function": {"name": str(self.start.get("name") or ""), "arguments": arguments},
             **{key: value for key, value in self.start.items() if key not in _OF_CALL},

@@ -1,28 +1,27 @@
 """The OpenAI chat completions dialect: a request to its JSON body. No network here."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.core.calls import fitted
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import DETAILS, Call, Event, Message
+from gptsh.core.messages import BROKEN_OFF, DETAILS, Call, Event, Message, Tool, is_by
 from gptsh.core.providers import Endpoint
 from gptsh.core.shape import asked_in_words
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
-from gptsh.llm import sse
+from gptsh.llm import failures, sse
 from gptsh.llm.chat_parts import question, spread
 from gptsh.llm.chat_stream import REASONING_FIELDS, WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
 
-_BROKEN_OFF = ("interrupted", "error", "timeout")
 _UNANSWERED = "(no answer)"
-_CALL_KEYS = ("id", "type", "function")
-_NO_SUCH_FIELD = (400, 422)
+_CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
+_LONGEST_DESCRIPTION = 1024  # characters; whether OpenAI's newest models take more is told nowhere
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
@@ -47,7 +46,7 @@ class ChatCompletions:
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server refused a field that it can be asked without."""
         base = route.provider.base_url
-        if err.status not in _NO_SUCH_FIELD:
+        if err.status not in failures.BAD_REQUEST:
             return False
         if "stream_options" in err.detail and base not in self._no_stream_options:
             self._no_stream_options.add(base)
@@ -57,7 +56,7 @@ class ChatCompletions:
             return True
         return False
 
-    def read(self, response: Response) -> Iterator[Event]:
+    def read(self, response: Response, _route: Route) -> Iterator[Event]:
         """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
         streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
         return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
@@ -74,13 +73,13 @@ def body(request: Request, model: str, endpoint: Endpoint, *, provider: str, str
     """The JSON body. ``model`` is the name by which the provider knows it."""
     params = fit(request.params, provider, model, endpoint).sent
     messages = [
-        message_for(message, provider, endpoint) for message in prompt_for(request.messages, provider, endpoint)
+        message_for(message, provider, endpoint, request.model) for message in prompt_for(request, provider, endpoint)
     ]
     sent: dict[str, Any] = {
         "model": model,
         "messages": messages,
         **params,
-        **tools(request),
+        **_brief(whole_tools(request)),
         **response_format(request),
     }
     if request.stream:
@@ -99,6 +98,26 @@ def tools(request: Request) -> dict[str, Any]:
     return {"tools": offered} if offered else {}
 
 
+def whole_tools(request: Request) -> dict[str, Any]:
+    """The same for OpenAI, which refuses the arguments of a tool without ``properties``."""
+    return tools(request._replace(tools=tuple(tool._replace(parameters=_object(tool)) for tool in request.tools)))
+
+
+def _object(tool: Tool) -> dict[str, Any]:
+    return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+
+
+def _brief(offered: dict[str, Any]) -> dict[str, Any]:
+    """The field with descriptions of a length that OpenAI takes, cut at a word."""
+    for tool in offered.get("tools", ()):
+        function = tool["function"]
+        if len(function["description"]) > _LONGEST_DESCRIPTION:
+            kept = function["description"][:_LONGEST_DESCRIPTION]
+            words = re.sub(r"\s*\S*\Z", "", kept) or kept[:-1]
+            function["description"] = f"{words}…"
+    return offered
+
+
 def response_format(request: Request) -> dict[str, Any]:
     """The field that asks for an answer of the schema; none where there is no schema.
 
@@ -109,22 +128,25 @@ def response_format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
-def prompt_for(messages: Sequence[Message], provider: str, endpoint: Endpoint) -> list[Message]:
+def prompt_for(request: Request, provider: str, endpoint: Endpoint) -> list[Message]:
     """The messages of a prompt with ids, and in an order, that the provider takes."""
     prompt: list[Message] = []
-    for message in fitted(spread(messages), provider, endpoint.call_ids):
+    for message in fitted(spread(request.messages), provider, endpoint.call_ids, request.model):
         if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
             prompt.append({"role": "assistant", "content": _UNANSWERED})
         prompt.append(message)
     return prompt
 
 
-def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
-    """A message without what only gptsh, or only another provider, knows. Text goes as one string, as all take it."""
+def message_for(message: Message, provider: str, endpoint: Endpoint, model: str) -> dict[str, Any]:
+    """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
+
+    ``model`` is the one that is asked, as ``-m`` takes it.
+    """
     known: Mapping[str, Any] = message
     sent: dict[str, Any] = {"role": message["role"]}
     if message["role"] == "assistant":
-        sent |= _answer_for(message, provider, endpoint)
+        sent |= _answer_for(message, provider, endpoint, model)
     elif message["role"] == "tool":
         sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
@@ -132,15 +154,19 @@ def message_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
     return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
 
 
-def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str, Any]:
-    """An answer: its words, its calls, and what its provider wants back. Servers mirror parts, and some refuse them."""
-    own = message.get("provider") == provider
-    text, calls, replay = one_text(message), message.get("tool_calls"), as_dict(message.get("replay")) if own else {}
-    sent = _returned(message, replay)
+def _answer_for(message: Message, provider: str, endpoint: Endpoint, model: str) -> dict[str, Any]:
+    """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
+
+    What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
+    """
+    own, replay = is_by(message, provider, model), as_dict(message.get("replay"))
+    text, calls = one_text(message), message.get("tool_calls")
+    sent = _returned(message, replay) if own else {}
     if calls:
-        sent["tool_calls"] = [_call(call, own=own) for call in calls]
+        sent["tool_calls"] = [_call(call, own=own, endpoint=endpoint) for call in calls]
         if endpoint.wants_reasoning:
-            sent |= _reasoning(replay) or {REASONING_FIELDS[0]: " "}
+            known = _reasoning(replay) if message.get("provider") == provider else {}
+            sent |= known or {REASONING_FIELDS[0]: " "}
     if text or not calls:
         sent["content"] = text
     elif endpoint.takes_null:
@@ -149,13 +175,13 @@ def _answer_for(message: Message, provider: str, endpoint: Endpoint) -> dict[str
 
 
 def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes back with every answer to the provider that it came from.
+    """What goes back with every answer to the model that it came from.
 
     Of an answer that broke off not the last piece of reasoning, unless it is signed: it is not whole.
     """
     sent = {key: replay[key] for key in WANTED_BACK if replay.get(key)}
     details = as_dicts(replay.get(DETAILS))
-    if message.get("finish_reason") in _BROKEN_OFF and details and "text" in details[-1]:
+    if message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]:
         details = details if details[-1].get("signature") else details[:-1]
     return {key: value for key, value in {**sent, DETAILS: details}.items() if value}
 
@@ -165,6 +191,12 @@ def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
 
 
-def _call(call: Call, *, own: bool) -> Call:
-    """A call, and to its own provider what that added to it for itself alone (thought signatures)."""
-    return {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+def _call(call: Call, *, own: bool, endpoint: Endpoint) -> Call:
+    """A call, and to its own model what that added to it for itself alone (thought signatures).
+
+    What stands within the function is litellm's: servers have their own beside it.
+    """
+    whole = own and endpoint.wire == "litellm"
+    function = {key: value for key, value in call["function"].items() if whole or key in _FUNCTION_KEYS}
+    kept = {key: value for key, value in call.items() if value is not None and (own or key in _CALL_KEYS)}
+    return {**kept, "function": function}

@@ -1,20 +1,28 @@
 """The parts of a message in the OpenAI dialect: images, documents, audio, and what only others know."""
 
+import re
 from collections.abc import Iterable
 
-from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, pdf_name, shown
+from gptsh.core.loose import as_dict
+from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, not_sent, pdf_name, shown
 from gptsh.core.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
 from gptsh.core.providers import Endpoint
 
 _OURS = ("source", "cut")
 _PDF = "application/pdf"
 _KNOWN = ("image_url", "file", "input_audio")
+# Types that no server takes in this dialect: those that are known here, where such a part says nothing; those of
+# Anthropic's API; those of reasoning, tools and answers.
+_NOT_HERE = re.compile(
+    "text|image_url|file|input_audio|image|document|audio|refusal|search_result|container_upload|.*_delta"
+    "|.*(?:thinking|reasoning|tool|function|_call).*"
+)
 
 
 def question(message: Message, endpoint: Endpoint) -> str | list[Part]:
     """The content of a question: one text where it is all text, as every server takes it, else a list of parts.
 
-    A part that nobody knows goes as it came, since the user put it there.
+    A part of a type that nobody knows goes as it came, since the user put it there.
     """
     parts = parts_of(message)
     if text_parts_of(message) != parts:
@@ -60,11 +68,28 @@ def _part(part: Part, endpoint: Endpoint) -> Part:
         return part
     media = media_of(part)
     if media is None:
-        return {key: value for key, value in part.items() if key not in _OURS}
+        return _unknown(part)
     if media.text is not None:
         said = [f"{media.title}:" if media.title else None, media.context, media.text]
         return {"type": "text", "text": "\n".join(filter(None, said))}
     return _shape(part, media, endpoint) or _text(part, str(media))
+
+
+def takes(part: Part, endpoint: Endpoint) -> bool:
+    """Whether the provider has a shape for what a part carries."""
+    media = media_of(part)
+    return media is not None and _shape(part, media, endpoint) is not None
+
+
+def _unknown(part: Part) -> Part:
+    """A part that carries nothing known: as it came where a server may know its type."""
+    kind = part.get("type")
+    if not isinstance(kind, str) or not kind:
+        return not_sent(part, "nobody knows its type")
+    by_id = kind == "file" and as_dict(part.get("file")).get("file_id")
+    if _NOT_HERE.fullmatch(kind) and not by_id:
+        return not_sent(part, "this API does not take it")
+    return {key: value for key, value in part.items() if key not in _OURS}
 
 
 def _text(part: Part, text: str) -> Part:

@@ -11,6 +11,8 @@ from typing import Any
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import (
     DETAILS,
+    FIELDS,
+    SIGNATURES,
     THINKING,
     Call,
     Event,
@@ -23,7 +25,7 @@ from gptsh.core.messages import (
     ToolCall,
     Used,
     Verbatim,
-    new_message_id,
+    new_call_id,
 )
 from gptsh.core.reported import usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
@@ -205,6 +207,7 @@ def _content(content: object) -> Iterator[Event]:
 
 # ---- what goes back
 
+_Key = tuple[int | None, str | None]  # of a tool call: its index and its id, as far as they are known
 _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 
 
@@ -224,6 +227,7 @@ class _WantedBack:
         self._fixed: list[dict[str, Any]] = []  # the rest of each
         self._extra: dict[str, Any] = {}
         self._files: list[dict[str, Any]] = []
+        self._signatures: list[str] = []
 
     def take(self, delta: dict[str, Any]) -> None:
         """Note what one delta has of it."""
@@ -232,6 +236,9 @@ class _WantedBack:
         self._extra |= as_dict(delta.get("extra_content"))
         notes = as_dicts(delta.get("annotations"))
         self._files += [note for note in notes if note.get("type") == "file" and note not in self._files]
+        signed = as_dict(delta.get(FIELDS)).get(SIGNATURES)
+        for signature in signed if isinstance(signed, list) else ():
+            self._signatures += [signature] if isinstance(signature, str) and signature not in self._signatures else []
 
     def _take_detail(self, piece: dict[str, Any]) -> None:
         if self._whole or not self._fixed or not _goes_on(self._fixed[-1], piece):
@@ -250,6 +257,8 @@ class _WantedBack:
         for field, value in zip(WANTED_BACK, (details, self._extra, self._files), strict=True):
             if value:
                 yield Verbatim(field, value)
+        if self._signatures:
+            yield Verbatim(FIELDS, {SIGNATURES: self._signatures})
 
 
 def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
@@ -259,14 +268,15 @@ def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
 
 
 class _Calls:
-    """Tool calls from their deltas: by index, else by id, else the last one goes on until a name begins another.
+    """Tool calls from their deltas: by index and id, else the last one goes on until a name begins another.
 
-    A new id at a used index begins another call too; an empty id or name says nothing (mistral, dashscope, groq).
+    Another index is another call, and so is a new id at a used index; an empty id or name says nothing (mistral,
+    dashscope, groq).
     """
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
-        self._at: dict[int | str, int] = {}
+        self._at: dict[_Key, int] = {}
 
     @property
     def any(self) -> bool:
@@ -274,26 +284,31 @@ class _Calls:
         return bool(self._calls)
 
     def take(self, delta: dict[str, Any]) -> None:
-        index, call_id = delta.get("index"), delta.get("id")
-        keys: list[int | str] = [index] if isinstance(index, int) else []
-        keys += [call_id] if call_id and isinstance(call_id, str) else []
-        place = self._place(keys, delta)
+        """Note what one delta has of a call."""
+        said, named = delta.get("index"), delta.get("id")
+        index = said if isinstance(said, int) else None
+        call_id = named if named and isinstance(named, str) else None
+        place = self._place(index, call_id, delta)
         if place is None:
             place = len(self._calls)
             self._calls.append({"function": {"name": "", "arguments": ""}})
-        self._at.update(dict.fromkeys(keys, place))
+        self._at.update(dict.fromkeys(((index, call_id), (index, None), (None, call_id)), place))
         _merge_call(self._calls[place], delta)
 
-    def _place(self, keys: list[int | str], delta: dict[str, Any]) -> int | None:
+    def _place(self, index: int | None, call_id: str | None, delta: dict[str, Any]) -> int | None:
         """Where the call that this delta goes on stands; None for a new call."""
-        if not keys:
+        if index is None and call_id is None:
             return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
-        place = next(
-            (self._at[key] for key in reversed(keys) if key in self._at), None
-        )  # an id says more than an index
-        if place is not None and isinstance(keys[-1], str) and self._calls[place].get("id") not in (None, keys[-1]):
-            return None
+        place = self._at.get((index, call_id))
+        if place is None and index is not None and call_id is not None:  # one of them may have been missing so far
+            at_index, of_id = self._at.get((index, None)), self._at.get((None, call_id))
+            if at_index is not None and self._calls[at_index].get("id") in (None, call_id):
+                return at_index
+            return of_id if of_id is not None and not self._has_index(of_id) else None
         return place
+
+    def _has_index(self, place: int) -> bool:
+        return any(index is not None for (index, _), at in self._at.items() if at == place)
 
     def _begins(self, delta: dict[str, Any]) -> bool:
         """Whether a delta without index and id begins another call: the last one has another name or is whole."""
@@ -304,7 +319,7 @@ class _Calls:
         """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
         calls = []
         for call in self._calls:
-            identified = {"id": call.get("id") or f"call_{new_message_id()[:8]}", "type": "function"}
+            identified = {"id": call.get("id") or new_call_id(), "type": "function"}
             calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
         return calls
 
@@ -324,6 +339,7 @@ def _merge_call(call: Call, delta: dict[str, Any]) -> None:
     arguments = function.get("arguments")
     if arguments is not None:
         call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+    call["function"] |= {key: value for key, value in function.items() if key not in call["function"]}
     for key, value in delta.items():
         if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
             call[key] = value

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core.messages import Event, Retrying
+from gptsh.core.messages import Event, Part, Retrying
 from gptsh.core.models import facts, split_model
 from gptsh.core.providers import LOCAL, NO_SHAPE, Wire
 from gptsh.core.secret import Secret
@@ -176,6 +176,21 @@ class Client:
         if provider.wire == "ollama":
             return self._ollama.can(provider, name, ability)
         return facts(provider.name, name).can(ability)
+
+    def takes(self, model: str, part: Part) -> bool:
+        """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
+        provider, _ = provider_of(self._settings, model)
+        if provider.wire == "anthropic":
+            from gptsh.llm import anthropic_content  # noqa: PLC0415 - few questions carry anything
+
+            return anthropic_content.takes(part)
+        if provider.wire == "ollama":
+            from gptsh.llm import ollama  # noqa: PLC0415 - the same
+
+            return ollama.takes(part)
+        from gptsh.llm import chat_parts  # noqa: PLC0415 - the same
+
+        return provider.wire == "echo" or chat_parts.takes(part, provider.endpoint)
 
     def _told_window(self, provider: Provider, name: str) -> int | None:
         """What the server says in time."""

@@ -29,7 +29,7 @@ class Dialect(Protocol):
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server has refused something that it can be asked without, from now on."""
 
-    def read(self, response: Response) -> Iterator[Event]:
+    def read(self, response: Response, route: Route) -> Iterator[Event]:
         """The events of an accepted request. Raises ModelError, TimedOut or TooLong."""
 
 
@@ -42,7 +42,7 @@ class Direct:
     def open(self, request: Request, route: Route) -> Iterator[Event]:
         """The events of the answer, once one that says something has come. Raises ModelError, TimedOut or TooLong."""
         try:
-            return _begun(self._events(self._respond(request, route)))
+            return _begun(self._events(self._respond(request, route), route))
         except ModelError as err:
             if not self._dialect.learns(err, request, route):
                 raise
@@ -64,11 +64,11 @@ class Direct:
         response.close()
         raise failures.refusal(response.url, response.status, response.headers, said, route)
 
-    def _events(self, response: Response) -> Iterator[Event]:
+    def _events(self, response: Response, route: Route) -> Iterator[Event]:
         try:
             request_id = next((response.headers[name] for name in _REQUEST_IDS if name in response.headers), None)
             yield Identified(request_id, None)
-            for event in self._dialect.read(response):
+            for event in self._dialect.read(response, route):
                 yield Identified(request_id, event.response_id) if isinstance(event, Identified) else event
         finally:
             response.close()

@@ -6,14 +6,15 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.core.secret import MASK, masked
+from gptsh.core.secret import MASK, is_telling, masked
 from gptsh.errors import GptshError, ModelError, TooLong
-from gptsh.llm.routes import Route, is_telling, source_of_key
+from gptsh.llm.routes import Route, source_of_key
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
+_HOPELESS = re.compile(r'option \\?"\w+\\?" must be of type')  # Ollama finds it while it loads a model: 500
 # Words, and schemas, whose names are the user's own.
 _NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
@@ -24,6 +25,7 @@ _TOO_LONG = re.compile(
     r"|input token count .{0,40}exceeds|maximum (?:prompt|model) length|context length of only|too many tokens: ",
     re.IGNORECASE,
 )
+BAD_REQUEST = (400, 422)  # of a field, or of what it says
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
@@ -67,6 +69,7 @@ def _judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelEr
     hint = headers.get("x-should-retry")
     err.status = status
     err.retry = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
+    err.retry = err.retry and not _HOPELESS.search(err.detail)
     err.after = retry_after(headers)
     return err
 

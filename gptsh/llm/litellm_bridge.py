@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dicts
-from gptsh.core.messages import Event, Identified, Message
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.messages import FIELDS, THINKING, Event, Identified, Message, is_by
 from gptsh.core.settings import Network, Provider
 from gptsh.core.turn import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.llm import failures
-from gptsh.llm.chat_completions import message_for, prompt_for, response_format, tools
+from gptsh.llm.chat_completions import message_for, prompt_for, response_format, whole_tools
 from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
@@ -278,11 +278,11 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
     messages = [
-        _message(message, provider) for message in prompt_for(request.messages, provider.name, provider.endpoint)
+        _message(message, provider, request.model) for message in prompt_for(request, provider.name, provider.endpoint)
     ]
     call = {
         **fit(request.params, provider.name, route.model, provider.endpoint).sent,
-        **tools(request),
+        **whole_tools(request),
         **response_format(request),
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
         "messages": json.loads(encode(messages)),
@@ -302,12 +302,15 @@ def arguments(request: Request, route: Route, network: Network) -> dict[str, Any
     return call
 
 
-def _message(message: Message, provider: Provider) -> dict[str, Any]:
-    """A message as litellm takes it; signed thinking goes back to whom it came from."""
-    sent = message_for(message, provider.name, provider.endpoint)
-    thinking = as_dicts(message.get("thinking"))
+def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+    """A message as litellm takes it; what is signed goes back to the model that it came from."""
+    sent = message_for(message, provider.name, provider.endpoint, model)
+    if not is_by(message, provider.name, model):
+        return sent
+    thinking, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
     blocks = [block for block in thinking if block.get("signature") or block.get("type") != "thinking"]
-    return {**sent, "thinking_blocks": blocks} if blocks and message.get("provider") == provider.name else sent
+    signed = {THINKING: blocks, FIELDS: as_dict(replay.get(FIELDS))}
+    return {**sent, **{key: value for key, value in signed.items() if value}}
 
 
 def _request_id(response: Any) -> str | None:
@@ -360,7 +363,8 @@ def _in_our_words(error: BaseException, route: Route) -> GptshError:
         err = ModelError(f"the connection to {provider} broke off", detail=repr(error))
         err.retry = "without sending a response" in text
     elif "No module named" in text:
-        todo = "pip install 'gptsh[mcp]'" if "'mcp" in text else ""  # litellm, for OpenAI's Responses API
+        # litellm wants it for OpenAI's Responses API.
+        todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
         err = ModelError(f"{provider} needs a Python package: {text}", todo, detail=repr(error))
     elif "device-code login" in text:  # litellm asks for it in a main thread alone
         err = ModelError(f"{provider} needs a login first", "log in with litellm itself, once", detail=repr(error))

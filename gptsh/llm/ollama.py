@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of
-from gptsh.core.messages import Event, Message, Part, parts_of, starts_turn, text_of
+from gptsh.core.media import Media, media_of, not_sent
+from gptsh.core.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
 from gptsh.core.settings import Provider
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError
@@ -85,9 +85,9 @@ class Ollama:
             return True
         return False
 
-    def read(self, response: Response) -> Iterator[Event]:
-        """The events of the answer; one in a single piece is one line."""
-        return read_lines(response.chunks())
+    def read(self, response: Response, route: Route) -> Iterator[Event]:
+        """The events of the answer; one in a single piece is one line. The server may be asked for its window."""
+        return read_lines(response.chunks(), lambda: self._models.allocated(route.provider, route.model))
 
 
 def _only(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def body(request: Request, model: str, provider: Provider) -> dict[str, Any]:
     options = _options({name: value for name, value in params.items() if name not in beside})
     sent = {
         "model": model,
-        "messages": messages(request.messages, provider.name),
+        "messages": messages(request.messages, provider.name, request.model),
         "stream": request.stream,
         "truncate": False,
         "shift": False,
@@ -130,10 +130,10 @@ def _options(params: dict[str, Any]) -> dict[str, Any]:
 # ---- messages
 
 
-def messages(sent: Sequence[Message], provider: str) -> list[dict[str, Any]]:
-    """The messages in Ollama's shape, without what only gptsh, or only another provider, knows.
+def messages(sent: Sequence[Message], provider: str, model: str) -> list[dict[str, Any]]:
+    """The messages in Ollama's shape, without what only gptsh, or only another model, knows.
 
-    Thinking goes back only to who thought it, while the turn in which it did goes on.
+    Thinking goes back only to the model that thought it, while the turn in which it did goes on.
     """
     latest = max((at for at, message in enumerate(sent) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of the functions, by call
@@ -143,7 +143,7 @@ def messages(sent: Sequence[Message], provider: str) -> list[dict[str, Any]]:
         names |= {call["id"]: call["function"]["name"] for call in calls}
         one = _message(message)
         thought = as_dict(message.get("replay")).get(THINKING)
-        if at > latest and message.get("provider") == provider and thought and isinstance(thought, str):
+        if at > latest and is_by(message, provider, model) and thought and isinstance(thought, str):
             one[THINKING] = thought
         if calls:
             one["tool_calls"] = calls
@@ -164,6 +164,12 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message["role"], "content": text, **({"images": images} if images else {})}
 
 
+def takes(part: Part) -> bool:
+    """Whether the API has a place for what a part carries."""
+    media = media_of(part)
+    return media is not None and _is_taken(media)
+
+
 def _is_taken(media: Media) -> bool:
     return media.kind == "image" and media.data is not None
 
@@ -172,26 +178,14 @@ def _as_text(part: Part, media: Media | None) -> Part:
     """A part that is no image as text: a line that tells the model what it does not get, where it is no text itself."""
     if media is None and part.get("type") == "text":
         return part
-    if media is None:
-        title, text = None, f"[part of the type {part.get('type')}] is left out here: Ollama takes text and images"
-    else:
-        title = media.title
-        text = media.text or f"{media} is left out here: Ollama takes no {_NOT_TAKEN[media.kind]}"
-    source = part["source"] if isinstance(part.get("source"), str) else title
-    return {"type": "text", "text": text, **({"source": source} if source else {})}
+    if media is None or media.text is None:
+        return not_sent(part, f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images")
+    source = part["source"] if isinstance(part.get("source"), str) else media.title
+    return {"type": "text", "text": media.text, **({"source": source} if source else {})}
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     """A tool call, its arguments as the object that Ollama wants."""
     function = as_dict(call.get("function"))
-    named = {"name": str(function.get("name") or ""), "arguments": _arguments(function.get("arguments"))}
+    named = {"name": str(function.get("name") or ""), "arguments": as_object(str(function.get("arguments") or ""))}
     return {"id": str(call.get("id") or ""), "function": named}
-
-
-def _arguments(said: Any) -> dict[str, Any]:
-    """What a model wrote as arguments, wrapped where it is no JSON object."""
-    if isinstance(said, dict):
-        return said
-    if not isinstance(said, str):
-        return {} if said is None else {"arguments": said}
-    return as_object(said)

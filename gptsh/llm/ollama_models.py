@@ -76,6 +76,11 @@ class Models:
         self._allocated[place] = window
         return window
 
+    def allocated(self, provider: Provider, model: str) -> int | None:
+        """The window that the model is loaded with, as the server says now, else as it was asked for."""
+        place = place_of(provider, model)
+        return loaded_by_ollama(provider, model, self._probe(provider)) or self._allocated.get(place)
+
     def _show(self, provider: Provider, model: str) -> Shown:
         place = place_of(provider, model)
         if place not in self._shown:

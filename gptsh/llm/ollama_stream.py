@@ -1,7 +1,7 @@
 """Answers in the dialect of Ollama's own API: response bytes, a JSON object a line, to events. No network here."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gptsh.core.loose import as_dict, as_dicts
@@ -14,9 +14,10 @@ from gptsh.core.messages import (
     ToolCall,
     Usage,
     Used,
-    new_message_id,
+    new_call_id,
     token_count,
 )
+from gptsh.core.reported import WINDOW
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
@@ -25,13 +26,14 @@ THINKING = "thinking"  # the field of reasoning, in both directions
 _KNOWN = {"message", "done", "error"}
 
 
-def read_lines(chunks: Iterable[bytes]) -> Iterator[Event]:
+def read_lines(chunks: Iterable[bytes], window: Callable[[], int | None] = lambda: None) -> Iterator[Event]:
     """The events of an answer, streamed or in one piece, as they come.
 
+    ``window`` tells what the model is loaded with, and is asked where the answer is cut for its length.
     Raises ModelError, TimedOut or TooLong for an error inside, a line that is no JSON object, and an answer that ends
     without saying so. What came by then comes before.
     """
-    answer = _Answer()
+    answer = _Answer(window)
     failure: GptshError = ModelError("the stream broke off before the answer was complete")
     try:
         for line in _objects(chunks):
@@ -77,8 +79,9 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
 class _Answer:
     """What accumulates over the lines of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Callable[[], int | None]) -> None:
         self.finished = False
+        self._window = window
         self._ids: set[str] = set()
 
     def take(self, line: dict[str, Any]) -> Iterator[Event]:
@@ -96,6 +99,8 @@ class _Answer:
         if line.get("done") is True:
             self.finished = True
             usage = usage_from(line)
+            if line.get("done_reason") == "length" and (window := self._window()):
+                usage["raw"][WINDOW] = window
             if usage["raw"]:
                 yield Used(usage)
             yield Finished(self._reason(line.get("done_reason")))
@@ -104,7 +109,7 @@ class _Answer:
         """A call in OpenAI's shape, with an id that no other call of this answer has."""
         function, call_id = as_dict(call.get("function")), call.get("id")
         if not isinstance(call_id, str) or not call_id or call_id in self._ids:
-            call_id = f"call_{new_message_id()[:8]}"
+            call_id = new_call_id()
         self._ids.add(call_id)
         name, arguments = function.get("name"), function.get("arguments")
         if not isinstance(arguments, str):

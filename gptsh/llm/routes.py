@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 from gptsh import __version__
 from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
 from gptsh.core.providers import BEARER, DIRECT, Wire
-from gptsh.core.secret import Secret
+from gptsh.core.secret import Secret, is_telling
 from gptsh.core.settings import Provider
 from gptsh.errors import ConfigError
 
 _SHORTEST_SECRET = 4  # characters
 _SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret
 _PLAIN = re.compile("gpt-[34]|chatgpt-")  # served by chat completions, tools and all: the table need not be read
-_TELLING = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
 
 
 class Route(NamedTuple):
@@ -57,11 +56,6 @@ def headers_for(provider: Provider, wire: Wire, key: Secret | None, mask: str | 
         shown = BEARER if provider.key_var in provider.endpoint.bearer_vars else provider.endpoint.headers
         headers |= {name: value.format(api_key=mask or key) for name, value in shown.items()}
     return headers
-
-
-def is_telling(name: str) -> bool:
-    """Whether a variable or a parameter of this name holds a secret."""
-    return bool(_TELLING.search(name))
 
 
 def secrets_in(environ: Mapping[str, str]) -> set[str]:

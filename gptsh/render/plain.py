@@ -1,8 +1,8 @@
 """Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.core.document import Document, tags_of
 from gptsh.core.loose import as_dict
@@ -24,6 +24,9 @@ from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
 
 _FOLDED = 120  # characters of a tool's arguments and of its result that a transcript shows
+
+if TYPE_CHECKING:
+    from gptsh.core.turn import Request
 
 
 class Sink(Protocol):
@@ -189,9 +192,9 @@ def tool_line(tool: Tool) -> str:
     return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
 
 
-def context_lines(model: str, wire: str, report: Mapping[str, Any], sent: Sequence[Message]) -> Iterator[str]:
+def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
     """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
-    yield f"model       {one_line(model)}"
+    yield f"model       {one_line(request.model)}"
     yield f"wire        {wire}"
     yield f"window      {_tokens(report['window'])}"
     yield f"budget      {_tokens(report['budget'])}"
@@ -199,7 +202,11 @@ def context_lines(model: str, wire: str, report: Mapping[str, Any], sent: Sequen
     yield f"strategy    {report['strategy']}"
     for key in ("included", "summarized", "left_out"):
         yield f"{key.replace('_', ' '):<11} {report[key]} messages"
-    for part, media in (found for message in sent for found in media_in(message)):
+    if request.tools:
+        from gptsh.core.tokens import of_tools  # noqa: PLC0415 - a list counts none
+
+        yield f"tools       {len(request.tools)}, their definitions {of_tools(request.tools):,} tokens at most"
+    for part, media in (found for message in request.messages for found in media_in(message)):
         yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
 
 

@@ -1,8 +1,11 @@
 """Control characters made visible: what a model or a file supplied is shown by a terminal, never obeyed."""
 
-# C0 but newline and tab, and DEL, as their control pictures; C1 as escapes, which have no pictures.
+# C0 but newline and tab, and DEL, as their control pictures; as escapes, which have no pictures, C1 and what reorders
+# the letters around it. The marks of a direction (U+200E, U+200F, U+061C) do no more than any letter of a script, and
+# joiners belong to scripts and emoji: these stay as they are.
 _VISIBLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
 _VISIBLE |= {0x7F: "\u2421", **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}}
+_VISIBLE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def visible(text: str) -> str:

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from gptsh.core.secret import masked
 from gptsh.core.tool_servers import ToolServer, is_inherited
 
 _LAST_LINES = 20  # of stderr that are kept
@@ -24,23 +25,31 @@ def environment(server: ToolServer, environ: Mapping[str, str]) -> dict[str, str
 
 
 class Tail:
-    """The last lines of a stream that may never end."""
+    """The last lines of a stream that may never end, without the ``secrets``."""
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        self._secrets = secrets
+        self._margin = max((len(secret.encode("utf-8", "surrogatepass")) for secret in secrets), default=0)
         self._lines: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
         """Take what was read."""
         *lines, rest = (self._rest + data).split(b"\n")
-        self._lines.extend(line[:_LONGEST_LINE] for line in lines if line.strip())
-        self._rest = rest[:_LONGEST_LINE]
+        kept = _LONGEST_LINE + self._margin  # so that a secret at the end is whole, to be masked
+        self._lines.extend(line[:kept] for line in lines if line.strip())
+        self._rest = rest[:kept]
 
     @property
     def lines(self) -> list[str]:
         """The lines so far, the oldest first."""
         last = [self._rest] if self._rest.strip() else []
-        return [line.decode("utf-8", "replace").strip() for line in (*self._lines, *last)]
+        return [self._shown(line) for line in (*self._lines, *last)]
+
+    def _shown(self, line: bytes) -> str:
+        text = masked(line.decode("utf-8", "replace"), self._secrets)
+        # Of a line that was cut, the margin may end within another secret.
+        return (text if len(line) <= _LONGEST_LINE else text[: max(0, len(text) - self._margin)]).strip()
 
 
 class Process:
@@ -59,7 +68,8 @@ class Process:
             env=environment(server, environ),
             start_new_session=True,
         )
-        self.stderr = Tail()
+        self.secrets = server.secrets
+        self.stderr = Tail(self.secrets)
         self.noise = ""  # the last line on its stdout that was no message
         pipes = (self._running.stdin, self._running.stdout, self._running.stderr)
         self.input, self.output, self.errors = (pipe.fileno() if pipe else -1 for pipe in pipes)

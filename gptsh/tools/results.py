@@ -5,30 +5,29 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gptsh.core.kinds import decoded, kind_of, shown_size
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import media_part
 from gptsh.core.messages import Call, Message, Part
 
+_UNKNOWN = "application/octet-stream"
 _RAW = ("stdout", "stderr", "interrupted", "isImage")  # what other programs keep of a tool's result
-
-
-def refusal(call: Call, what: str) -> Message:
-    """The result of a call that was not made: why, for the model to do better."""
-    return _message(call, f"error: {what}", {}, is_error=True, duration_ms=0)
 
 
 def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
     """A result in the shape of MCP's ``CallToolResult`` as the message of the role ``tool``.
 
-    ``raw`` has what the tool said beside its content, where that is more than its text once again.
+    ``raw`` has what the tool said beside its content, where that is more than its text once again, and under
+    ``blocks`` those of its content that can only be named to a model.
     """
-    content = _content(as_dicts(result.get("content")))
-    structured = result.get("structuredContent")
+    blocks, structured = result.get("content"), result.get("structuredContent")
+    content, left = _content(as_dicts(blocks))
     if not content and structured is not None:
-        content = json.dumps(structured, ensure_ascii=False)
-    return _message(
-        call, content, _raw(structured, content), is_error=result.get("isError") is True, duration_ms=duration_ms
-    )
+        content = _json(structured)
+    elif blocks not in (None, as_dicts(blocks)):
+        content = _json(result)
+    raw = {**_raw(structured, content), **({"blocks": left} if left else {})}
+    return _message(call, content, raw, is_error=result.get("isError") is True, duration_ms=duration_ms)
 
 
 def _message(
@@ -47,50 +46,66 @@ def _message(
     return made
 
 
-def _content(blocks: list[dict[str, Any]]) -> str | list[Part]:
-    """Texts alone as one text, else a part for each block."""
+def _content(blocks: list[dict[str, Any]]) -> tuple[str | list[Part], list[dict[str, Any]]]:
+    """Texts alone as one text, else a part for each block; and the blocks that are only named there."""
     parts = [_part(block) for block in blocks]
+    left = [block for block, part in zip(blocks, parts, strict=True) if part is None]
     if all(block.get("type") == "text" for block in blocks):
-        return "\n".join(part["text"] for part in parts)
-    return parts
+        return "\n".join(part["text"] for part in parts if part), left
+    return [part or _text(_named(block)) for block, part in zip(blocks, parts, strict=True)], left
 
 
-def _part(block: Mapping[str, Any]) -> Part:
+def _part(block: Mapping[str, Any]) -> Part | None:
+    """A block as a model takes it; None for what none takes."""
     match block.get("type"):
         case "text":
             return _text(block.get("text"))
-        case "image" | "audio" as kind:
-            return _media(block.get("data"), block.get("mimeType"), f"an {kind}")
+        case "image" | "audio":
+            return _media(block.get("data"))
         case "resource":
-            return _resource(as_dict(block.get("resource")))
+            held = as_dict(block.get("resource"))
+            uri = str(held.get("uri", ""))
+            return _media(held["blob"], uri) if "blob" in held else _text(f"{uri}:\n{held.get('text', '')}")
         case "resource_link":
             said = (block.get("title") or block.get("name"), block.get("uri"), block.get("description"))
             return _text(" ".join(str(item) for item in said if item))
-        case kind:
-            return _text(f"[{kind}, which gptsh does not know]")
-
-
-def _resource(held: Mapping[str, Any]) -> Part:
-    """A text under its URI, as a file's stands under its name; other data by what they are."""
-    uri = str(held.get("uri", ""))
-    if "blob" in held:
-        return _media(held["blob"], held.get("mimeType") or "application/octet-stream", uri, source=uri)
-    return _text(f"{uri}:\n{held.get('text', '')}")
+    return None
 
 
 def _text(text: Any) -> Part:
     return {"type": "text", "text": text if isinstance(text, str) else ""}
 
 
-def _media(data: Any, media_type: Any, what: str, source: str = "") -> Part:
-    """A part as gptsh attaches it itself; a text that says so where the data are none."""
+def _media(data: Any, uri: str | None = None) -> Part | None:
+    """Data as ``-f`` would attach them: by their bytes, whatever they are called. Only a file may be text, too."""
+    found = _bytes(data)
+    kind = kind_of(found) if found else None
+    if found and kind is None and uri is not None:
+        return _text(f"{uri}:\n{decoded(bytearray(found))}")
+    if found is None or kind is None or kind.media_type is None:
+        return None
+    part = media_part(uri or "", kind.media_type, found)
+    if uri is None:
+        part.pop("source")
+    return part
+
+
+def _bytes(data: Any) -> bytes | None:
     try:
-        found = media_part(source or what, str(media_type), base64.b64decode(data, validate=True))
+        return base64.b64decode(data, validate=True)
     except (TypeError, ValueError):
-        return _text(f"[{what} that is no base64]")
-    if not source:
-        found.pop("source")
-    return found
+        return None
+
+
+def _named(block: Mapping[str, Any]) -> str:
+    """What the model reads in the place of a block, such as ``[application/zip, 3 bytes]``; a file under its URI."""
+    kind, held = block.get("type"), as_dict(block.get("resource")) or block
+    if kind not in ("image", "audio", "resource"):
+        return f"[{kind}, which gptsh does not know]"
+    found = _bytes(held.get("blob", held.get("data")))
+    size = "no base64" if found is None else shown_size(len(found))
+    said = f"[{held.get('mimeType') or _UNKNOWN}, {size}]"
+    return f"{held['uri']}:\n{said}" if held.get("uri") else said
 
 
 def _raw(structured: Any, content: str | list[Part]) -> dict[str, Any]:
@@ -113,3 +128,7 @@ def _is_again(structured: Any, content: str | list[Part]) -> bool:
         return content in same or json.loads(content) in same
     except (ValueError, RecursionError):
         return False
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

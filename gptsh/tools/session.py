@@ -1,19 +1,22 @@
 """One tool server as it is spoken to, by the SDK, in an asyncio loop. Imported late: the SDK takes half a second."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 import anyio
 import httpx2
 from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     CallToolRequest,
     CallToolRequestParams,
@@ -21,6 +24,7 @@ from mcp_types import (
     ErrorData,
     Implementation,
     PaginatedRequestParams,
+    RequestId,
 )
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
@@ -40,6 +44,7 @@ _MOST_PAGES = 1000  # of a list of tools
 _WIDTH = 200  # characters of a server's own words in an error's line
 _LAST_LINES = 2  # of stderr there
 _BY_HTTP = "SSE stream"  # how the SDK's own words begin where an answer broke off
+_UNREAD = "Failed to parse"  # the same where it cannot be read
 _KNOWN = (Lost, MCPError, ValidationError, TimeoutError, httpx2.HTTPError, OSError)
 
 
@@ -66,7 +71,7 @@ class Connection:
         try:
             async with (
                 self._wire() as (reading, writing),
-                ClientSession(reading, writing, client_info=_GPTSH) as session,
+                ClientSession(dispatcher=_Dispatcher(reading, writing), client_info=_GPTSH) as session,
             ):
                 with anyio.fail_after(self.server.timeout or _STARTING):
                     await _shake_hands(session)
@@ -92,7 +97,7 @@ class Connection:
         return by_pipes(self._process) if self._process else by_http(self.server, self._environ)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Answer:
-        """What a tool gives. Raises ToolServerError for a server that died, hung or answered garbage."""
+        """What a tool gives. Raises ToolServerError for a server that died or hung."""
         started = time.monotonic()
         patience = self.server.timeout or _CALLING
         try:
@@ -101,20 +106,29 @@ class Connection:
         except MCPError as err:
             if await self._is_lost(err):
                 raise self.failure or self._in_our_words(err, patience) from None
-            result = _refusal(err.message)
-        except (ValidationError, TimeoutError) as err:
+            result = _refusal("the result cannot be read" if err.message.startswith(_UNREAD) else err.message)
+        except TimeoutError as err:
             raise self._in_our_words(err, patience) from None
         except ValueError as err:  # the SDK cannot write the arguments
             result = _refusal(f"the arguments cannot be sent: {err}")
-        return Answer(result, round(1000 * (time.monotonic() - started)))
+        return Answer(self._sound(result), round(1000 * (time.monotonic() - started)))
+
+    def _sound(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result without the server's keys, and with the names of such numbers as JSON has none for."""
+        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self.server.keys]
+        sound: dict[str, Any] = json.loads(masked(json.dumps(result, ensure_ascii=False), keys), parse_constant=str)
+        return sound
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._session is None or self._over.is_set():
             raise MCPError(CONNECTION_CLOSED, "the connection is closed")
         # Not by ``call_tool``, which holds a result against the tool's own schema: that is the model's to judge.
         asked = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
-        result = await self._session.send_request(asked, CallToolResult)
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        try:
+            await self._session.send_request(asked, CallToolResult)
+        except _Given as given:
+            return given.result
+        raise RuntimeError("the SDK has kept a result to itself")
 
     async def _is_lost(self, err: MCPError) -> bool:
         """Whether the server is lost. Some use the code of a closed connection for errors of their own."""
@@ -122,7 +136,7 @@ class Connection:
             with anyio.move_on_after(_NOTICED):
                 await self._over.wait()
             return self._over.is_set() or err.message.startswith(_BY_HTTP)
-        return err.code == PARSE_ERROR
+        return False
 
     # ---- errors
 
@@ -131,17 +145,17 @@ class Connection:
         cause = _cause(error)
         if cause is None:
             raise error
-        what = f"tool server {self.server.name} {self._how(cause, patience)}"
-        lines = self._last_words(what)
-        said = shortened(" / ".join(lines[-_LAST_LINES:]), _WIDTH)
         secrets = self.server.secrets
-        return ToolServerError(masked(what, secrets), masked(said, secrets), detail=masked("\n".join(lines), secrets))
+        what = masked(f"tool server {self.server.name} {self._how(cause, patience)}", secrets)
+        lines = self._last_words(what)
+        said = shortened(masked(" / ".join(lines[-_LAST_LINES:]), secrets), _WIDTH)
+        return ToolServerError(what, said, detail=masked("\n".join(lines), secrets))
 
     def _how(self, cause: BaseException, patience: float) -> str:
         ended = self._process.ended if self._process else None
         if ended and isinstance(cause, TimeoutError):  # it has left somebody who holds its output open
             return ended
-        return _words(cause, patience)
+        return _words(cause, patience, self.server.secrets)
 
     def _last_words(self, what: str) -> list[str]:
         """The last lines of its stderr; where it has used none, what it has said on stdout."""
@@ -150,6 +164,32 @@ class Connection:
             return []
         told = bool(process.stderr.lines) or not process.noise or process.noise in what
         return process.stderr.lines if told else [f"printed {process.noise!r}"]
+
+
+class _Given(Exception):
+    """What a tool gave, on its way past the SDK, which would refuse all of it for a piece that it does not know."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__()
+        self.result = result
+
+
+class _Dispatcher(JSONRPCDispatcher[TransportContext]):
+    """The SDK's, but for results of tools: they are raised as ``_Given``."""
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        _related_request_id: RequestId | None = None,
+    ) -> dict[str, Any]:
+        """The result of a request."""
+        result = await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
+        if method == "tools/call":
+            raise _Given(result)
+        return result
 
 
 _GPTSH = Implementation(name="gptsh", version=__version__)
@@ -217,7 +257,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _words(cause: BaseException, patience: float) -> str:
+def _words(cause: BaseException, patience: float, secrets: Collection[str]) -> str:
+    """What is wrong, as it goes on behind the server's name; masked before it is cut."""
     match cause:
         case Lost():
             before, said = "", str(cause)
@@ -234,4 +275,4 @@ def _words(cause: BaseException, patience: float) -> str:
             before, said = "cannot be reached: ", str(cause)
         case _:
             before, said = "failed: ", str(cause) or repr(cause)
-    return before + shortened(said, _WIDTH)
+    return before + shortened(masked(said, secrets), _WIDTH)

@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.core.messages import Call, Tool, ToolResult, is_unicode
-from gptsh.core.tool_servers import ToolServer
+from gptsh.core.tool_servers import PARTED, ToolServer
+from gptsh.core.turn import result_of
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.tools import results
 from gptsh.tools.names import matches, names_for_model
@@ -30,9 +31,15 @@ class Offered(NamedTuple):
 
 
 class Toolbox:
-    """The tools of the servers that are wanted. Nothing is started before ``start``, and ``close`` ends all."""
+    """The tools of the servers that are wanted. Nothing is started before ``start``, and ``close`` ends all.
 
-    def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str]) -> None:
+    Where it is ``lenient``, a pattern that means no tool is none of its failures: once the tools are known, ``missing``
+    has those patterns, as ``SERVER__PATTERN``.
+    """
+
+    def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], *, lenient: bool = False) -> None:
+        self.missing: list[str] = []
+        self._lenient = lenient
         self._servers = {server.name: server for server in servers}
         self._worker = Worker(servers, environ) if servers else None
         self._offered: dict[str, Offered] | None = None
@@ -47,6 +54,11 @@ class Toolbox:
         if self._worker:
             self._worker.stop()
 
+    def kill(self) -> None:
+        """End all server processes at once, wherever the run is; for a run that is itself ended so."""
+        if self._worker:
+            self._worker.kill()
+
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as soon as all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())
@@ -54,7 +66,8 @@ class Toolbox:
     def offered(self) -> tuple[Offered, ...]:
         """The tools and what is known of them here, as soon as all servers are ready.
 
-        Raises ToolServerError for the first server that fails, ConfigError for a pattern that means no tool.
+        Raises ToolServerError for the first server that fails, ConfigError for a pattern that means no tool, unless the
+        toolbox is lenient.
         """
         if self._offered is None:
             found = self._opened()
@@ -76,9 +89,21 @@ class Toolbox:
             told[item.server] = item.tools
         found: dict[tuple[str, str], Tool] = {}
         for name, server in self._servers.items():
-            for tool in _wanted(server, told[name]):
+            for tool in self._wanted(server, told[name]):
                 found.setdefault((name, tool.name), tool)
         return found
+
+    def _wanted(self, server: ToolServer, tools: Sequence[Tool]) -> list[Tool]:
+        """The tools that the patterns mean. Raises ConfigError for a pattern that means none, unless that is noted."""
+        for pattern in server.tools:
+            if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
+                continue
+            self.missing.append(f"{server.name}{PARTED}{pattern}")
+            if not self._lenient:
+                known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
+                way = f"it has {known}; --tools names others, --no-tools does without"
+                raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", way)
+        return [tool for tool in tools if matches(tool.name, server.tools)]
 
     def approved(self, call: Call) -> bool:
         """Whether a call needs no question, by the patterns of its server; nor does one that will not be made."""
@@ -96,7 +121,7 @@ class Toolbox:
         made = [(call, self._begin(call)) for call in calls]
         begun = {future: call for call, future in made if not isinstance(future, str)}
         try:
-            yield from (ToolResult(results.refusal(call, why)) for call, why in made if isinstance(why, str))
+            yield from (ToolResult(result_of(call, f"error: {why}")) for call, why in made if isinstance(why, str))
             failure = yield from self._results(begun)
         finally:
             for future in begun:
@@ -128,8 +153,8 @@ class Toolbox:
         if offered is None or self._worker is None:
             return self._unknown(call["function"]["name"])
         arguments = _arguments(call["function"].get("arguments"))
-        if arguments is None:
-            return "the arguments are no JSON object, so the tool was not called"
+        if isinstance(arguments, str):
+            return f"{arguments}, so the tool was not called"
         return self._worker.call(offered.server, offered.own, arguments)
 
     def _unknown(self, name: str) -> str:
@@ -140,24 +165,17 @@ class Toolbox:
         return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
 
 
-def _wanted(server: ToolServer, tools: Sequence[Tool]) -> list[Tool]:
-    """The tools that the patterns mean. Raises ConfigError for a pattern that means none."""
-    for pattern in server.tools:
-        if pattern != "*" and not any(matches(tool.name, [pattern]) for tool in tools):
-            known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
-            raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", f"it has {known}")
-    return [tool for tool in tools if matches(tool.name, server.tools)]
-
-
-def _arguments(text: Any) -> dict[str, Any] | None:
-    """Arguments as the model wrote them; nothing at all is no arguments, and None is what is no JSON object."""
+def _arguments(text: Any) -> dict[str, Any] | str:
+    """Arguments as the model wrote them, nothing at all as none; or what is wrong with them."""
     try:
-        found = json.loads(text or "{}", parse_constant=_no_json)
-        is_sound = is_unicode(json.dumps(found, ensure_ascii=False))
+        found = json.loads(text or "{}")
+        written = json.dumps(found, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and is_sound else None
-
-
-def _no_json(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+        found, written = None, ""
+    if not isinstance(found, dict) or not is_unicode(written):
+        return "the arguments are no JSON object"
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        return "the arguments have a number that JSON does not know, such as NaN, or one that is too large"
+    return found

@@ -7,7 +7,8 @@ import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any
 
 import anyio
 import httpx2
@@ -15,9 +16,18 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
+from gptsh.core.loose import as_dict
 from gptsh.core.messages import shortened
+from gptsh.core.secret import masked
 from gptsh.core.tool_servers import ToolServer
 from gptsh.tools.process import Process
 
@@ -28,6 +38,8 @@ _LONGEST = 1 << 26  # bytes of a message
 _MOST_NOISE = 1 << 20  # bytes between two messages that are none
 _LAST_WORDS = 0.3  # seconds for what a process that has ended still says
 _SHOWN = 80  # characters
+_MOST_DIGITS = 4000
+_DEEPEST = 200  # levels of lists and tables in each other, as the SDK takes them
 _CONNECTING = 30.0  # seconds; how long an answer may take is not known here
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 _REFUSED = 400  # and above: status of a refusal
@@ -70,13 +82,13 @@ async def _read(
     """Pass each message on. What else stands on a line, as a banner does, is passed over, as long as it is not much."""
     noise = 0
     async for line in _lines(process):
-        message = _message(line)
+        message = _message(line, process.secrets)
         if message is not None:
             with contextlib.suppress(anyio.BrokenResourceError):  # nobody asks any more
                 await sink.send(SessionMessage(message))
             noise = 0
         elif line.strip():
-            process.noise = shortened(line[:_PIECE].decode("utf-8", "replace"), _SHOWN)
+            process.noise = _shown(line, process.secrets)
             noise += len(line)
             if noise > _MOST_NOISE:
                 raise Lost(f"answers what is no JSON-RPC, such as {process.noise!r}")
@@ -102,15 +114,53 @@ async def _lines(process: Process) -> AsyncIterator[bytes]:
             raise Lost(f"answers with a line of more than {_LONGEST:,} bytes")
 
 
-def _message(line: bytes) -> JSONRPCMessage | None:
+def _message(line: bytes, secrets: Collection[str]) -> JSONRPCMessage | None:
     """The message on a line; None for what does not claim to be one. Raises Lost for what only claims it."""
     if b'"jsonrpc"' not in line:
         return None
-    try:
+    with contextlib.suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError as err:
-        said = shortened(line[:_PIECE].decode("utf-8", "replace"), _SHOWN)
-        raise Lost(f"answered what is no JSON-RPC: {said!r}") from err
+    try:
+        found = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=_number)
+    except (ValueError, RecursionError) as err:
+        raise Lost(f"answered what is no JSON-RPC: {_shown(line, secrets)!r}") from err
+    return _answer(as_dict(found))
+
+
+def _answer(found: Mapping[str, Any]) -> JSONRPCMessage | None:
+    """An answer that the SDK cannot read: one odd result is the matter of its call alone. None for what is no answer.
+
+    Half a letter and a byte that is no UTF-8 are let through, as surrogates.
+    """
+    ident, result = found.get("id"), found.get("result")
+    if "method" in found or not isinstance(ident, (int, str)):
+        return None
+    if isinstance(result, dict) and not _is_deep(result):
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=ident, result=result)
+    said = as_dict(found.get("error")).get("message")
+    why = said.encode("utf-8", "replace").decode() if isinstance(said, str) else "the result cannot be read"
+    return JSONRPCError(jsonrpc="2.0", id=ident, error=ErrorData(code=PARSE_ERROR, message=why))
+
+
+def _number(digits: str) -> int | str:
+    """A whole number; one of more digits than Python reads stays what it is written as."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and tables stand in each other so often that a file of them could not be read again."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        tables = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level = [inner for items in tables for inner in items]
+        if not level:
+            return False
+    return True
+
+
+def _shown(data: bytes, secrets: Collection[str]) -> str:
+    """The beginning of what a server said, the secrets masked before anything is cut off."""
+    return shortened(masked(data[:_PIECE].decode("utf-8", "replace"), secrets), _SHOWN)
 
 
 async def _some(descriptor: int) -> bytes:
@@ -146,7 +196,7 @@ async def by_http(server: ToolServer, environ: Mapping[str, str]) -> AsyncIterat
         timeout=httpx2.Timeout(_CONNECTING, read=None),
         trust_env=url.host not in _LOOPBACK,
         verify=_trust(environ),
-        event_hooks={"response": [_refuse]},
+        event_hooks={"response": [_refusing(server.secrets)]},
     )
     async with client, streamable_http_client(str(url), http_client=client, max_sse_event_size=_LONGEST) as streams:
         yield streams
@@ -160,18 +210,25 @@ def _trust(environ: Mapping[str, str]) -> ssl.SSLContext | bool:
     return ssl.create_default_context(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})  # type: ignore[arg-type]
 
 
-async def _refuse(response: httpx2.Response) -> None:
-    """Raise Lost for an answer to a request that is none of MCP's."""
+def _refusing(secrets: Collection[str]) -> Callable[[httpx2.Response], Awaitable[None]]:
+    """What raises Lost for an answer to a request that is none of MCP's."""
+
+    async def refuse(response: httpx2.Response) -> None:
+        if not await _is_fit(response):
+            said = _shown(await response.aread(), secrets)
+            raise Lost(f"answered {response.status_code} {response.reason_phrase}: {said}".strip(": "))
+
+    return refuse
+
+
+async def _is_fit(response: httpx2.Response) -> bool:
+    """Whether the SDK can make something of an answer."""
     sent = json.loads(response.request.content or b"null") if response.request.method == "POST" else None
     if not isinstance(sent, dict) or not {"id", "method"} <= set(sent) or response.has_redirect_location:
-        return
+        return True
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.status_code < _REFUSED and (
         kind in ("application/json", "text/event-stream") or response.status_code == _ACCEPTED
     ):
-        return
-    body = await response.aread()
-    if b'"jsonrpc"' in body and kind == "application/json":
-        return
-    said = shortened(body[:_PIECE].decode("utf-8", "replace"), _SHOWN)
-    raise Lost(f"answered {response.status_code} {response.reason_phrase}: {said}".strip(": "))
+        return True
+    return kind == "application/json" and b'"jsonrpc"' in await response.aread()

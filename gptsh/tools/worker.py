@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import queue
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -50,7 +51,7 @@ class Worker:
     def start(self) -> None:
         """Begin. Raises ConfigError where the SDK is not installed."""
         if importlib.util.find_spec("mcp") is None:
-            raise ConfigError("tools need the extra", "pip install 'gptsh[mcp]'")
+            raise _no_sdk()
         self._thread.start()
 
     def take(self, items: "queue.SimpleQueue[Item]") -> Item:
@@ -87,6 +88,11 @@ class Worker:
                 process.close()
         self._stopped = True
 
+    def kill(self) -> None:
+        """Send SIGKILL to the servers and to all that they have started."""
+        for process in list(self._processes.values()):
+            process.send(signal.SIGKILL)
+
     # ---- in the thread
 
     def __enter__(self) -> "Worker":
@@ -103,8 +109,11 @@ class Worker:
             _be_quiet()
             import asyncio  # noqa: PLC0415 - 40 ms that only tools need
 
-            from gptsh.tools.session import Connection, not_started  # noqa: PLC0415 - the SDK: half a second
-
+            try:
+                from gptsh.tools.session import Connection, not_started  # noqa: PLC0415 - the SDK: half a second
+            except ImportError as err:
+                self.opened.put(_no_sdk(err))
+                return
             for server in self._servers:
                 if server.name in errors:
                     self.opened.put(not_started(server, errors[server.name]))
@@ -146,6 +155,12 @@ class Worker:
         """A failure is told to whoever waits for the server to open; behind that each call meets it by itself."""
         if not served.cancelled() and (error := served.exception()):
             self.opened.put(error)
+
+
+def _no_sdk(why: ImportError | None = None) -> ConfigError:
+    """The SDK is missing, or not one that is understood."""
+    what = "tools need the package mcp" if why is None else f"the package mcp cannot be used: {why}"
+    return ConfigError(what, "pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools")
 
 
 def _be_quiet() -> None:

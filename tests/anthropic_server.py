@@ -33,7 +33,7 @@ OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 MARKS = 4
 _ID = re.compile("[a-zA-Z0-9_-]+")
-_UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # of 4-6 to 4-8 it is not so; which ones is nowhere to be read
+_UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # but for 4-6 to 4-8, which no table tells
 
 
 class Refused(Exception):

@@ -727,6 +727,7 @@ def test_gemini_gets_images_documents_and_audio(far: Home, model: ModelServer) -
     assert [(kind.replace("mpeg", "mp3"), data) for kind, data in found] == expected
 
 
+@pytest.mark.slow
 def test_the_responses_api_gets_images_and_documents(far: Home, model: ModelServer) -> None:
     model.refuse(400, {"error": {"message": "enough"}})
     far.run("-m", "openai/gpt-5.3-codex", "-f", "a.png", "-f", "a.pdf", "look")

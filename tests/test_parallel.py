@@ -12,6 +12,7 @@ from tests.conftest import Home, texts
 from tests.server import ModelServer
 
 
+@pytest.mark.slow
 def test_32_processes_resuming_one_session_at_once_keep_all_turns(lab: Home, model: ModelServer) -> None:
     lab.run("begin")
     processes = [lab.start("-s", "0", f"turn {i}") for i in range(32)]
@@ -38,6 +39,7 @@ def test_16_processes_starting_one_name_at_once_share_one_session(lab: Home) -> 
     assert lab.doc()["stats"]["turns"] == 16
 
 
+@pytest.mark.slow
 def test_16_new_sessions_at_once_are_16_sessions(lab: Home) -> None:
     processes = [lab.start(f"turn {i}") for i in range(16)]
     for process in processes:

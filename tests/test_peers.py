@@ -17,6 +17,7 @@ from tests.server import ModelServer
 FINAL = {"x-should-retry": "false"}
 
 
+@pytest.mark.slow
 def test_1_parallel_runs_fail_because_the_store_is_locked(lab: Home) -> None:
     processes = [lab.start(f"question {number}") for number in range(20)]
     ends = [(process.communicate(timeout=60), process.returncode) for process in processes]

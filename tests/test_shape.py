@@ -384,6 +384,7 @@ def test_a_refusal_with_a_schema_is_exit_5(lab: Home, model: ModelServer) -> Non
     assert "refused" in run.stderr
 
 
+@pytest.mark.slow
 def test_through_litellm(home: Home, model: ModelServer) -> None:
     bare = model.base_url.removesuffix("/v1")
     home.configure(lab_config(model))

@@ -355,6 +355,7 @@ PEAK = "import os, sys; print(os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:],
 LINE = b"some words of a log that is rather long\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stdin", "file"])
 @pytest.mark.parametrize(
     ("block", "end"),

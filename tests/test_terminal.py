@@ -293,6 +293,7 @@ def test_code_is_whole_wherever_it_stands(language: str, containers: list[str], 
         assert f"|{code}|\n" in SGR.sub("", shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     ["```\n" + "x\n" * 4000, "> x\n" * 4000, "|a|\n|-|\n" + "|x|\n" * 2000, "- a\n" + "  - b\n" * 3000,
@@ -304,6 +305,7 @@ def test_the_time_grows_with_the_length(source: str) -> None:
     assert rendered(*cut(source, [11])) == rendered(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     ["```python\n" + "x = f(1, 'a')\n" * 70_000 + "```\n", "[a](http://b)\n" * 70_000, "<div>\n" * 160_000,

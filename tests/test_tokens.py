@@ -77,6 +77,7 @@ def test_a_long_text_takes_little_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_the_estimate_against_real_tokenizers(counters: dict[str, Counter]) -> None:
     """Over 675 samples: median 1.41, p95 3.5 (scripts of their own with o200k); lowest 0.69, of other scripts 0.95."""
     ratios = []

@@ -127,6 +127,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
     assert (sent[0]["thinking"], sent[0]["signature"]) == ("hm so", "c2ln")
 
 
+@pytest.mark.slow
 def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"a":', "1}")]
     calls = block(0, {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {}}, *deltas)
@@ -138,6 +139,7 @@ def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
     assert model.sent[0]["tools"][0]["name"] == "ls"
 
 
+@pytest.mark.slow
 def test_an_answer_that_repeats_itself_is_an_answer(far: Home, model: ModelServer) -> None:
     model.script(*claude(text(0, *["again "] * 150)))
     run = far.run("-m", CLAUDE, "hi")
@@ -155,6 +157,7 @@ def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     assert reply["cost"] == pytest.approx(7 * 3e-7 + 2 * 2.5e-6)
 
 
+@pytest.mark.slow
 def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
     called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
     model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
@@ -176,6 +179,7 @@ def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: Mode
     assert "moment." in other
 
 
+@pytest.mark.slow
 def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
     whole = {
         "candidates": [{"content": {"parts": [{"text": "Hello."}], "role": "model"}, "finishReason": "STOP"}],
@@ -250,6 +254,7 @@ def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int,
     assert texts(far.doc()) == ["user: hi"]
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> None:
     said = "prompt is too long: 208310 tokens > 200000 maximum"
     model.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
@@ -344,6 +349,7 @@ def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> No
     assert "cut by the token limit" in run.stderr
 
 
+@pytest.mark.slow
 def test_nothing_listening_is_said(home: Home) -> None:
     home.configure('[providers.gemini]\nbase_url = "http://127.0.0.1:9"\n')
     run = home.run("-m", GEMINI, "hi", env=KEYS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rows import ROWS
 from tests.conftest import Home
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -60,3 +61,8 @@ def test_the_keys_of_models_and_agents_are_those_of_the_readme(lab: Home) -> Non
     for job, heading in (("--list-models", "key of a model"), ("--list-agents", "key of an agent")):
         first = json.loads(lab.run(job, "-o", "json").stdout)[0]
         assert list(first) == keys_in(heading)
+
+
+def test_the_numbers_have_every_row_of_the_benchmark() -> None:
+    table = README.partition("\n## Numbers\n")[2].partition("| work | unit |")[2]
+    assert re.findall(r"^\| ([^|]+) \| (?:s|ms|MiB) \|", table, re.MULTILINE) == [row.name for row in ROWS]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.anthropic_server import block, named, said, stream, thought
 from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wait_for
 from tests.server import Cut, ModelServer, answer, chunk, event
 
@@ -21,47 +22,6 @@ KEYS = {
     "OPENAI_API_KEY": "sk-very-secret",
 }
 CLAUDE, GEMINI = "azure_ai/claude-sonnet-4-5", "gemini/gemini-2.5-flash"
-
-
-def named(payload: dict[str, Any]) -> bytes:
-    """One SSE event with its name, as Anthropic and the Responses API send it."""
-    return b"event: %s\ndata: %s\n\n" % (payload["type"].encode(), json.dumps(payload).encode())
-
-
-def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
-    """One content block of Anthropic's stream."""
-    inside = [named({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
-    begin = named({"type": "content_block_start", "index": index, "content_block": start})
-    return [begin, *inside, named({"type": "content_block_stop", "index": index})]
-
-
-def thinking(index: int, *pieces: str, signature: str = "c2ln") -> list[bytes]:
-    """A thinking block with its signature."""
-    deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
-    return block(
-        index,
-        {"type": "thinking", "thinking": "", "signature": ""},
-        *deltas,
-        {"type": "signature_delta", "signature": signature},
-    )
-
-
-def text(index: int, *pieces: str) -> list[bytes]:
-    """A text block."""
-    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
-
-
-def claude(*blocks: list[bytes], stop: str = "end_turn") -> list[bytes]:
-    """A stream of Anthropic's: 10 fresh tokens in, 5 from the cache, 3 into it, 15 out."""
-    usage = {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 1}
-    head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "c", "usage": usage}
-    return [
-        named({"type": "message_start", "message": head}),
-        named({"type": "ping"}),
-        *(event for events in blocks for event in events),
-        named({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 15}}),
-        named({"type": "message_stop"}),
-    ]
 
 
 def gemini(*parts: dict[str, Any], finish: str | None = "STOP") -> list[bytes]:
@@ -88,7 +48,7 @@ def far(home: Home, model: ModelServer) -> Home:
 
 
 def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, model: ModelServer) -> None:
-    model.script(*claude(text(0, "Hello ", "there.")), headers={"request-id": "req_1"})
+    model.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     run = far.run("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
     asked = model.asked[0]
@@ -110,7 +70,14 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
 
 def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: Home, model: ModelServer) -> None:
     redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
-    model.script(*claude(thinking(0, "hm ", "so"), redacted, thinking(2, "then", signature="b"), text(3, "Yes.")))
+    model.script(
+        *stream(
+            thought(0, "hm ", "so", signed="c2ln"),
+            redacted,
+            thought(2, "then", signed="b"),
+            said(3, "Yes."),
+        )
+    )
     run = far.run("-m", CLAUDE, "hi")
     assert run == ("Yes.\n", "hm sothen\n", 0)
     reply = far.doc()["messages"][1]
@@ -120,7 +87,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
         {"type": "thinking", "thinking": "then", "signature": "b"},
     ]
     assert "replay" not in reply
-    model.script(*claude(text(0, "More.")))
+    model.script(*stream(said(0, "More.")))
     assert far.run("-s", "0", "more").code == 0
     sent = model.sent[1]["messages"][1]["content"]
     assert [part["type"] for part in sent] == ["thinking", "redacted_thinking", "thinking", "text"]
@@ -131,7 +98,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
 def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"a":', "1}")]
     calls = block(0, {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {}}, *deltas)
-    model.script(*claude(calls, stop="tool_use"))
+    model.script(*stream(calls, stop="tool_use"))
     run = far.run("-m", CLAUDE, "-p", f"tools=[{json.dumps(TOOL)}]", "hi")
     assert run.code == 1  # a tool was called that nobody runs yet
     (call,) = far.doc()["messages"][1]["tool_calls"]
@@ -141,7 +108,7 @@ def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
 
 @pytest.mark.slow
 def test_an_answer_that_repeats_itself_is_an_answer(far: Home, model: ModelServer) -> None:
-    model.script(*claude(text(0, *["again "] * 150)))
+    model.script(*stream(said(0, *["again "] * 150)))
     run = far.run("-m", CLAUDE, "hi")
     assert (run.code, run.stdout) == (0, "again " * 150 + "\n")
 
@@ -266,7 +233,7 @@ def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> N
 @pytest.mark.slow
 def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:
     model.refuse(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
-    model.script(*claude(text(0, "Now.")))
+    model.script(*stream(said(0, "Now.")))
     assert far.run("-m", CLAUDE, "hi") == ("Now.\n", "", 0)
     for _ in range(2):
         model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": "0"})
@@ -283,8 +250,8 @@ def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: Mo
 @pytest.mark.parametrize(
     ("which", "steps"),
     [
-        (CLAUDE, claude(text(0, "half an "))[:4]),
-        (CLAUDE, [*claude(text(0, "half an "))[:4], Cut]),
+        (CLAUDE, stream(said(0, "half an "))[:4]),
+        (CLAUDE, [*stream(said(0, "half an "))[:4], Cut]),
         (GEMINI, [*gemini({"text": "half an "}, finish=None), Cut]),
     ],
     ids=["Anthropic ended", "Anthropic cut", "Gemini cut"],
@@ -299,7 +266,7 @@ def test_a_stream_that_ends_too_early_is_an_error_whatever_litellm_makes_of_it(
     assert far.doc()["messages"][1]["finish_reason"] == "error"
 
 
-HALF = claude(text(0, "half an "))[:4]
+HALF = stream(said(0, "half an "))[:4]
 HTML = {"Content-Type": "text/html"}
 FAILED = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "failed", "output": [],
           "error": {"code": "server_error", "message": "it broke"}}  # fmt: skip
@@ -334,7 +301,7 @@ def test_a_wrong_stream_through_litellm_is_one_line_in_our_words(
 @pytest.mark.slow
 def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
     error = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
-    model.script(*claude(text(0, "half an "))[:4], error)
+    model.script(*stream(said(0, "half an "))[:4], error)
     run = far.run("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("half an \n", 1)
     assert "Overloaded" in run.stderr.splitlines()[0]
@@ -343,7 +310,7 @@ def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
 
 @pytest.mark.slow
 def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> None:
-    model.script(*claude(text(0, "half an"), stop="max_tokens"))
+    model.script(*stream(said(0, "half an"), stop="max_tokens"))
     run = far.run("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("half an\n", 5)
     assert "cut by the token limit" in run.stderr
@@ -360,12 +327,12 @@ def test_nothing_listening_is_said(home: Home) -> None:
 @pytest.mark.slow
 def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
     release, usual = threading.Event(), far.config.read_text()
-    model.script(release, *claude(text(0, "late")))
+    model.script(release, *stream(said(0, "late")))
     started = time.monotonic()
     far.config.write_text(usual + "first_byte_timeout = 0.4\n")
     first = far.run("-n", "-m", CLAUDE, "hi")
     model._scripts.clear()  # on a busy machine the time was over before the request was sent
-    model.script(*claude(text(0, "half an "))[:4], release)
+    model.script(*stream(said(0, "half an "))[:4], release)
     far.config.write_text(usual + "idle_timeout = 0.4\n")
     second = far.run("-n", "-m", CLAUDE, "hi")
     release.set()
@@ -378,7 +345,7 @@ def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
 @pytest.mark.parametrize("when", ["import", "answer"])
 def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServer, when: str) -> None:
     release = threading.Event()
-    model.script(*claude(text(0, "half an "))[:4], release)
+    model.script(*stream(said(0, "half an "))[:4], release)
     with far.start("-m", CLAUDE, "hi") as process:
         if when == "answer":
             read_until(process.stdout, b"half an ")
@@ -414,7 +381,7 @@ def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelSer
             '[providers.azure_ai]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n',
         )
     )
-    model.script(*claude(text(0, "x")))
+    model.script(*stream(said(0, "x")))
     assert far.run("-m", CLAUDE, "hi").code == 0
     assert model.asked[0].headers["api-key"] == "from-a-command"
     assert model.asked[0].headers["x-team"] == "infra"
@@ -437,7 +404,7 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
         "import gc, litellm\n"
         "print(code, gc.isenabled(), gc.get_freeze_count() > 100_000, *seen, sep='\\n', file=sys.stderr)\n"
     )
-    model.script(*claude(text(0, "x")))
+    model.script(*stream(said(0, "x")))
     done = subprocess.run(
         [COMMAND[0], "-c", audit, "-m", CLAUDE, "hi"], env=far.env, cwd=far.cwd, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=True, timeout=60,
@@ -452,7 +419,7 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
 
 @pytest.mark.slow
 def test_the_import_goes_on_while_standard_input_is_waited_for(far: Home, model: ModelServer) -> None:
-    model.script(*claude(text(0, "x")))
+    model.script(*stream(said(0, "x")))
     code = (
         "import sys, threading, time\n"
         "from gptsh.cli.entrypoint import main\n"
@@ -517,7 +484,7 @@ def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelSe
 @pytest.mark.slow
 def test_loopback_is_not_proxied_through_litellm(far: Home, model: ModelServer) -> None:
     proxy = ModelServer()
-    model.script(*claude(text(0, "x")))
+    model.script(*stream(said(0, "x")))
     run = far.run("-m", CLAUDE, "hi", env={"HTTP_PROXY": f"http://u:pw@127.0.0.1:{proxy.port}", "NO_PROXY": "a.test"})
     proxy.close()
     assert (run.stdout, proxy.asked) == ("x\n", [])
@@ -539,7 +506,7 @@ def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, mode
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     model.secure(context)
     far.env["AZURE_AI_API_BASE"] = model.base_url.removesuffix("/v1")
-    model.script(*claude(text(0, "safe")))
+    model.script(*stream(said(0, "safe")))
     run = far.run("-m", CLAUDE, "hi", env={"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
     assert run == ("safe\n", "", 0)
     run = far.run("-m", CLAUDE, "hi")
@@ -608,7 +575,7 @@ def test_an_answer_that_cannot_be_read_is_not_asked_for_again(far: Home, model: 
 def test_pings_keep_a_slow_answer_alive_through_litellm(far: Home, model: ModelServer) -> None:
     far.config.write_text(far.config.read_text() + "idle_timeout = 0.8\n")
     pings = [step for _ in range(5) for step in (named({"type": "ping"}), 0.4)]
-    first, *rest = claude(text(0, "there"))
+    first, *rest = stream(said(0, "there"))
     model.script(first, *pings, *rest)
     assert far.run("-m", CLAUDE, "hi") == ("there\n", "", 0)
 
@@ -622,7 +589,7 @@ def test_garbage_is_collected_again_after_a_call(far: Home, model: ModelServer, 
     if args:
         model.script(json.dumps(whole).encode(), framing="length", headers=kind)
     else:
-        model.script(*claude(text(0, "x")))
+        model.script(*stream(said(0, "x")))
     code = (
         "import sys\nfrom gptsh.cli.entrypoint import main\nmain(sys.argv[1:])\nimport gc\nsys.exit(not gc.isenabled())"
     )
@@ -646,7 +613,7 @@ def test_a_run_ends_though_litellm_still_waits(far: Home, model: ModelServer) ->
     """The end of the interpreter once waited forever for a lock that litellm's thread held."""
     far.config.write_text(far.config.read_text() + "first_byte_timeout = 0.2\n")
     for _ in range(3):
-        model.script(2.0, *claude(text(0, "late")))
+        model.script(2.0, *stream(said(0, "late")))
     started = time.monotonic()
     processes = [far.start("-n", "-m", CLAUDE, "hi", stdout=subprocess.DEVNULL) for _ in range(3)]
     codes = [process.wait(timeout=40) for process in processes]

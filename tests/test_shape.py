@@ -13,6 +13,7 @@ from gptsh.core.models import facts
 from gptsh.core.shape import Shape, asked_in_words, in_words
 from gptsh.errors import UsageError
 from gptsh.render.fences import first_block
+from tests import anthropic_server as claude
 from tests.conftest import Home, lab_config, texts, wait_for
 from tests.server import ModelServer, answer, chunk, event
 
@@ -108,8 +109,8 @@ def test_extract_and_a_signal(lab: Home, model: ModelServer, signum: int) -> Non
 
 
 def test_an_answer_that_conforms_goes_out_without_its_fence(lab: Home, model: ModelServer) -> None:
-    for said in ('{"n":1}', 'Here you are:\n```json\n{"n":1}\n```\n'):
-        model.say(said)
+    for answered in ('{"n":1}', 'Here you are:\n```json\n{"n":1}\n```\n'):
+        model.say(answered)
         run = lab.run("--schema", NUMBER, "go")
         assert (run.code, run.stdout, run.stderr) == (0, '{"n":1}\n', "")
 
@@ -388,10 +389,8 @@ def test_a_refusal_with_a_schema_is_exit_5(lab: Home, model: ModelServer) -> Non
 def test_through_litellm(home: Home, model: ModelServer) -> None:
     bare = model.base_url.removesuffix("/v1")
     home.configure(lab_config(model))
-    from tests.test_litellm import CLAUDE, claude, text  # noqa: PLC0415 - its own module needs no more of it
-
-    model.script(*claude(text(0, '{"n"', ":1}")))
+    model.script(*claude.stream(claude.said(0, '{"n"', ":1}")))
     env = {"AZURE_AI_API_KEY": "az-x", "AZURE_AI_API_BASE": bare}
-    run = home.run("-m", CLAUDE, "--schema", NUMBER, "go", env=env)
+    run = home.run("-m", "azure_ai/claude-sonnet-4-5", "--schema", NUMBER, "go", env=env)
     assert (run.code, run.stdout) == (0, '{"n":1}\n')
     assert model.sent[0]["output_format"]["type"] == "json_schema"

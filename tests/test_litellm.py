@@ -68,6 +68,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     assert kind_of_session(far.doc()) == kind_of_session(other.doc())
 
 
+@pytest.mark.slow
 def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: Home, model: ModelServer) -> None:
     redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
     model.script(
@@ -113,6 +114,7 @@ def test_an_answer_that_repeats_itself_is_an_answer(far: Home, model: ModelServe
     assert (run.code, run.stdout) == (0, "again " * 150 + "\n")
 
 
+@pytest.mark.slow
 def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hel"}, {"text": "lo."}))
     assert far.run("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)

@@ -498,6 +498,7 @@ def test_hostile_names_take_no_time() -> None:
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_a_bare_gemini_name_is_geminis_where_its_key_is_set(home: Home, model: ModelServer) -> None:
     home.configure(f'[providers.gemini]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     part = {"candidates": [{"content": {"parts": [{"text": "Hi."}], "role": "model"}, "finishReason": "STOP"}]}

@@ -325,6 +325,7 @@ def test_a_signal_while_tools_run_keeps_what_came(
     assert results(tooled.doc()) == [("2", False)]
 
 
+@pytest.mark.slow
 def test_the_deadline_ends_a_tool_that_hangs(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("hang", path=str(tooled.cwd / "begun"))))
     run = tooled.run("--timeout", "8", "go")
@@ -471,6 +472,7 @@ def test_a_second_ctrl_c_leaves_no_server_behind(
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_deadline_leaves_no_server_behind(
     home: Home, model: ModelServer, stubborn: Callable[[], list[int]]
 ) -> None:

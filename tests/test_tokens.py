@@ -308,6 +308,7 @@ def session(dice: random.Random, true: Counter) -> Iterator[tuple[int, Count]]:
         piped = shell_output(dice)
 
 
+@pytest.mark.slow
 def test_an_anchored_count_stays_close_to_the_truth(counters: dict[str, Counter]) -> None:
     plain = []
     for seed, true in enumerate(counters.values()):

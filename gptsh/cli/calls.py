@@ -8,10 +8,9 @@ from gptsh.cli.approval import Approval
 from gptsh.cli.show import Screen
 from gptsh.cli.signals import Endings
 from gptsh.core.document import Document
-from gptsh.core.messages import Call, ToolResult
+from gptsh.core.messages import Call, ToolResult, shortened
 from gptsh.core.turn import Tools, result_of
 from gptsh.errors import Denied
-from gptsh.render.visible import one_line
 
 
 class Calls:
@@ -56,6 +55,5 @@ def _tell(call: Call) -> None:
     """Say on a terminal what runs; in a pipe nobody reads it."""
     if stdio.is_terminal(sys.stderr):
         function = call["function"]
-        line = one_line(f"{function.get('name', '')} {function.get('arguments', '')}")
-        width = stdio.width(sys.stderr) - 1
-        stdio.say(f"{line if len(line) <= width else line[: width - 1] + '…'}\n")
+        said = f"{function.get('name', '')} {function.get('arguments', '')}"
+        stdio.say(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")

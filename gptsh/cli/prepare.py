@@ -182,11 +182,11 @@ def draft(
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     doc = _document(stored, agent, loaded)
-    if stored is not None and _says_tools(flags):
+    resumed = stored is not None and not _says_tools(flags)
+    if not resumed:
         doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    resumed = stored is not None and not _says_tools(flags)
     return Draft(loaded, client, doc, agent, at, form, servers, resumed)
 
 

@@ -19,9 +19,11 @@ def filled_window(message: Message) -> int | None:
 
 
 def usage_from(raw: dict[str, Any]) -> Usage:
-    """The provider's usage in our names; ``raw`` is OpenAI's shape or Anthropic's."""
-    if "input_tokens" in raw and "prompt_tokens" not in raw:
+    """The provider's usage in our names; ``raw`` is OpenAI's shape, Anthropic's or Ollama's."""
+    if "prompt_tokens" not in raw and "input_tokens" in raw:
         return _of_anthropic(raw)
+    if "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
+        return _of_ollama(raw)
     prompt_details, completion_details = (as_dict(raw.get(f"{way}_tokens_details")) for way in ("prompt", "completion"))
     prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
     reasoning = _first(completion_details.get("reasoning_tokens"), raw.get("reasoning_tokens"))
@@ -45,13 +47,26 @@ def _of_anthropic(raw: dict[str, Any]) -> Usage:
     fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
     read, written = (token_count(raw.get(f"cache_{way}_input_tokens")) for way in ("read", "creation"))
     prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
+    usage = _summed(prompt, completion, raw)
+    usage["reasoning_tokens"] = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
+    usage["cached_tokens"], usage["cache_write_tokens"] = read, written
+    return usage
+
+
+def _of_ollama(raw: dict[str, Any]) -> Usage:
+    """A prompt that the server had in its cache may be counted nowhere."""
+    return _summed(token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count")), raw)
+
+
+def _summed(prompt: int | None, completion: int | None, raw: dict[str, Any]) -> Usage:
+    """Of a provider that tells no total."""
     return {
         "prompt": prompt,
         "completion": completion,
         "total": None if prompt is None or completion is None else prompt + completion,
-        "reasoning_tokens": token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens")),
-        "cached_tokens": read,
-        "cache_write_tokens": written,
+        "reasoning_tokens": None,
+        "cached_tokens": None,
+        "cache_write_tokens": None,
         "raw": raw,
     }
 

@@ -12,18 +12,17 @@ from gptsh.core.messages import (
     Reasoning,
     Text,
     ToolCall,
-    Usage,
     Used,
     new_call_id,
-    token_count,
 )
-from gptsh.core.reported import WINDOW
+from gptsh.core.reported import WINDOW, usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
 
 THINKING = "thinking"  # the field of reasoning, in both directions
 _KNOWN = {"message", "done", "error"}
+_OF_USAGE = ("_count", "_duration")
 
 
 def read_lines(chunks: Iterable[bytes], window: Callable[[], int | None] = lambda: None) -> Iterator[Event]:
@@ -98,7 +97,7 @@ class _Answer:
             raise reported(line["error"], line)
         if line.get("done") is True:
             self.finished = True
-            usage = usage_from(line)
+            usage = usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)})
             if line.get("done_reason") == "length" and (window := self._window()):
                 usage["raw"][WINDOW] = window
             if usage["raw"]:
@@ -121,18 +120,3 @@ class _Answer:
         """Why it ended; a "stop" behind calls means these."""
         reason = said if isinstance(said, str) and said else None
         return "tool_calls" if self._ids and reason in ("stop", None) else reason
-
-
-def usage_from(line: dict[str, Any]) -> Usage:
-    """The usage of the last line in our names. A prompt that the server had in its cache may be counted nowhere."""
-    raw = {key: value for key, value in line.items() if key.endswith(("_count", "_duration"))}
-    prompt, completion = token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count"))
-    return {
-        "prompt": prompt,
-        "completion": completion,
-        "total": None if prompt is None or completion is None else prompt + completion,
-        "reasoning_tokens": None,
-        "cached_tokens": None,
-        "cache_write_tokens": None,
-        "raw": raw,
-    }

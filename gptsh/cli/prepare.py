@@ -259,7 +259,7 @@ def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset
 def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client: Client) -> Room:
     """What the model's window leaves. For a prompt that fits any it is looked up only where it is told."""
     asks = size.safe > ASK_FROM or flags.truncate is not None
-    least = context.least_window(size.safe, sending.agent.params, loaded.reserve)
+    least = context.least_window(size.safe, sending.agent.params, loaded.context.reserve)
     if asks or least > ASK_FROM or flags.dry_run or sending.reports:
         window = client.window(sending.model, ask=asks)
     else:
@@ -267,7 +267,7 @@ def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client:
     if flags.truncate is not None and window is None:
         way = f"set context_window under [providers.{sending.provider}]"
         raise UsageError(f"--truncate: the window of {sending.model} is not known", way)
-    return context.room_for(window, sending.agent.params, loaded.reserve)
+    return context.room_for(window, sending.agent.params, loaded.context.reserve)
 
 
 def _truncated(sending: Sending, messages: list[Message], end: str) -> tuple[list[Message], Count]:

@@ -120,8 +120,9 @@ SCHEMA: Mapping[str, Any] = {
         "compact_at": _SHARE,
         "reserve": _SHARE,
         "keep_messages": _COUNT,
-        "summary_tokens": _COUNT,
+        "summary_tokens": _ROUNDS,
         "snapshots": _COUNT,
+        "memory_window": _COUNT,
     },
     "network": {"first_byte_timeout": _SECONDS, "idle_timeout": _SECONDS, "retries": _COUNT},
     "mcp": {

@@ -46,6 +46,7 @@ class Agent(NamedTuple):
     params: Mapping[str, Any] = {}
     tools: tuple[str, ...] = ()
     output: str | None = None
+    memory: bool = False
 
 
 class Provider(NamedTuple):
@@ -108,6 +109,21 @@ class Network(NamedTuple):
     retries: int = 2
 
 
+class ContextRules(NamedTuple):
+    """How much of a session is sent: the table ``[context]``. ``compact_at`` and ``reserve`` are shares of a window.
+
+    ``memory_window``: so many messages that an agent's memory does not have yet are one too few.
+    """
+
+    compact: bool = True
+    compact_at: float = 0.8
+    reserve: float = 0.25
+    keep_messages: int = 6
+    summary_tokens: int = 800
+    snapshots: int = 5
+    memory_window: int = 50
+
+
 class Settings(NamedTuple):
     """The config file under the environment."""
 
@@ -123,7 +139,7 @@ class Settings(NamedTuple):
     output: str | None
     timeout: float | None
     read_stdin: bool
-    reserve: float  # the share of a window that is kept for the answer
+    context: ContextRules
     tool_servers: ToolServers
     max_rounds: int  # requests of a turn whose answers may call tools
 
@@ -156,7 +172,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         output=output_in(environ),
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
-        reserve=config.get("context", {}).get("reserve", 0.25),
+        context=_context(config.get("context", {})),
         tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
         max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
@@ -208,7 +224,12 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
         params=table.get("params", {}),
         tools=tuple(table.get("tools", ())),
         output=table.get("output"),
+        memory=table.get("memory", False),
     )
+
+
+def _context(table: Mapping[str, Any]) -> ContextRules:
+    return ContextRules(**{**table, "compact": table.get("compact", "auto") == "auto"})
 
 
 def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
@@ -307,6 +328,7 @@ def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Ag
         params={**unstored, **base.params, **wanted.params},
         tools=own.tools,
         output=own.output,
+        memory=own.memory,
     )
 
 

@@ -45,7 +45,7 @@ def _tool_as_sent(message: Message) -> Message:
     texts = [content] if isinstance(content, str) else [part["text"] for part in text_parts_of(message)]
     if 4 * sum(map(len, texts)) <= _SENT_OF_TOOL:  # a character has four bytes at most
         return message
-    level = _level([len(_encoded(text)) for text in texts], _SENT_OF_TOOL)
+    level = common_level([len(_encoded(text)) for text in texts], _SENT_OF_TOOL)
     if isinstance(content, str):
         return {**message, "content": _ends(content, level)}
     return _with_parts(message, {id(p): {**p, "text": _ends(p["text"], level)} for p in text_parts_of(message)})
@@ -113,7 +113,7 @@ def cut(messages: Sequence[Message], room: int, end: str) -> tuple[list[Message]
     """
     parts = [part for message in messages for part in attached(message)]
     sizes = [estimate(part["text"]) for part in parts]
-    level = _level(sizes, room)
+    level = common_level(sizes, room)
     if level < min(_LEAST, max(sizes, default=0)):
         return None
     shortened = {
@@ -137,7 +137,7 @@ def _with_parts(message: Message, new: dict[int, Part]) -> Message:
     return {**message, "content": [new.get(id(part), part) for part in content]}
 
 
-def _level(sizes: Sequence[int], room: int) -> int:
+def common_level(sizes: Sequence[int], room: int) -> int:
     """The size that every larger one is brought down to, so that all together take ``room``."""
     left, level = room, 0
     for place, size in enumerate(sorted(sizes)):

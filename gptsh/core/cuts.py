@@ -83,10 +83,15 @@ def _carried_out(part: Part) -> Part:
     start, end = _span_of(part)
     if start >= end:
         return part
-    text, rest = part["text"], {key: value for key, value in part.items() if key != "cut"}
+    rest = {key: value for key, value in part.items() if key != "cut"}
+    return {**rest, "text": left_out(part["text"], start, end)}
+
+
+def left_out(text: str, start: int, end: int) -> str:
+    """The text without the characters from ``start`` to ``end``, with a line in their place that says so."""
     mark = _MARK.format(removed=end - start, whole=len(text))
     before = text[:start] if not start or text[start - 1] == "\n" else f"{text[:start]}\n"
-    return {**rest, "text": f"{before}{mark}{text[end:]}"}
+    return f"{before}{mark}{text[end:]}"
 
 
 def _span_of(part: Part) -> tuple[int, int]:
@@ -162,7 +167,11 @@ def _cut(part: Part, size: int, room: int, end: str) -> Part:
 def _span(text: str, kept: int, end: str) -> tuple[int, int]:
     """What to leave out so that at most ``kept`` characters stay, from a line break to a line break."""
     ahead = {"head": 0, "tail": kept, "middle": kept // 2}[end]
-    start, stop = ahead, len(text) - (kept - ahead)
+    return at_lines(text, ahead, len(text) - (kept - ahead))
+
+
+def at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
+    """What to leave out, from a line break to a line break where that takes no more than half of what stays there."""
     if 0 < start < len(text) and (line := text.rfind("\n", start // 2, start) + 1):
         start = line
     if 0 < stop < len(text) and (line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1):

@@ -153,17 +153,18 @@ def _without(part: Part, lacks: Collection[Kind], *, of_tool: bool) -> Part:
         return not_sent(part, f"this model takes no {NAMES[media.kind]}")
     if not _is_refused(media, of_tool=of_tool):
         return part
-    return _named(part, str(media))
+    return named(part, str(media))
 
 
 def not_sent(part: Part, why: str) -> Part:
     """What a model reads in the place of a part that it does not get, under the part's name."""
     media = media_of(part)
     what = media.described if media else part.get("type")
-    return _named(part, f"[gptsh: {what if what and isinstance(what, str) else 'a part'}, not sent: {why}]")
+    return named(part, f"[gptsh: {what if what and isinstance(what, str) else 'a part'}, not sent: {why}]")
 
 
-def _named(part: Part, text: str) -> Part:
+def named(part: Part, text: str) -> Part:
+    """A text in the place of a part, under the part's name."""
     name = name_of(part)
     return text_part(name, text) if name else {"type": "text", "text": text}
 

@@ -43,6 +43,7 @@ class Client:
         self._routes: dict[tuple[str, Wire], Route] = {}
         self._keys: dict[str, Secret | None] = {}
         self._windows: dict[tuple[str, str], int | None] = {}  # by base URL and model; None: it does not tell
+        self._refused: dict[tuple[str, str], int] = {}  # by the same: the windows that refusals have told
         self._ollama = Models(self._probe)
         self._http: Http | None = None
         self._directs: dict[Wire, Direct] = {}
@@ -150,10 +151,23 @@ class Client:
     def window(self, model: str, *, ask: bool) -> int | None:
         """Tokens that a prompt may have: as configured, else as the server says, else as the packaged table has it.
 
-        ``ask``: a server that can tell may be asked, for PROBE_TIMEOUT at most, once. None where nobody knows.
-        Raises ConfigError for a name that cannot be routed.
+        At most what was learned. ``ask``: a server that can tell may be asked, for PROBE_TIMEOUT at most, once. None
+        where nobody knows. Raises ConfigError for a name that cannot be routed.
         """
         provider, name = provider_of(self._settings, model)
+        sizes = self._known_window(provider, name, ask=ask), self._refused.get((provider.base_url, name))
+        return min(filter(None, sizes), default=None)
+
+    def learn(self, model: str, window: int) -> None:
+        """Never tell more tokens than these as the window of a model: a refusal has named them.
+
+        Raises ConfigError as ``window``.
+        """
+        provider, name = provider_of(self._settings, model)
+        place = provider.base_url, name
+        self._refused[place] = min(window, self._refused.get(place, window))
+
+    def _known_window(self, provider: Provider, name: str, *, ask: bool) -> int | None:
         place = provider.base_url, name
         if provider.context_window:
             return provider.context_window

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gptsh.core.secret import MASK, is_telling, masked
@@ -19,12 +19,43 @@ _HOPELESS = re.compile(r'option \\?"\w+\\?" must be of type')  # Ollama finds it
 _NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|(?:exceed\w*|beyond|(?:larg|long)er than) "
-    r"(?:the |its )?(?:model's |available |maximum |max )*(?:context|input token)|prompt (?:is )?too long"
-    r"|input (?:is )?too long|context (?:length|size|window) (?:has been |was )?exceeded"
-    r"|input token count .{0,40}exceeds|maximum (?:prompt|model) length|context length of only|too many tokens: ",
+    r"context_length_exceeded|exceed_context_size|ContextWindowExceeded|maximum context length"
+    r"|(?:exceed\w*|beyond|(?:larg|long|great)er than) (?:the |its )?"
+    r"(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)"
+    r"|exceeds (?:the )?maximum allowed length \(\d+ tokens"
+    r"|prompt (?:is )?too long|input (?:is )?too long|context (?:length|size|window) (?:has been |was )?exceeded"
+    r"|input token count .{0,40}(?:exceeds|supports)|maximum (?:prompt|model) length|context length (?:of|is) only"
+    r"|too many tokens: |context window exceeds|(?:input|prompt) tokens (?:\(\d+\) )?exceed|n_keep .{0,20}n_ctx"
+    r"|prompt token count .{0,40}exceeds|exceeded model token limit|range of input length|configured context size"
+    r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is",
     re.IGNORECASE,
 )
+_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
+_FIGURE = r"(?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b"
+_N = f"({_FIGURE})"
+# What they call the window, and the prompt: fields first, then words. "Length" alone is either's name. What may be
+# the prompt and its answer together is not read, nor what is said to be less than the prompt ("at least").
+_WINDOW = (
+    rf"\bn_ctx\W{{1,6}}{_N}",
+    rf"(?:too long|context limit): {_FIGURE}(?: tokens)?(?: \+ {_FIGURE})? > {_N}",
+    r"(?:context|allowed(?: input)?|max(?:imum)? (?:prompt|model|input)) (?:length|size|window)"
+    rf"(?:(?: of| is)(?: only)? |: | \(){_N}",
+    r"(?:(?:maximum number of tokens allowed|exceed model maximum|configured limit of|exceeds the limit of|limit is"
+    r"|limit for this model is|model token limit:|supports up to|cannot exceed|must be <=|must have less than) \(?"
+    rf"|\[1, ){_N}",
+    rf"\b{_N} maximum context length",
+)
+_PROMPT = (
+    rf"\bn_prompt_tokens\W{{1,6}}{_N}",
+    rf"\bn_keep\W{{1,6}}{_N}",
+    rf"too long: {_N}(?: tokens|,)|context limit: {_N} \+",
+    rf"(?:(?:request|input|prompt|(?:prompt|requested) tokens) \(|prompt \(length ){_N}(?: tokens)?\)",
+    r"(?:messages resulted in|request (?:contains|has)|prompt (?:contains|has)|input token count(?: is)?|input length"
+    rf"|prompt token count of|keep the first|given:) \(?{_N}(?! char)",
+    rf"{_N} tokens from the input",
+)
+_PART = rf"{_N} (?:in (?:the |your )?(?:messages|functions|tools|prompt)\b|of \w+ input)"  # beside the answer's
+_WINDOWS, _PROMPTS = range(256, 10**8 + 1), range(1, 10**9)  # what can be one
 BAD_REQUEST = (400, 422)  # of a field, or of what it says
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
@@ -36,7 +67,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
     """
     reason, detail = said(body), body.decode("utf-8", "replace")
     if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
-        return TooLong(f"{route.provider.name} has no room for the prompt: {reason}", detail=detail)
+        return too_long(f"{route.provider.name} has no room for the prompt: {reason}", reason, detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
     if status in (401, 403):
         key = source_of_key(route.provider)
@@ -55,13 +86,50 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
 
 def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
     """An error that stands in an answer; ``payload`` is what --debug tells."""
-    kind = TooLong if means_too_long(json.dumps(error)) else ModelError
-    return kind(f"the provider reported: {message_in(error) or 'an error'}", detail=json.dumps(payload))
+    reason, detail = message_in(error), json.dumps(payload)
+    what = f"the provider reported: {reason or 'an error'}"
+    return too_long(what, reason, detail) if means_too_long(json.dumps(error)) else ModelError(what, detail=detail)
 
 
 def means_too_long(text: str) -> bool:
     """Whether an error says that the prompt does not fit the model's window."""
-    return bool(_TOO_LONG.search(text))
+    return bool(_TOO_LONG.search(_unescaped(text)))
+
+
+def too_long(what: str, reason: str, detail: str) -> TooLong:
+    """The error for a prompt that does not fit, with the window and the size of the prompt that the server names.
+
+    They are looked for in ``reason``, its words, then in ``detail``, all that it sent.
+    """
+    err = TooLong(what, detail=detail)
+    for text in map(_unescaped, (reason, detail)):
+        err.window = err.window or _named(_WINDOW, text, _WINDOWS)
+        err.prompt = err.prompt or _in_parts(text) or _named(_PROMPT, text, _PROMPTS)
+    return err
+
+
+def _in_parts(text: str) -> int | None:
+    """The sum of the prompt's parts, where they stand in brackets: messages, tools, images."""
+    brackets = (re.findall(_PART, inside, re.IGNORECASE) for inside in re.findall(r"\(([^()]{1,200})\)", text))
+    size = sum(map(_count, next(filter(None, brackets), ())))
+    return size if size in _PROMPTS else None
+
+
+def _named(ways: Iterable[str], text: str, sane: range) -> int | None:
+    """The first sane figure that stands in one of the ways, in their order."""
+    found = (match for way in ways for match in re.finditer(way, text, re.IGNORECASE))
+    counts = (_count(next(filter(None, match.groups()))) for match in found)
+    return next((count for count in counts if count in sane), None)
+
+
+def _count(figure: str) -> int:
+    """Whatever separates its thousands."""
+    return int(re.sub(r"\D", "", figure))
+
+
+def _unescaped(text: str) -> str:
+    """The text with ``\\u003e`` and its like as what they stand for."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def _judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:

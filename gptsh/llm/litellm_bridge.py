@@ -355,6 +355,8 @@ def _in_our_words(error: BaseException, route: Route) -> GptshError:
     provider, text = route.provider.name, failures.said(_without_noise(str(error)).encode("utf-8", "replace"))
     where = f"{provider} ({route.provider.base_url})" if route.provider.base_url else provider
     err = ModelError(f"{provider} failed: {text}", detail=repr(error))
+    if failures.means_too_long(str(error)):
+        return failures.too_long(f"{provider} has no room for the prompt: {text}", text, repr(error))
     if "CERTIFICATE_VERIFY_FAILED" in text:
         err = ModelError(f"no secure connection to {where}: {text}", "SSL_CERT_FILE names another CA bundle")
     elif _cause(error, "ConnectError"):

@@ -13,7 +13,7 @@ from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
-from gptsh.core import settings
+from gptsh.core import settings, snapshots
 from gptsh.core.settings import Settings
 from gptsh.core.turn import Tools
 from gptsh.errors import ToolServerError, UsageError
@@ -26,6 +26,10 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
     if flags.here or flags.limit is not None:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
+    if flags.snapshot is not None:
+        snapshots.check_name(flags.snapshot, loaded.context.snapshots)
+        if not _saves(flags, loaded):
+            raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
     with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
         return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter, environ)
@@ -37,14 +41,14 @@ def _ask(
     warm(flags, loaded, client)
     question = read_question(flags, loaded)
     ref = session_ref(flags, loaded)
-    if question is None and ref is not None and (flags.title is not None or flags.tag):
+    if question is None and ref is not None and flags.labels:
         if not _saves(flags, loaded):
             raise UsageError("a label that is not saved is none", "leave out --no-save")
-        return manage.label(ref, flags.title, flags.tag)
+        return manage.label(ref, flags, loaded.context.snapshots)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     drafted = draft(flags, loaded, question, ref, client, reporter)
-    by_hand = ByHand(flags.title, flags.tag, drafted.at)
+    by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
     keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
     with _tools(drafted, environ, endings) as tools:
         try:

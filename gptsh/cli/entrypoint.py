@@ -53,7 +53,7 @@ def _run(argv: list[str], reporter: Reporter) -> int:
         return _print(command.get_help(ctx))
     if given.pop("version"):
         return _print(f"gptsh {__version__}")
-    for name in ("agent", "model", "config", "title", "tag", "schema", "tools"):
+    for name in ("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools"):
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if any(value is not None and not value.strip() for value in values):
             raise UsageError(f"--{name} is empty")

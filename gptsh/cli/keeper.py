@@ -11,11 +11,15 @@ from gptsh.errors import BadSession, StoreBusy, StoreError
 
 
 class ByHand(NamedTuple):
-    """What the user gave the session by hand: a title, tags, and where it is (see ``sessions.save_session``)."""
+    """What the user gave the session by hand: a title, tags, and where it is (see ``sessions.save_session``).
+
+    ``keep_snapshots`` is the setting.
+    """
 
     title: str | None
     tags: tuple[str, ...]
     at: str | None
+    keep_snapshots: int
 
 
 class Keeper:
@@ -43,8 +47,7 @@ class Keeper:
                 stdio.note(str(err))
 
     def _write(self, *, durable: bool) -> None:
-        title, tags, at = self._by_hand
-        sessions.save_session(self._doc, title=title, tags=tags, at=at, durable=durable)
+        sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)
 
     @property
     def keeps(self) -> bool:

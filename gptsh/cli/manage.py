@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core import references, sessions
+from gptsh.core import references, sessions, snapshots
 from gptsh.core.document import Document, tags_of
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import full_name, is_named
@@ -125,12 +125,15 @@ def _documents(flags: Flags) -> Iterator[Document]:
             yield doc
 
 
-def label(ref: str, title: str | None, tags: tuple[str, ...]) -> int:
-    """Set the title by hand, add tags; nothing is asked."""
+def label(ref: str, flags: Flags, keep: int) -> int:
+    """Set the title by hand, add tags, take a snapshot, of which so many are kept; nothing is asked."""
     if references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
     filename = references.filename_of(ref)
-    sessions.save_session(sessions.load_session(filename), title=title, tags=tags, at=filename)
+    doc = sessions.load_session(filename)
+    if flags.snapshot is not None:
+        snapshots.record(doc, keep, name=flags.snapshot, tokens=snapshots.size_of(doc))
+    sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
     return 0
 
 

@@ -51,6 +51,7 @@ class Flags(NamedTuple):
     new: bool
     title: str | None
     tag: tuple[str, ...]
+    snapshot: str | None
     no_save: bool
     list_sessions: bool
     show_session: str | None
@@ -62,6 +63,11 @@ class Flags(NamedTuple):
     list_tools: bool
     config: str | None
     debug: bool
+
+    @property
+    def labels(self) -> bool:
+        """Whether something is said about the session itself, which can be done without asking."""
+        return self.title is not None or bool(self.tag) or self.snapshot is not None
 
     def tools_of(self, own: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the tools that are wanted: ``--no-tools``, ``--tools``, else ``own``, the agent's."""
@@ -106,6 +112,7 @@ ROWS = (
     Row("Session", ("--title",), "Title of the session, set by hand.", {"metavar": "TEXT"}),
     Row("Session", ("--tag",), "Tag the session; in a list, only sessions with it. Repeatable.",
         {"metavar": "NAME", **_MANY}),
+    Row("Session", ("--snapshot",), "Name the position where the session stands; REF@NAME goes back to it.", {"metavar": "NAME"}),
     Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
     Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),

@@ -12,7 +12,7 @@ from gptsh.cli.options import Flags
 from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.show import Form
-from gptsh.core import context, cuts, document, references, sessions, settings, tokens
+from gptsh.core import context, cuts, document, references, sessions, settings, snapshots, tokens
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut, as_sent
 from gptsh.core.document import Document
@@ -24,6 +24,7 @@ from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
+from gptsh.core.snapshots import Happening
 from gptsh.core.tokens import Count
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
@@ -81,6 +82,7 @@ class Draft(NamedTuple):
     form: Form
     servers: list[ToolServer]
     resumed: bool  # the session says which tools there are, not the command line or the configuration
+    happened: list[Happening]  # to be told once the question is saved
 
 
 class Job(NamedTuple):
@@ -95,6 +97,7 @@ class Job(NamedTuple):
     question: str  # the id of the message that is answered
     form: Form
     tools: Tools | None
+    happened: list[Happening]
 
 
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
@@ -185,9 +188,23 @@ def draft(
     resumed = stored is not None and not _says_tools(flags)
     if not resumed:
         doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
+    happened = _positions(flags, loaded, doc, ref)
     if question is not None:
         sessions.append_messages(doc, [question], None)
-    return Draft(loaded, client, doc, agent, at, form, servers, resumed)
+    return Draft(loaded, client, doc, agent, at, form, servers, resumed, happened)
+
+
+def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -> list[Happening]:
+    """What is to be told of snapshots: that the session was forked from one, and that one is taken, which is done."""
+    happened: list[Happening] = []
+    point = references.split_ref(ref)[1] if ref else None
+    if point and not document.is_numbered(point):
+        origin, _ = references.split_ref(doc["meta"]["forked_from"])
+        happened.append(("snapshot_restored", {"snapshot": point, "session": origin}))
+    if flags.snapshot is not None:
+        size = snapshots.size_of(doc)
+        happened += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
+    return happened
 
 
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
@@ -207,7 +224,7 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
         sending = sending._replace(advice="; --truncate cuts what is piped or attached")
     built, request = sending.built(doc["messages"], size)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, doc, sending, built, request, asked, form, tools)
+    return Job(loaded, client, doc, sending, built, request, asked, form, tools, drafted.happened)
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:

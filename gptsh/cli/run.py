@@ -223,6 +223,8 @@ class Run:
         if self._keeper.keeps:
             if is_new:
                 self._writer.tell("session_created", session=self._job.doc["id"])
+            for kind, fields in self._job.happened if question == self._job.question else ():
+                self._writer.tell(kind, **fields)
             self._writer.tell("message_recorded", id=question, role="user")
 
     def _keep(self, message: Message | None, *, durable: bool) -> Message | None:

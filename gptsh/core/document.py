@@ -5,14 +5,16 @@ No files here. ``core/sessions.py`` keeps documents on disk and calls these unde
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeGuard
 
+from gptsh.core import snapshots
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
     full_name,
     is_empty,
+    just_after,
     parts_of,
     shortened,
     starts_turn,
@@ -61,7 +63,18 @@ _INNER = (
     ("agent", "params", dict),
     ("context", "summaries", list),
     ("context", "snapshots", list),
+    ("context", "compaction", dict),
+    ("context", "consolidated", str),
 )
+# Of what a context holds; null and absent are always allowed.
+_RECORDS: dict[str, dict[str, type]] = {
+    "summaries": {"created_at": str, "first": str, "last": str, "text": str, "messages": int, "tokens": int},
+    "snapshots": {
+        "name": str, "created_at": str, "message": str, "tokens": int, "messages": int, "summaries": list,
+        "compaction": dict, "reason": str,
+    },
+    "compaction": {"id": str, "at": str, "strategy": str, "upto": str, "summary": str, "before": int, "after": int},
+}  # fmt: skip
 _NONE: dict[str, Any] = {}
 _SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right
 
@@ -103,12 +116,30 @@ def _check_inside(doc: Document) -> None:
         _check_message(message)
     if not all(is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
         raise ValueError("not a session: a cost in 'usage' is no number")
+    _check_context(doc.get("context", {}))
+
+
+def _check_context(context: dict[str, Any]) -> None:
     for key in ("summaries", "snapshots"):
-        items = doc.get("context", {}).get(key) or []
+        items = context.get(key) or []
         if not _are_tables(items) or not all(isinstance(item.get("id"), str) for item in items):
             raise ValueError(f"not a session: 'context.{key}' holds something else")
         if not all(is_cost(item.get("cost")) for item in items):
             raise ValueError(f"not a session: a cost in 'context.{key}' is no number")
+        _check_records(f"context.{key}", items, _RECORDS[key])
+    taken = context.get("snapshots") or []
+    if not all(isinstance(ident, str) for item in taken for ident in item.get("summaries") or ()):
+        raise ValueError("not a session: a snapshot whose 'summaries' are no ids")
+    in_force = [context, *taken]
+    _check_records(
+        "compaction", [found for item in in_force if (found := item.get("compaction"))], _RECORDS["compaction"]
+    )
+
+
+def _check_records(where: str, items: Sequence[dict[str, Any]], kinds: dict[str, type]) -> None:
+    for key, kind in kinds.items():
+        if not all(isinstance(item.get(key), (kind, type(None))) for item in items):
+            raise ValueError(f"not a session: '{where}.{key}' has the wrong type")
 
 
 def _check_message(message: object) -> None:
@@ -155,14 +186,14 @@ def migrate(doc: Document) -> Document:
         "usage": {"tokens": dict.fromkeys(TOKEN_KEYS), "cost": None},
         "meta": {},
         "agent": {},
-        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+        "context": snapshots.blank_context(),
     }
     new = {**blank, **doc, "version": max(doc.get("version", 0), VERSION)}
     for table in ("usage", "context"):
         given = {key: value for key, value in new[table].items() if value is not None or key not in blank[table]}
         new[table] = {**blank[table], **given}
     if is_unsaved(new):
-        new["updated_at"] = _just_after(moment)
+        new["updated_at"] = just_after(moment)
     if not doc.get("version"):
         _carry(new)
     new["messages"] = _with_ids(doc["messages"], f"{doc['id']} {moment}")
@@ -209,11 +240,7 @@ def is_unsaved(doc: Document) -> bool:
 def touch(doc: Document) -> None:
     """Set ``updated_at`` to now."""
     now = timestamp()
-    doc["updated_at"] = now if now > doc["created_at"] else _just_after(doc["created_at"])
-
-
-def _just_after(moment: str) -> str:
-    return timestamp(datetime.fromisoformat(moment) + timedelta(milliseconds=1))
+    doc["updated_at"] = now if now > doc["created_at"] else just_after(doc["created_at"])
 
 
 def turns(messages: Sequence[Message]) -> list[int]:
@@ -267,17 +294,24 @@ def at_point(doc: Document, point: str) -> Document:
 
     Raises ValueError saying what there is instead.
     """
-    messages = doc["messages"]
+    messages, snapshot = doc["messages"], None
     end = len(messages) if not point else _end_of_numbered(messages, point)
     if end is None:
-        end = _end_of_snapshot(doc, point)
+        snapshot = snapshots.named(doc["context"], point)
+        end = _end_of_snapshot(messages, snapshot)
     if end is None:
         raise ValueError(f"it has {len(turns(messages))} turns and no snapshot named {point!r}")
-    return {**doc, "messages": messages[:end], "stats": stats(messages[:end])}
+    left, context = messages[:end], snapshots.as_of(doc["context"], messages, end, snapshot)
+    return {**doc, "messages": left, "stats": stats(left), "context": context}
+
+
+def is_numbered(point: str) -> bool:
+    """Whether a point is a number of turns, and no snapshot's name."""
+    return bool(re.fullmatch("-?[0-9]{1,9}", point))
 
 
 def _end_of_numbered(messages: Sequence[Message], point: str) -> int | None:
-    if not re.fullmatch("-?[0-9]{1,9}", point):
+    if not is_numbered(point):
         return None
     starts = turns(messages)
     turn = len(starts) + int(point) if point.startswith("-") else int(point)
@@ -286,17 +320,19 @@ def _end_of_numbered(messages: Sequence[Message], point: str) -> int | None:
     return [0, *starts[1:], len(messages)][turn] if starts else 0
 
 
-def _end_of_snapshot(doc: Document, name: str) -> int | None:
-    at = {message["id"]: place for place, message in enumerate(doc["messages"])}
-    taken = [at.get(s.get("message")) for s in doc["context"].get("snapshots", ()) if s.get("name") == name]
-    return taken[-1] + 1 if taken and taken[-1] is not None else None
+def _end_of_snapshot(messages: Sequence[Message], snapshot: snapshots.Snapshot | None) -> int | None:
+    at = {message["id"]: place for place, message in enumerate(messages, 1)}
+    return at.get(snapshot.get("message", "")) if snapshot else None
 
 
-def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str]) -> Document:
+def union(
+    ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str], keep_snapshots: int | None = None
+) -> Document:
     """Our document joined with the copy on disk, which may have grown since ours was read.
 
     Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins. Who
-    brings a message brings ``agent``, ``provider`` and the latest tokens; all else is of the copy on disk.
+    brings a message brings ``agent``, ``provider`` and the latest tokens; summaries, snapshots and the compaction join
+    as ``snapshots.united`` says; all else is of the copy on disk.
     """
     new = {**ours, **theirs}
     new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
@@ -312,9 +348,7 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
         new["usage"]["tokens"] = ours["usage"]["tokens"]
         if "mcp_allowed_servers" in ours["meta"]:
             new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
-    new["context"] = {**ours["context"], **theirs["context"]}
-    for key in ("summaries", "snapshots"):
-        new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
+    new["context"] = {**ours["context"], **theirs["context"], **snapshots.united(ours, theirs, keep_snapshots)}
     return new
 
 
@@ -348,11 +382,6 @@ def _whole(message: Message) -> Message:
     """The message without the marks of cuts."""
     parts = [{key: value for key, value in part.items() if key != "cut"} for part in parts_of(message)]
     return {**message, "content": parts}
-
-
-def _join_by_id(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    known = {item.get("id") for item in theirs}
-    return [*theirs, *(item for item in ours if item.get("id") not in known)]
 
 
 def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:

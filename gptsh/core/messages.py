@@ -8,7 +8,7 @@ memory and in the session file. What a provider wants to see of it is the busine
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from gptsh.core.loose import as_dicts
@@ -153,6 +153,11 @@ def timestamp(moment: datetime | None = None) -> str:
     """ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
     moment = moment or datetime.now(UTC)
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def just_after(moment: str) -> str:
+    """The time a millisecond later. Raises ValueError for what is no time."""
+    return timestamp(datetime.fromisoformat(moment) + timedelta(milliseconds=1))
 
 
 def new_message_id() -> str:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from gptsh.core import document, files
+from gptsh.core import document, files, snapshots
 from gptsh.core.document import VERSION, Document
 from gptsh.core.messages import Message, Text, new_message_id, spoken, starts_turn, sum_costs, timestamp
 from gptsh.core.references import (
@@ -243,7 +243,7 @@ def new_session_doc(
             "mcp_allowed_servers": mcp_allowed_servers or [],
         },
         "agent": agent_info,
-        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+        "context": snapshots.blank_context(),
         "messages": [],
     }
 
@@ -299,13 +299,20 @@ def _add_usage(doc: Document, usage_delta: dict[str, Any], message: Message | No
 
 
 def save_session(
-    doc: Document, *, title: str | None = None, tags: Sequence[str] = (), at: str | None = None, durable: bool = True
+    doc: Document,
+    *,
+    title: str | None = None,
+    tags: Sequence[str] = (),
+    at: str | None = None,
+    durable: bool = True,
+    keep_snapshots: int | None = None,
 ) -> str:
     """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
 
     ``title`` is one set by hand; ``tags`` are added. ``at`` is the file name that the document was read from, or an
     ``@NAME`` for a new session: where another process was first to use it, the document joins that session and takes
-    its id. ``durable`` waits for the disk; without it the lock is not waited for long either.
+    its id. ``durable`` waits for the disk; without it the lock is not waited for long either. ``keep_snapshots`` is how
+    many of a kind are kept where ``doc`` brings a new one; None keeps all.
     Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
     BadSession when its file must not be.
     """
@@ -317,7 +324,7 @@ def save_session(
         make_private(folder)
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, folder, at)
-            joined = _joined(doc, path, title, tags)
+            joined = _joined(doc, path, title, tags, keep_snapshots)
             files.replace(path, files.to_bytes(joined), durable=durable)
             doc.update(joined)  # it is on disk now, whatever fails below
             if name:
@@ -368,7 +375,7 @@ def _moved(doc: Document, folder: Path) -> Path:
     raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
 
 
-def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str]) -> Document:
+def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None) -> Document:
     """What the file will hold: our document united with what stands there now."""
     if os.path.lexists(path):
         theirs = _read(path)
@@ -379,7 +386,7 @@ def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str]) -
     refuse_newer(theirs, path.name)
     if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
         raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
-    joined = document.union(doc, theirs, title=title, tags=tags)
+    joined = document.union(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots)
     document.touch(joined)
     document.count(joined)
     return document.ordered(joined)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gptsh.core.document import Document, tags_of
+from gptsh.core.document import Document, tags_of, turns
 from gptsh.core.loose import as_dict
 from gptsh.core.media import media_in, media_of, name_of, shown
 from gptsh.core.messages import (
@@ -234,6 +234,25 @@ def _header(doc: Document) -> Iterator[str]:
         yield f"tags {', '.join(tags)}"
     if origin := doc["meta"].get("forked_from"):
         yield f"forked from {origin}"
+    yield from _context(doc)
+
+
+def _context(doc: Document) -> Iterator[str]:
+    """A line for each snapshot, one for the compaction in force, one for the summaries, where there are any."""
+    context, messages = doc["context"], doc["messages"]
+    at = {message["id"]: place for place, message in enumerate(messages, 1)}
+    for item in context["snapshots"]:
+        behind = at.get(item.get("message"), 0)
+        turn = len(turns(messages[:behind]))
+        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
+        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
+        yield f"snapshot {item.get('name')}{when}, after turn {turn} ({behind} messages){size}, {item.get('reason')}"
+    if force := context.get("compaction"):
+        sizes = [f"{size:,}" if (size := force.get(key)) is not None else "?" for key in ("before", "after")]
+        sent = f"{at.get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
+        yield f"compaction {force.get('strategy')}, {sent}"
+    if told := sum(item.get("text") is not None for item in context["summaries"]):
+        yield f"summaries {told}"
 
 
 def _heading(message: Message) -> str:

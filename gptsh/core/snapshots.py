@@ -1,0 +1,236 @@
+"""Named positions of a session, and what of its context goes with one: taken, rolled away, united, restored.
+
+No files here. A context is the table of that name in a document: its summaries, its snapshots, the compaction in force,
+and how far it was consolidated.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from gptsh.core.messages import Message, just_after, new_message_id, timestamp
+from gptsh.errors import UsageError
+
+Snapshot = dict[str, Any]  # "id", "name", "created_at", "message", "tokens", "messages", "summaries", "compaction", …
+Happening = tuple[str, dict[str, Any]]  # an event's type and its fields
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
+_AUTOMATIC = re.compile(r"auto-([0-9]{1,9})")
+_RECENT = 3  # summaries that keep their text though nothing names them
+_TOLD = ("text", "first", "last", "messages", "tokens")  # of a summary; what is left says what was paid
+
+
+def blank_context() -> dict[str, Any]:
+    """The context of a session that has none."""
+    return {"summaries": [], "snapshots": [], "compaction": None, "consolidated": None}
+
+
+# ---- taking
+
+
+def check_name(name: str, keep: int) -> None:
+    """Raise UsageError for a name that no snapshot taken by hand can have, and where none are kept."""
+    if not keep:
+        raise UsageError("snapshots are turned off", "set snapshots under [context] to how many are kept")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a snapshot",
+            "it has letters, digits, '.', '_', ':' and '-', a letter first, 64 of them at most",
+        )
+    if name.startswith("auto-"):
+        raise UsageError(f"{name!r}: names that begin with 'auto-' are those of automatic snapshots")
+
+
+def take(doc: dict[str, Any], *, name: str | None, reason: Literal["auto", "asked"], tokens: int | None) -> Snapshot:
+    """Add a snapshot of the position as it is, and return it. ``name`` None is the next ``auto-N``.
+
+    One of the same name that was taken by hand gives way. Raises UsageError where there is no message yet.
+    """
+    context, messages = doc["context"], doc["messages"]
+    if not messages:
+        raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
+    taken = context.get("snapshots", ())
+    snapshot: Snapshot = {
+        "id": new_message_id(),
+        "name": name or _next_name(taken),
+        # Behind all that the file knew: that is how ``united`` tells it from one that was rolled away.
+        "created_at": max([timestamp(), just_after(doc["updated_at"]), *map(_age, taken)]),
+        "message": messages[-1]["id"],
+        "tokens": tokens,
+        "messages": len(messages),
+        "summaries": [summary["id"] for summary in context.get("summaries", ()) if _has_text(summary)],
+        "compaction": context.get("compaction"),
+        "reason": reason,
+    }
+    kept = _with(taken, snapshot)
+    doc["context"] = {**context, "snapshots": kept}
+    return next(item for item in kept if item["id"] == snapshot["id"])
+
+
+def record(doc: dict[str, Any], keep: int, *, name: str | None = None, tokens: int | None = None) -> list[Happening]:
+    """Take a snapshot, by hand under a ``name``, automatic without one, and roll older ones away: what to tell of it.
+
+    ``keep`` is ``context.snapshots`` of the settings, and has to be given to ``sessions.save_session`` as well, or what
+    is rolled away comes back. With 0 no automatic one is taken. Raises UsageError as ``check_name`` and ``take`` do.
+    """
+    if name is not None:
+        check_name(name, keep)
+    elif not keep:
+        return []
+    snapshot = take(doc, name=name, reason="auto" if name is None else "asked", tokens=tokens)
+    kept, dropped = rolled(doc["context"]["snapshots"], keep)
+    doc["context"]["snapshots"] = kept
+    created: Happening = ("snapshot_created", {"snapshot": snapshot, "auto": name is None})
+    return [created, *(("snapshot_deleted", {"snapshot": item.get("name")}) for item in dropped)]
+
+
+def rolled(items: Sequence[Snapshot], keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
+    """The snapshots that are kept, and those that are not: the newest ``keep`` automatic ones and as many by hand stay.
+
+    So an automatic one never pushes out one that was taken by hand.
+    """
+    ordered = sorted(items, key=_age)
+    kinds = ([item for item in ordered if _is_automatic(item) is automatic] for automatic in (True, False))
+    kept = {item["id"] for kind in kinds for item in kind[max(0, len(kind) - keep) :]}
+    return [item for item in ordered if item["id"] in kept], [item for item in ordered if item["id"] not in kept]
+
+
+def size_of(doc: dict[str, Any]) -> int:
+    """Tokens that all of a session's messages are likely to take, behind its system prompt."""
+    from gptsh.core import tokens  # noqa: PLC0415 - most runs take no snapshot
+    from gptsh.core.cuts import as_sent  # noqa: PLC0415 - as above
+
+    agent, provider = doc["agent"], doc["provider"].get("name")
+    sent = [as_sent(message) for message in doc["messages"]]
+    return tokens.count(sent, agent.get("system"), model=agent.get("model"), provider=provider).likely
+
+
+def _with(items: Iterable[Snapshot], new: Snapshot) -> list[Snapshot]:
+    """The snapshots with one more, oldest first.
+
+    Of two by hand with one name the newer counts; an automatic one gets another name than those that are there.
+    """
+    others = list(items)
+    if _is_automatic(new):
+        taken = {item.get("name") for item in others}
+        new = {**new, "name": _next_name(others)} if new.get("name") in taken else new
+        return sorted([*others, new], key=_age)
+    same = sorted([*(item for item in others if _is_same(item, new)), new], key=_age)
+    return sorted([*(item for item in others if not _is_same(item, new)), same[-1]], key=_age)
+
+
+def _is_same(one: Snapshot, other: Snapshot) -> bool:
+    return not _is_automatic(one) and one.get("name") == other.get("name")
+
+
+def _is_automatic(snapshot: Snapshot) -> bool:
+    return snapshot.get("reason") == "auto"
+
+
+def _next_name(items: Iterable[Snapshot]) -> str:
+    found = (_AUTOMATIC.fullmatch(item.get("name") or "") for item in items)
+    return f"auto-{1 + max((int(match[1]) for match in found if match), default=0)}"
+
+
+def _age(record: dict[str, Any]) -> str:
+    return record.get("created_at") or ""
+
+
+# ---- uniting
+
+
+def united(ours: dict[str, Any], theirs: dict[str, Any], keep: int | None) -> dict[str, Any]:
+    """What both copies of a session come to in their context: ``summaries``, ``snapshots`` and ``compaction``.
+
+    Of snapshots the file (``theirs``) decides: one that it lacks was rolled away, unless it was taken since ours was
+    read or saved. Where we bring such a one, the newest ``keep`` of each kind stay; None and 0 roll nothing away.
+    Summaries are joined by id; those that nothing uses any more keep only what says what was paid.
+    """
+    known = theirs["context"]
+    snapshots = list(known.get("snapshots", ()))
+    ids = {item["id"] for item in snapshots}
+    since = ours["updated_at"]
+    fresh = [item for item in ours["context"].get("snapshots", ()) if item["id"] not in ids and _age(item) > since]
+    for item in fresh:
+        snapshots = _with(snapshots, item)
+    if fresh and keep:
+        snapshots, _ = rolled(snapshots, keep)
+    both = [record for record in (known.get("compaction"), ours["context"].get("compaction")) if record]
+    compaction = max(both, key=lambda record: record.get("at") or "", default=None)
+    summaries = _joined(ours["context"].get("summaries", ()), known.get("summaries", ()))
+    return {
+        "summaries": _trimmed(summaries, snapshots, compaction),
+        "snapshots": snapshots,
+        "compaction": compaction,
+    }
+
+
+def _joined(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The summaries of both, with their text where either has it: a compaction may use one that another run trimmed."""
+    told = {item["id"]: item for item in ours if _has_text(item)}
+    known = {item["id"] for item in theirs}
+    kept = [item if _has_text(item) else told.get(item["id"], item) for item in theirs]
+    return [*kept, *(item for item in ours if item["id"] not in known)]
+
+
+def _trimmed(
+    summaries: Sequence[dict[str, Any]], snapshots: Sequence[Snapshot], compaction: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    newest = {item["id"] for item in sorted(summaries, key=_age)[-_RECENT:]}
+    used = newest | _named_by(snapshots, compaction)
+    return [
+        item if item["id"] in used else {key: value for key, value in item.items() if key not in _TOLD}
+        for item in summaries
+    ]
+
+
+def _named_by(snapshots: Iterable[Snapshot], compaction: dict[str, Any] | None) -> set[object]:
+    """The ids of the summaries that a compaction uses, and that snapshots and their compactions do."""
+    taken = list(snapshots)
+    compactions = (compaction, *(item.get("compaction") for item in taken))
+    return {
+        *(ident for item in taken for ident in item.get("summaries") or ()),
+        *(record.get("summary") for record in compactions if record),
+    }
+
+
+def _has_text(summary: dict[str, Any]) -> bool:
+    return summary.get("text") is not None
+
+
+# ---- restoring
+
+
+def named(context: dict[str, Any], name: str) -> Snapshot | None:
+    """The newest snapshot of that name."""
+    found = [item for item in context.get("snapshots", ()) if item.get("name") == name]
+    return max(reversed(found), key=_age) if found else None
+
+
+def as_of(
+    context: dict[str, Any], messages: Sequence[Message], end: int, snapshot: Snapshot | None = None
+) -> dict[str, Any]:
+    """The context of a session of which the first ``end`` messages are left; that of a ``snapshot`` as it was then.
+
+    What refers to other messages goes, or, where it is the mark of what was consolidated, moves to the last one left:
+    none of them is to be consolidated again.
+    """
+    left = {message["id"] for message in messages[:end]}
+    taken = list(context.get("snapshots", ()))
+    if snapshot:
+        taken = taken[: 1 + [item["id"] for item in taken].index(snapshot["id"])]
+    taken = [item for item in taken if item.get("message") in left]
+    compaction = (snapshot or context).get("compaction")
+    summaries = [item for item in context.get("summaries", ()) if {item.get("first"), item.get("last")} <= left]
+    if snapshot:
+        then = _named_by(taken, compaction)
+        summaries = [item for item in summaries if item["id"] in then]
+    told = {None, *(item["id"] for item in summaries if _has_text(item))}
+    if compaction and not (compaction.get("upto") in left and compaction.get("summary") in told):
+        compaction = None
+    consolidated = context.get("consolidated")
+    if consolidated not in left:
+        is_behind = any(message["id"] == consolidated for message in messages[end:])
+        consolidated = messages[end - 1]["id"] if is_behind and end else None
+    of_then = {"summaries": summaries, "snapshots": taken, "compaction": compaction, "consolidated": consolidated}
+    return {**context, **of_then}

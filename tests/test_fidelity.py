@@ -188,7 +188,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
     assert json.dumps(document.ordered(joined))
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.count(sent, "Brief.", model="lab/m", provider="lab")
+    size = tokens.count(sent, "Brief.", asked=tokens.Asked("lab/m", "lab"))
     assert size.likely <= size.safe
     told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
     tokens.was_cut(1, size, told.messages)
@@ -449,5 +449,5 @@ def test_what_a_reloaded_session_takes_is_what_it_took(messages: list[Any], syst
         sessions.save_session(doc, durable=False)
         reloaded = sessions.load_session(doc["id"])["messages"]
     for name in ("lab/m", "lab/n", None):
-        counts = [tokens.count(found, system, model=name, provider="lab") for found in (messages, reloaded)]
+        counts = [tokens.count(found, system, asked=tokens.Asked(name, "lab")) for found in (messages, reloaded)]
         assert counts[0] == counts[1]

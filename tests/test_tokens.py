@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gptsh.core.messages import text_part, user_message
 from gptsh.core.sessions import append_messages, new_session_doc
-from gptsh.core.tokens import _PIECE, Count, count, estimate, of_message, of_system, was_cut
+from gptsh.core.tokens import _PIECE, Asked, Count, count, estimate, of_message, of_system, was_cut
 from tests.corpus import MAKERS, samples, shell_output, tokenizers
 
 Counter = Callable[[str], int]
@@ -149,7 +149,7 @@ def answered(prompt: Any = 1000, completion: Any = 50, *, then: Any = OF_NEW, **
 
 
 def counted(*messages: Any, system: str | None = None, **asks: str | None) -> Count:
-    return count(list(messages), system, **{**M, **asks})  # type: ignore[arg-type]
+    return count(list(messages), system, asked=Asked(**{**M, **asks}))  # type: ignore[arg-type]
 
 
 LONG = asked(NEW * 100)
@@ -298,7 +298,7 @@ def session(dice: random.Random, true: Counter) -> Iterator[tuple[int, Count]]:
     while True:
         append_messages(doc, [user_message("And what about this?", [text_part("stdin", piped)])], None)
         truth += true("\n\n".join(part["text"] for part in doc["messages"][-1]["content"])) + FRAMING
-        told = count(doc["messages"], system, **M)
+        told = count(doc["messages"], system, asked=Asked(**M))
         yield truth, told
         said = MAKERS[dice.choice(["prose", "python"])](dice)[: dice.randint(100, 2000)]
         usage: Any = {"prompt": truth, "completion": true(said)}

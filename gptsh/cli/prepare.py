@@ -11,14 +11,16 @@ from gptsh.cli import manage, stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
+from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
-from gptsh.core import context, cuts, document, references, sessions, settings, snapshots, tokens
+from gptsh.core import context, cuts, document, references, sessions, settings, snapshots
+from gptsh.core.choice import Choice
 from gptsh.core.context import Context, Room
-from gptsh.core.cuts import Cut, as_sent
+from gptsh.core.cuts import Cut
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
-from gptsh.core.messages import Message, Tool, safe_params
+from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
@@ -32,43 +34,6 @@ from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.llm.client import Client
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
-
-
-class Sending(NamedTuple):
-    """How a session is sent: to whom, behind which system prompt, into how much room."""
-
-    agent: Agent
-    provider: str
-    system: str | None
-    schema: dict[str, Any] | None
-    stream: bool
-    reports: bool  # a program reads what was sent
-    tools: tuple[Tool, ...] = ()
-    max_rounds: int = 1
-    room: Room = Room(None)
-    advice: str = ""  # what else can be done about a prompt that is too long
-    lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
-
-    @property
-    def model(self) -> str:
-        """The model, as ``-m`` takes it."""
-        return self.agent.model or ""
-
-    def measured(self, messages: Sequence[Message]) -> Count:
-        """Tokens that the messages take, system prompt, schema and tools included."""
-        sent = [as_sent(message, self.lacks) for message in messages]
-        schema = None if self.schema is None else json.dumps(self.schema)
-        before = "\n".join(filter(None, (self.system, schema)))
-        beside = tokens.of_tools(self.tools)
-        return tokens.count(sent, before, model=self.model, provider=self.provider, beside=beside)
-
-    def built(self, messages: Sequence[Message], size: Count) -> tuple[Context, Request]:
-        """What is sent of the messages, which take ``size``. Raises TooLong."""
-        beside = tokens.of_tools(self.tools)
-        read = [as_sent(message, self.lacks) for message in messages]
-        sent = context.build(read, self.system, size, self.room, advice=self.advice, beside=beside)
-        params, taken = dict(self.agent.params), context.taken(size, self.room, self.agent.params, messages)
-        return sent, Request(self.model, sent.messages, params, self.stream, self.schema, self.tools, taken)
 
 
 class Draft(NamedTuple):
@@ -92,6 +57,8 @@ class Job(NamedTuple):
     client: Client
     doc: Document
     sending: Sending
+    spoken: list[Message]  # of the session, see ``Sending.spoken``
+    choice: Choice
     context: Context
     request: Request
     question: str  # the id of the message that is answered
@@ -216,15 +183,19 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
         if tools.missing:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
-    size = sending.measured(doc["messages"])
+    spoken = sending.spoken(doc["messages"])
+    size = sending.measured(spoken, limit=ASK_FROM)
     sending = sending._replace(room=_room(sending, size, flags, loaded, client))
-    if flags.truncate is not None and size.safe > (sending.room.prompt or 0):
-        doc["messages"], size = _truncated(sending, doc["messages"], flags.truncate)
+    choice = sending.chosen(spoken, doc["context"])
+    if flags.truncate is not None and choice.size.safe > (sending.room.prompt or 0):
+        doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
+        spoken = sending.spoken(doc["messages"])
+        choice = sending.chosen(spoken, doc["context"])
     elif flags.truncate is None and any(map(cuts.attached, doc["messages"])):
         sending = sending._replace(advice="; --truncate cuts what is piped or attached")
-    built, request = sending.built(doc["messages"], size)
+    built, request = sending.built(choice, spoken)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
-    return Job(loaded, client, doc, sending, built, request, asked, form, tools, drafted.happened)
+    return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
@@ -250,7 +221,7 @@ def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sen
             schema = form.shape.schema
         if not takes:
             system = in_words(agent.system, form.shape.schema)
-    return Sending(agent, provider.name, system, schema, stream, form.structured)
+    return Sending(agent, provider.name, system, schema, stream, form.structured, loaded.context)
 
 
 def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:
@@ -287,19 +258,29 @@ def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client:
     return context.room_for(window, sending.agent.params, loaded.context.reserve)
 
 
-def _truncated(sending: Sending, messages: list[Message], end: str) -> tuple[list[Message], Count]:
-    """The messages, their piped and attached text cut until all fits or nothing is left to cut, and what they take."""
+def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Message]:
+    """The messages, their piped and attached text cut until all fits or nothing is left to cut.
+
+    Where the session can be compacted that is the text of the question alone, and something is left of the window for
+    what was said before.
+    """
     limit = sending.room.prompt or 0
-    room = limit - sending.measured(cuts.without(messages)).safe
-    size = sending.measured(messages)
+    asked = document.turns(messages)[-1] if sending.rules.compact else 0
+    own = messages[asked:]
+    if asked:
+        limit = round(sending.rules.compact_at * limit)
+    room = limit - _safe(sending, cuts.without(own))
     made: list[Cut] = []
-    while size.safe > limit and (cut := cuts.cut(messages, room, end)):
-        messages, made = cut
-        size = sending.measured(messages)
-        room -= max(1, size.safe - limit)  # where more was reported of what stays than is estimated
+    while _safe(sending, own) > limit and (cut := cuts.cut(own, room, end)):
+        own, made = cut
+        room -= max(1, _safe(sending, own) - limit)  # where more was reported of what stays than is estimated
     for one in made:
         stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
-    return messages, size
+    return [*messages[:asked], *own]
+
+
+def _safe(sending: Sending, messages: Sequence[Message]) -> int:
+    return sending.measured(sending.spoken(messages), limit=sending.room.prompt).safe
 
 
 def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:

@@ -1,11 +1,12 @@
 """A turn carried out: the question saved, the model asked, its tools run, the answer shown, saved and told."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
 from gptsh.cli.calls import Calls
+from gptsh.cli.fitting import Fitter, Hands
 from gptsh.cli.keeper import Keeper
 from gptsh.cli.prepare import Job
 from gptsh.cli.reporter import Reporter, in_words
@@ -15,6 +16,7 @@ from gptsh.core import document, sessions, settings, tokens
 from gptsh.core.context import Context
 from gptsh.core.messages import (
     Call,
+    Event,
     Message,
     Reasoning,
     Refusal,
@@ -34,6 +36,8 @@ from gptsh.core.shape import Shape
 from gptsh.core.turn import Request, Round, calls_to_run, shortcoming
 from gptsh.errors import GptshError, Incomplete, Misshapen, OutputError, TimedOut, TooLong, UsageError
 from gptsh.render import structured
+
+Fit = Callable[[], tuple[Context, Request]]  # what is sent; raises TooLong, and Ended while a summary is waited for
 
 
 class _Outcome(NamedTuple):
@@ -68,12 +72,16 @@ class Run:
         self._screen = show.Screen(endings.released)
         self._writer = self._screen.writer(self._form)
         self._calls = Calls(job.tools, job.doc, self._screen, endings) if job.tools else None
+        hands = Hands(
+            job.settings, job.client, self._heard, self._screen.turning, self._writer.tell, self._keep_context
+        )
+        self._fitter = Fitter(job.sending, job.doc, hands)
 
     def carry_out(self) -> int:
         """All of it; the exit code."""
         with self._endings.held():
             self._keep_question(self._job.question)
-            outcome = self._asked(self._job.context, self._job.request)
+            outcome = self._asked(partial(self._fitter.carried_out, self._job.choice, self._job.spoken))
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
@@ -83,9 +91,9 @@ class Run:
 
     # ---- asking
 
-    def _asked(self, sent: Context, request: Request) -> _Outcome:
+    def _asked(self, fit: Fit) -> _Outcome:
         """The outcome of a turn, with what the form takes of it. A signal ends the taking, too."""
-        outcome = self._in_rounds(sent, request)
+        outcome = self._in_rounds(fit)
         if outcome.failure or not self._form.shape:  # nothing more is asked
             self._endings.disarm()
         if outcome.text is None:
@@ -96,29 +104,45 @@ class Run:
         except Ended as ended:
             return outcome._replace(part=outcome.text, failure=outcome.failure or ended)
 
-    def _in_rounds(self, sent: Context, request: Request) -> _Outcome:
+    def _in_rounds(self, fit: Fit) -> _Outcome:
         """Ask, run the tools that the answer calls, ask again with their results: until it calls no more."""
-        sending = self._job.sending
-        outcome, rounds = self._ask(sent, request), 1
-        while outcome.failure is None and (calls := calls_to_run(outcome.message, request)):
-            failure = self._run_tools(calls) if rounds < sending.max_rounds else _endless(rounds)
-            try:
-                sent, request = sending.built(self._seen, sending.measured(self._seen))
-            except TooLong as err:
-                failure = failure or err
+        outcome, request = self._fitted(fit)
+        rounds = 1
+        while outcome.failure is None and request and (calls := calls_to_run(outcome.message, request)):
+            failure = self._run_tools(calls) if rounds < self._fitter.sending.max_rounds else _endless(rounds)
             if failure:
                 outcome = outcome._replace(failure=failure)
                 break
-            before, outcome, rounds = outcome, self._ask(sent, request), rounds + 1
+            before, rounds = outcome, rounds + 1
+            outcome, request = self._fitted(partial(self._fitter.fitted, self._seen))
             if outcome.message is None:  # then the calls are what arrived last
                 outcome = outcome._replace(message=before.message)
-        if outcome.failure and calls_to_run(outcome.message, request):
+        if outcome.failure and request and calls_to_run(outcome.message, request):
             self._keeper.save(durable=True)
         return outcome
 
+    def _fitted(self, fit: Fit) -> tuple[_Outcome, Request | None]:
+        """One request, brought into the window before; once more where the server names a smaller one than is known."""
+        try:
+            sent, request = fit()
+        except (GptshError, Ended) as err:
+            return _Outcome(None, err), None
+        outcome = self._ask(sent, request)
+        if not isinstance(outcome.failure, TooLong) or outcome.message is not None:
+            return outcome, request
+        try:
+            again = self._fitter.refitted(outcome.failure, sent, self._seen)
+        except Ended as err:
+            return _Outcome(None, err), None
+        return (self._ask(*again), again[1]) if again else (outcome, request)
+
+    def _heard(self, request: Request) -> Iterator[Event]:
+        """What a model says to a question of ours; a signal may end the waiting."""
+        return self._endings.each(self._job.client.ask(request))
+
     def _ask(self, sent: Context, request: Request) -> _Outcome:
         """One request, shown as it comes and saved, however it ends."""
-        answer = Round(self._endings.each(self._job.client.ask(request)))
+        answer = Round(self._heard(request))
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
         self._sent = sent
         try:
@@ -192,14 +216,13 @@ class Run:
             return outcome
         if self._time_is_up:
             return outcome._replace(failure=_misshapen(faults))
-        sending = self._job.sending
         question = self._append(user_message(shape.repair(faults), ()))
         try:
-            sent, request = sending.built(self._seen, sending.measured(self._seen))
+            self._fitter.fits(self._seen)
         except TooLong:
             return outcome._replace(failure=_misshapen(faults))
         self._keep_question(question)
-        second = self._asked(sent, request)
+        second = self._asked(partial(self._fitter.fitted, self._seen))
         if second.message is None:  # then the first one is what arrived
             return outcome._replace(failure=second.failure)
         second, faults = self._held_against(shape, second)
@@ -227,6 +250,11 @@ class Run:
                 self._writer.tell(kind, **fields)
             self._writer.tell("message_recorded", id=question, role="user")
 
+    def _keep_context(self) -> bool:
+        """Save how the session is sent."""
+        self._keeper.save(durable=False)
+        return self._keeper.keeps
+
     def _keep(self, message: Message | None, *, durable: bool) -> Message | None:
         """Save the answer, with where it came from; nothing where nothing came."""
         if message is None:
@@ -236,6 +264,8 @@ class Run:
         message["cost"] = _cost(self._job.settings, sending.model, usage)
         self._costs.append(message["cost"])
         message["estimated"] = self._sent.size.plain
+        if self._sent.compaction:
+            message["compaction"] = self._sent.compaction
         if self._notices_a_cut(usage, self._sent):
             del message["estimated"]  # what was read of it says nothing about the whole
         self._append(message, {"tokens": usage})

@@ -1,7 +1,7 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.core import calls
@@ -20,7 +20,7 @@ from gptsh.core.messages import (
     with_blocks,
 )
 from gptsh.core.reported import filled_window
-from gptsh.core.tokens import Count, of_system
+from gptsh.core.tokens import Count
 from gptsh.errors import TooLong, UsageError
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
@@ -39,6 +39,10 @@ class Room(NamedTuple):
         """Tokens that a prompt may take, its system prompt included."""
         return None if self.window is None else max(0, self.window - self.reserve)
 
+    def budget(self, beside: int) -> int | None:
+        """Tokens that messages may take beside so many of system prompt and tools."""
+        return None if self.prompt is None else max(0, self.prompt - beside)
+
 
 class Context(NamedTuple):
     """What is sent. ``size`` is of the whole prompt, ``system`` what of it are system prompt and tools, in tokens.
@@ -54,16 +58,15 @@ class Context(NamedTuple):
     included: int
     summarized: int = 0
     left_out: int = 0
+    compaction: str | None = None  # the id of the one that it is sent under
 
     def report(self) -> dict[str, Any]:
         """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
-        likely = self.size.likely - round(self.system * self.size.likely / max(1, self.size.safe))
-        budget = None if self.room.prompt is None else max(0, self.room.prompt - self.system)
         return {
             "strategy": self.strategy,
-            "tokens": max(0, likely),
+            "tokens": self.size.without(self.system),
             "at_most": max(0, self.size.safe - self.system),
-            "budget": budget,
+            "budget": self.room.budget(self.system),
             "window": self.room.window,
             "included": self.included,
             "summarized": self.summarized,
@@ -103,12 +106,18 @@ def _asked(params: Mapping[str, Any]) -> int | None:
     return max(0, limits[0]) if limits else None
 
 
-def build(
-    messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", beside: int = 0
-) -> Context:
-    """All of the messages (see ``cuts.as_sent``) behind the system prompt, in an order that strict servers take.
+def spoken(messages: Iterable[Message]) -> list[Message]:
+    """What of a session's messages (see ``cuts.as_sent``) can be sent, in our vocabulary: no empty answer."""
+    said = (own for message in messages for own in translated(message))
+    return [own for own in said if own["role"] != "assistant" or not is_empty(own)]
 
-    ``size`` is what they take, ``beside`` the tokens of what goes along: the definitions of tools.
+
+def build(
+    messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", fixed: int = 0
+) -> Context:
+    """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take.
+
+    ``size`` is what all takes, ``fixed`` what of it stands in front of them: system prompt, schema and tools.
 
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for; UsageError where the
     question says nothing: some servers leave it out, and refuse a prompt that is empty or ends with an answer.
@@ -119,29 +128,16 @@ def build(
             f"the prompt takes up to {size.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
             f"shorten it, or choose a larger window with -m{advice}",
         )
-    said = [own for message in messages if (own := _said(message))]
-    spoken = [message for own in said for message in own if message["role"] != "system"]
-    prompt = join_adjacent(pair_calls(spoken))
+    said = spoken(messages)
+    prompt = join_adjacent(pair_calls([message for message in said if message["role"] != "system"]))
     if not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1])):
         raise UsageError("the question says nothing", "give words or pipe text in")
-    return Context(
-        _head(system, said) + prompt,
-        "full",
-        size,
-        of_system(system) + beside,
-        room,
-        included=len(said),
-    )
+    return Context(_head(system, said) + prompt, "full", size, fixed, room, included=len(said))
 
 
-def _said(message: Message) -> list[Message]:
-    """What of a message is sent; nothing of an empty answer."""
-    return [own for own in translated(message) if own["role"] != "assistant" or not is_empty(own)]
-
-
-def _head(system: str | None, said: Sequence[Sequence[Message]]) -> list[Message]:
+def _head(system: str | None, said: Sequence[Message]) -> list[Message]:
     """The system prompt, behind those that stand among the messages: some servers take one, and at the beginning."""
-    words = [text_of(message) for own in said for message in own if message["role"] == "system"]
+    words = [text_of(message) for message in said if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
     return [{"role": "system", "content": text}] if text else []
 

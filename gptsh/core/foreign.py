@@ -74,6 +74,8 @@ def _results_apart(message: Message) -> list[Message]:
 def _result(message: Message, part: Part) -> Message:
     said: Any = part.get("content")
     result: Message = {"role": "tool", "content": _said(said), "parent": message.get("parent")}
+    if "id" in message:
+        result["id"] = message["id"]
     if isinstance(part.get("tool_use_id"), str):
         result["tool_call_id"] = part["tool_use_id"]
     if part.get("is_error") is True:

@@ -54,6 +54,7 @@ class Message(TypedDict):
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
+    compaction: NotRequired[str]  # id of the compaction under which it was asked
     estimated: NotRequired[int]  # tokens that the prompt was estimated to take, before its usage was reported
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
@@ -284,7 +285,7 @@ def shortened(text: str, width: int) -> str:
     return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
 
 
-def spoken(text: str) -> str:
+def without_reasoning(text: str) -> str:
     """An answer without the reasoning that some models write into it, and without white space around it."""
     return re.sub(r"(?s)<think>.*?(</think>|$)", "", text).strip()
 

@@ -5,11 +5,12 @@ hour, regions of providers other than Anthropic.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict
+from gptsh.core.messages import sum_costs
 from gptsh.core.models import Facts, price
 from gptsh.core.reported import usage_from
 
@@ -55,6 +56,11 @@ def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> fl
     if rates.prompt is None and rates.completion is None:
         return None
     return _sum(known.provider, tokens, rates) * _factor(known, raw)
+
+
+def of_calls(known: Facts, raws: Iterable[Mapping[str, Any]]) -> float | None:
+    """USD of several calls, those whose cost is known."""
+    return sum_costs([cost(known, raw) for raw in raws])
 
 
 def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:

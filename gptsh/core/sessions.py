@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from gptsh.core import document, files, snapshots
 from gptsh.core.document import VERSION, Document
-from gptsh.core.messages import Message, Text, new_message_id, spoken, starts_turn, sum_costs, timestamp
+from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
 from gptsh.core.references import (
     BASE36,
     FILENAME,
@@ -417,5 +417,5 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
 
 def clean_title(text: str) -> str | None:
     """The first line that is no reasoning, without quotes and final punctuation; None where nothing is left."""
-    line = " ".join(spoken(text).split("\n", 1)[0].split())
+    line = " ".join(without_reasoning(text).split("\n", 1)[0].split())
     return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001

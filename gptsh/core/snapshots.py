@@ -41,12 +41,19 @@ def check_name(name: str, keep: int) -> None:
         raise UsageError(f"{name!r}: names that begin with 'auto-' are those of automatic snapshots")
 
 
-def take(doc: dict[str, Any], *, name: str | None, reason: Literal["auto", "asked"], tokens: int | None) -> Snapshot:
-    """Add a snapshot of the position as it is, and return it. ``name`` None is the next ``auto-N``.
+def take(
+    doc: dict[str, Any],
+    *,
+    name: str | None,
+    reason: Literal["auto", "asked"],
+    tokens: int | None,
+    end: int | None = None,
+) -> Snapshot:
+    """Add a snapshot of the position as it is, or of its first ``end`` messages. ``name`` None is the next ``auto-N``.
 
-    One of the same name that was taken by hand gives way. Raises UsageError where there is no message yet.
+    Returns it. One of the same name that was taken by hand gives way. Raises UsageError where there is no message yet.
     """
-    context, messages = doc["context"], doc["messages"]
+    context, messages = doc["context"], doc["messages"][:end]
     if not messages:
         raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
     taken = context.get("snapshots", ())
@@ -67,7 +74,9 @@ def take(doc: dict[str, Any], *, name: str | None, reason: Literal["auto", "aske
     return next(item for item in kept if item["id"] == snapshot["id"])
 
 
-def record(doc: dict[str, Any], keep: int, *, name: str | None = None, tokens: int | None = None) -> list[Happening]:
+def record(
+    doc: dict[str, Any], keep: int, *, name: str | None = None, tokens: int | None = None, end: int | None = None
+) -> list[Happening]:
     """Take a snapshot, by hand under a ``name``, automatic without one, and roll older ones away: what to tell of it.
 
     ``keep`` is ``context.snapshots`` of the settings, and has to be given to ``sessions.save_session`` as well, or what
@@ -77,7 +86,7 @@ def record(doc: dict[str, Any], keep: int, *, name: str | None = None, tokens: i
         check_name(name, keep)
     elif not keep:
         return []
-    snapshot = take(doc, name=name, reason="auto" if name is None else "asked", tokens=tokens)
+    snapshot = take(doc, name=name, reason="auto" if name is None else "asked", tokens=tokens, end=end)
     kept, dropped = rolled(doc["context"]["snapshots"], keep)
     doc["context"]["snapshots"] = kept
     created: Happening = ("snapshot_created", {"snapshot": snapshot, "auto": name is None})
@@ -102,7 +111,7 @@ def size_of(doc: dict[str, Any]) -> int:
 
     agent, provider = doc["agent"], doc["provider"].get("name")
     sent = [as_sent(message) for message in doc["messages"]]
-    return tokens.count(sent, agent.get("system"), model=agent.get("model"), provider=provider).likely
+    return tokens.count(sent, agent.get("system"), asked=tokens.Asked(agent.get("model"), provider)).likely
 
 
 def _with(items: Iterable[Snapshot], new: Snapshot) -> list[Snapshot]:

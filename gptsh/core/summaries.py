@@ -22,9 +22,9 @@ from gptsh.core.messages import (
     new_message_id,
     parts_of,
     shortened,
-    spoken,
     text_of,
     timestamp,
+    without_reasoning,
 )
 from gptsh.core.models import likely_facts, small_params, split_model
 from gptsh.core.tokens import estimate, of_message
@@ -166,7 +166,7 @@ class _Work:
         self.calls += 1
         self._listen(answer)
         message = answer.message()
-        text = spoken(text_of(message)) if message else ""
+        text = without_reasoning(text_of(message)) if message else ""
         if not message or not text:
             raise EmptyAnswer(f"{self._summariser.model} answered nothing when it was asked for a summary")
         return self._ended(text) if isinstance(shortcoming(message), Incomplete) else text
@@ -363,18 +363,20 @@ def new_summary(messages: Sequence[Message], made: Made, model: str, cost: float
     ``until`` is the latest of their times: what stands among them and is later was not known when it was made.
     """
     return {
-        "id": new_message_id(),
-        "created_at": timestamp(),
+        **paid(made.usages, model, cost),
         "first": messages[0]["id"],
         "last": messages[-1]["id"],
         "until": max(map(_time, messages)) or None,
         "messages": len(messages),
         "text": made.text,
         "tokens": made.tokens,
-        "model": model,
-        "cost": cost,
-        "usage": _together(made.usages),
     }
+
+
+def paid(usages: Sequence[Usage], model: str, cost: float | None) -> dict[str, Any]:
+    """What calls used, as it stands in a session that has no text of theirs: they failed, or it was trimmed."""
+    made = {"id": new_message_id(), "created_at": timestamp(), "model": model}
+    return {**made, "cost": cost, "usage": _together(usages)}
 
 
 def _time(message: Message) -> str:

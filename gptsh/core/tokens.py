@@ -208,6 +208,14 @@ def _replayed(message: Message) -> list[str]:
 # ---- a whole prompt
 
 
+class Asked(NamedTuple):
+    """Whom a prompt goes to, and under which compaction of the session (its id; None: under none)."""
+
+    model: str | None
+    provider: str | None
+    compaction: str | None = None
+
+
 class Count(NamedTuple):
     """Tokens of a prompt: ``safe`` to act upon, hardly ever below the truth; ``likely`` to be shown, with a ``~``.
 
@@ -219,21 +227,33 @@ class Count(NamedTuple):
     plain: int
     anchored: bool
 
+    def without(self, fixed: int) -> int:
+        """The likely tokens of the messages alone, ``fixed`` safe ones being of what stands in front of them."""
+        return max(0, self.likely - round(fixed * self.likely / max(1, self.safe)))
+
 
 def count(
-    messages: Sequence[Message], system: str | None, *, model: str | None, provider: str | None, beside: int = 0
+    messages: Sequence[Message],
+    system: str | None,
+    *,
+    asked: Asked,
+    beside: int = 0,
+    most: int | None = None,
 ) -> Count:
     """Tokens of the prompt that sends all of ``messages``, a session's in the order of its file, under ``system``.
 
-    ``beside`` is what goes along, in tokens: the definitions of tools.
+    ``beside`` is what goes along, in tokens: the definitions of tools. Beyond ``most`` nobody needs to know it exactly:
+    the rest is taken to be as dense as what was counted, since counting 4 MB takes a tenth of a second.
 
     What the provider reported with the newest answer of this model stands for all that was estimated then (the
     answer's ``estimated``); to that comes the estimate of what is more now. Where there is no such answer, or less is
     sent than it was asked with, everything is estimated.
     """
-    plain = of_system(system) + beside + sum(map(of_message, messages))
-    anchor = next((message for message in reversed(messages) if _is_anchor(message, model, provider, messages)), None)
-    if anchor is None:
+    before = of_system(system) + beside
+    own = _of_all(messages, None if most is None else most - before)
+    plain = before + own
+    anchor = next((message for message in reversed(messages) if _is_anchor(message, asked, messages)), None)
+    if anchor is None or (most is not None and plain > most):
         return Count(plain, round(_USUAL_SCALE * plain), plain, anchored=False)
     usage, then = _usage(anchor), anchor["estimated"]
     scale = min(max(usage["prompt"] / then, _LOWEST_SCALE), _HIGHEST_SCALE) if then > _TELLING else _USUAL_SCALE
@@ -242,6 +262,24 @@ def count(
         return Count(plain, min(round(scale * plain), plain), plain, anchored=False)
     known = usage["prompt"] + _kept(anchor, usage)
     return Count(known + new, min(known + round(scale * new), known + new), plain, anchored=True)
+
+
+def _of_all(messages: Sequence[Message], most: int | None) -> int:
+    """Tokens of the messages; behind ``most``, counted from the newest, of all that is left by its length."""
+    own = 0
+    for at in reversed(range(len(messages))):
+        own += of_message(messages[at])
+        if most is not None and own > most:
+            seen, rest = (sum(map(_length, part)) for part in (messages[at:], messages[:at]))
+            return own + round(own * rest / max(1, seen))
+    return own
+
+
+def _length(message: Message) -> int:
+    """Characters of a message as far as they are quickly told."""
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else [part["text"] for part in text_parts_of(message)]
+    return sum(map(len, texts))
 
 
 def was_cut(reported: int, size: Count, messages: Sequence[Message]) -> bool:
@@ -276,10 +314,12 @@ def _least(text: str) -> int:
     return int(least)
 
 
-def _is_anchor(message: Message, model: str | None, provider: str | None, sent: Sequence[Message]) -> bool:
-    """Whether this is an answer of the model whose provider said how long prompt and answer were."""
+def _is_anchor(message: Message, asked: Asked, sent: Sequence[Message]) -> bool:
+    """Whether this is an answer of the model whose provider said how long prompt and answer were, sent as now."""
     then = message.get("estimated")
-    if model is None or (message.get("model"), message.get("provider")) != (model, provider):
+    if asked.model is None or message.get("model") != asked.model or message.get("provider") != asked.provider:
+        return False
+    if message.get("compaction") != asked.compaction:
         return False
     if type(then) is not int or not 0 < then < _ABSURD:
         return False

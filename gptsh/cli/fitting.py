@@ -1,0 +1,166 @@
+"""A session brought into the room that there is: compactions carried out, kept and told, for the length of one run."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gptsh.cli import stdio
+from gptsh.cli.sending import Sending
+from gptsh.core import context, document, settings
+from gptsh.core.choice import Choice, Record, Session, Wanted
+from gptsh.core.context import Context
+from gptsh.core.document import Document
+from gptsh.core.messages import Message, Usage
+from gptsh.core.settings import Settings
+from gptsh.core.turn import Ask, Request
+from gptsh.errors import GptshError, ModelError, TooLong
+from gptsh.llm.client import Client
+
+if TYPE_CHECKING:
+    from gptsh.core.summaries import Made, Summariser
+
+CALLS = 4  # of the small model in one run, for summaries
+_LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
+
+Tell = Callable[..., None]  # an event's type and its fields
+
+
+class Hands(NamedTuple):
+    """What a fitter works with: who is asked for summaries, and how, and who is told what happened."""
+
+    settings: Settings
+    client: Client
+    ask: Ask  # as ``client.ask``, where a signal may end the waiting
+    waiting: Callable[[str], Any]  # a spinner to be entered, under its text
+    tell: Tell
+    keep: Callable[[], bool]  # saves the document; whether it is on disk
+
+
+class Fitter:
+    """Fits what is sent of a document into the window, and keeps in the document how."""
+
+    def __init__(self, sending: Sending, doc: Document, hands: Hands) -> None:
+        self.sending, self._doc, self._hands = sending, doc, hands
+        self._calls = CALLS
+        self._warned = False
+
+    def fitted(self, messages: Sequence[Message]) -> tuple[Context, Request]:
+        """What is sent of the messages. Raises TooLong, and Ended while a summary is waited for."""
+        spoken = self.sending.spoken(messages)
+        return self.carried_out(self.sending.chosen(spoken, self._doc["context"]), spoken)
+
+    def fits(self, messages: Sequence[Message]) -> None:
+        """Raise TooLong where not even the least of the messages fits."""
+        spoken = self.sending.spoken(messages)
+        self.sending.built(self.sending.chosen(spoken, self._doc["context"]), spoken)
+
+    def carried_out(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
+        """What was chosen, in a request. A new compaction is kept, with a snapshot of what was before it."""
+        if choice.made:
+            choice = self.compacted(choice, spoken)
+        if choice.shortened.questions and not self._warned:
+            self._warned = True
+            stdio.note(_left_out(choice.shortened.questions, self.sending))
+        return self.sending.built(choice, spoken)
+
+    def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> tuple[Context, Request] | None:
+        """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
+        window, params = refused.window, self.sending.agent.params
+        if window is None or not self.sending.rules.compact:
+            return None
+        self._hands.client.learn(self.sending.model, window)
+        room = context.room_for(window, params, self.sending.rules.reserve)
+        if refused.prompt and refused.prompt > sent.size.safe and room.prompt:  # then our estimate was too low
+            room = room._replace(reserve=window - room.prompt * sent.size.safe // refused.prompt)
+        self.sending = self.sending._replace(room=room)
+        spoken = self.sending.spoken(messages)
+        choice = self.sending.chosen(spoken, self._doc["context"])
+        if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
+            return None
+        try:
+            return self.carried_out(choice._replace(record={**choice.record, "reason": "refused"}), spoken)
+        except TooLong:
+            return None
+
+    def compacted(self, choice: Choice, spoken: Sequence[Message]) -> Choice:
+        """A new compaction, its summary made, kept in the document. What is sent where no summary can be had."""
+        from gptsh.core import compaction, snapshots  # noqa: PLC0415 - most sessions are small
+
+        frame, rules, doc = self.sending.frame(), self.sending.rules, self._doc
+        before = (choice.record or {}).get("before")
+        asked = document.turns(doc["messages"])[-1]  # who goes back asks again
+        happened = snapshots.record(doc, rules.snapshots, tokens=before, end=asked or None)
+        for kind, fields in happened:
+            self._hands.tell(kind, **fields)
+        if choice.wanted:
+            failed = self._sum_up(choice.wanted)
+            session = Session(spoken, doc["context"])
+            if failed is None:
+                choice = compaction.with_summary(session, frame, rules, choice)
+            else:
+                stdio.note(f"no summary could be made: {failed}")
+                self._hands.tell("compression_error", error=str(failed))
+                choice = compaction.without_summary(session, frame, rules, choice)
+        doc["context"]["compaction"] = choice.record
+        kept = self._hands.keep()
+        if choice.record:
+            names = [fields["snapshot"]["name"] for kind, fields in happened if kind == "snapshot_created"]
+            stdio.note(_shortened(choice.record, f"{doc['id']}@{names[0]}" if names and kept else None))
+            self._hands.tell("compressed", **told(choice))
+        return choice
+
+    def _sum_up(self, wanted: Wanted) -> GptshError | None:
+        """Make the summary and put it into the document, with what it cost; why there is none."""
+        from gptsh.core import pricing, summaries  # noqa: PLC0415 - the same
+
+        hands = self._hands
+        model = settings.small_model(hands.settings, self.sending.agent) or self.sending.model
+        window = hands.client.window(model, ask=True)
+        summariser = summaries.Summariser(hands.ask, model, window, wanted.tokens)
+        spent: list[Usage] = []
+        made: summaries.Made | None = None
+        failure: GptshError | None = None
+        try:
+            with hands.waiting(f"summarising {len(wanted.messages):,} messages with {model}"):
+                made = self._asked(summariser, wanted, spent)
+        except GptshError as err:
+            failure = err
+        finally:
+            self._calls -= len(spent)
+            cost = pricing.of_calls(settings.facts_of(hands.settings, model), [usage["raw"] for usage in spent])
+            known = self._doc["context"]["summaries"]
+            if made:
+                known.append(summaries.new_summary(wanted.covered, made, model, cost))
+            elif spent:
+                known.append(summaries.paid(spent, model, cost))
+        if made and wanted.previous and wanted.previous["tokens"] > wanted.tokens:
+            hands.tell("summary_aged", before=wanted.previous["tokens"], after=made.tokens)
+        return failure
+
+    def _asked(self, summariser: "Summariser", wanted: Wanted, spent: list[Usage]) -> "Made":
+        """The summary, in as many calls as are left. Raises GptshError."""
+        from gptsh.core import summaries  # noqa: PLC0415 - the same
+
+        if self._calls < 1:
+            raise ModelError(f"{CALLS} calls for summaries were made in this run")
+        before = wanted.previous["text"] if wanted.previous else None
+        if before and not wanted.messages:
+            return summaries.condense(summariser, before, to=wanted.tokens, spent=spent)
+        return summaries.summarise(summariser, before, wanted.messages, calls=self._calls, spent=spent)
+
+
+def told(choice: Choice) -> dict[str, Any]:
+    """What a compaction came to, for a program."""
+    record, sent = choice.record or {}, choice.shortened
+    sizes = {key: record.get(key) for key in ("strategy", "reason", "before", "after")}
+    return {**sizes, "included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
+
+
+def _shortened(record: Record, before: str | None) -> str:
+    """What a compaction did, and where the session stands as it was ``before``."""
+    what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
+    return f"{what}: -s {before} goes back" if before else what
+
+
+def _left_out(questions: int, sending: Sending) -> str:
+    what = "1 earlier question does" if questions == 1 else f"{questions:,} earlier questions do"
+    return f"{what} not fit into the window of {sending.room.window:,} tokens and are left out"

@@ -8,8 +8,11 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from tests.corpus import tokenizers
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}
 
@@ -86,17 +89,48 @@ def complaint(body: dict[str, Any]) -> str | None:
     return None
 
 
+@cache
+def _o200k() -> Callable[[str], int]:
+    return tokenizers()["o200k"]
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    """What a request's prompt takes, by a real tokenizer: its texts, calls and tools, and 4 a message. No media."""
+    tokens = 0
+    for message in body.get("messages") or ():
+        content, calls = message.get("content") or "", message.get("tool_calls")
+        texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        tokens += 4 + sum(map(_o200k(), [*texts, *([json.dumps(calls)] if calls else [])]))
+    return tokens + sum(_o200k()(json.dumps(tool)) for tool in body.get("tools") or ())
+
+
+def overflow(body: dict[str, Any], window: int) -> dict[str, Any] | None:
+    """OpenAI's refusal of a request that has no room in a window of so many tokens; None where it has."""
+    prompt, asked = prompt_tokens(body), body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    if prompt + asked <= window:
+        return None
+    said = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
+    if asked:
+        parts = f"({prompt} in the messages, {asked} in the completion)"
+        said = f"you requested {prompt + asked} tokens {parts}. Please reduce the length of the messages or completion."
+    message = f"This model's maximum context length is {window} tokens. However, {said}"
+    code = "context_length_exceeded"
+    return {"error": {"message": message, "type": "invalid_request_error", "param": "messages", "code": code}}
+
+
 class ModelServer:
     """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question.
 
     ``pages`` are what a path answers each time: a JSON value, bytes as they are, or a Script.
     ``refuses`` looks at every body, also where a response is queued; else only an echoed question is looked at.
+    ``window``, in tokens: a question beyond it is refused, whatever is queued, and the usage of an echo is real.
     """
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
+        self.window: int | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
         self._lock = threading.Lock()
         self.delay = 0.0
@@ -162,6 +196,11 @@ class ModelServer:
         kind = {"Content-Type": "application/json", **(headers or {})}
         self.script(body, status=status, headers=kind, framing="length", model=model)
 
+    def tell(self, window: int, *models: str) -> None:
+        """From now on say, to who asks for the list of models, that this is the window of these; of ``m`` if none."""
+        listed = [{"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)]
+        self.pages["/v1/models"] = {"object": "list", "data": listed}
+
     @property
     def sent(self) -> list[dict[str, Any]]:
         """The bodies of the requests."""
@@ -197,6 +236,8 @@ class ModelServer:
         """What is queued is for questions; what a server is asked about itself stands in ``pages``."""
         if not {"messages", "input", "contents"} & set(body or ()):
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
+        if self.window and (beyond := overflow(body, self.window)):
+            return _page(beyond)._replace(status=400)
         queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
         wrong = self.refuses(body or {}) if self.refuses else None
         return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
@@ -221,12 +262,17 @@ class ModelServer:
         if not self.refuses and (wrong := complaint(body)):
             return _refusal(wrong)
         said = f"You said: {body['messages'][-1]['content']}"
+        usage = _usage(prompt_tokens(body), _o200k()(said)) if self.window else USAGE
         if not body.get("stream"):
             message = {"role": "assistant", "content": said}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": USAGE}).encode()
+            whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": usage}).encode()
             return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said))), "chunked")
+        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said), usage=usage)), "chunked")
+
+
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _page(page: Any) -> Script:

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptsh.core.messages import Message
 from gptsh.core.settings import load
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, ModelError, TooLong
 from gptsh.llm.client import Client
 from gptsh.llm.failures import means_too_long, too_long
-from tests.conftest import Home
-from tests.server import ModelServer, event
+from tests.conftest import Home, lab_config
+from tests.server import ModelServer, event, prompt_tokens
 
 BIG = 10**9  # no window, and no prompt
 HELLO = Request("lab/m", [{"role": "user", "content": "hi"}], {})
@@ -297,10 +298,57 @@ def test_the_smaller_of_what_is_known_and_what_was_learned_is_the_window(home: H
         client.learn("nobody/m", 4096)
 
 
+# ---- a server that minds its window
+
+
+def asked(client: Client, *texts: str, **params: Any) -> Request:
+    """A question of turns with these texts."""
+    roles = ("user", "assistant")
+    messages: list[Message] = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return Request("lab/m", messages, params)
+
+
+def test_the_model_server_refuses_what_its_window_has_no_room_for(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\n')
+    client, model.window = Client(load({}, str(home.config)), {}), 300
+    first = "One token a word. " * 40
+    assert client.window("lab/m", ask=True) is None
+    list(client.ask(asked(client, first)))
+    prompt = prompt_tokens(model.sent[-1])
+    assert 160 < prompt < 240
+    model.say("never said")
+    for question, size in (
+        (asked(client, first, "yes", first), 2 * prompt + 5),
+        (asked(client, first, max_tokens=200), prompt),
+    ):
+        with pytest.raises(TooLong) as caught:
+            list(client.ask(question))
+        assert (caught.value.window, caught.value.prompt) == (300, size)
+    model.tell(300)
+    assert Client(load({}, str(home.config)), {}).window("lab/m", ask=True) == 300
+
+
+def test_the_model_server_counts_tools_and_calls_and_tells_the_truth_of_an_echo(home: Home, model: ModelServer) -> None:
+    plain: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+    parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image_url"}]}]}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    calling = {"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}]}
+    assert prompt_tokens(plain) == prompt_tokens(parts) == 5
+    assert prompt_tokens(calling) > 15
+    assert prompt_tokens(plain | {"tools": [call]}) > 15
+    home.configure(lab_config(model))
+    model.window = 8000
+    for streamed in ((), ("--no-stream",)):
+        assert home.run(*streamed, "-n", "hi there").code == 0
+        usage = home.docs()[0]["messages"][1]["usage"]
+        assert (usage["prompt"], usage["completion"]) == (prompt_tokens(model.sent[-1]), 5)
+
+
 # ---- through litellm
 
 THROUGH_LITELLM = """
 import os, sys
+from gptsh.core.messages import Message
 from gptsh.core.settings import load
 from gptsh.core.turn import Request
 from gptsh.errors import TooLong

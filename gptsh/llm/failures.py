@@ -30,7 +30,7 @@ _TOO_LONG = re.compile(
     r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is",
     re.IGNORECASE,
 )
-_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
+_ESCAPED = re.compile(r"\\{1,8}u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
 _FIGURE = r"(?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b"
 _N = f"({_FIGURE})"
 # What they call the window, and the prompt: fields first, then words. "Length" alone is either's name. What may be

@@ -3,25 +3,18 @@
 It stands beside the messages, which stay as they are: see ``new_summary`` for the record.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.cuts import common_level
 from gptsh.core.document import TOKEN_KEYS
-from gptsh.core.foreign import translated
-from gptsh.core.kinds import shown_size
 from gptsh.core.loose import as_dicts
-from gptsh.core.media import media_of, name_of, shown
+from gptsh.core.material import MARK, Chunk, chunks_of
 from gptsh.core.messages import (
     Message,
-    Part,
     Usage,
     Used,
     new_message_id,
-    parts_of,
-    shortened,
     text_of,
     timestamp,
     without_reasoning,
@@ -42,9 +35,7 @@ SYSTEM = (
     "instruction in it. Write one dense paragraph in the user's language, in the order of events: no list, no heading, "
     "nothing around it."
 )
-MARK = "[…]"  # where something was cut
 
-_GAP = f" {MARK} "
 _COUNTED = (*TOKEN_KEYS, "cache_write_tokens")
 _SLACK = 100  # tokens that an answer may have beyond the length that is asked for
 _TOO_LONG = 1.5  # times that length
@@ -52,14 +43,7 @@ _WORDS = 0.6  # to an estimated token: models count words better
 _OF_BEFORE = 2 / 3  # of a request's room is what the summary so far may take at most
 _SEAMS = 8  # tokens that texts may take together beyond what each takes alone
 _LEAST_ROOM = 16  # tokens
-_MOST_READ = 256_000  # tokens that all calls read together: more says no more in one paragraph, and costs dollars
-_LEAST = 40  # characters of a message; less of it says nothing
-_CLOSER, _SMALLER = 0.98, 0.9  # of what was tried: where it was too much, where it only did not fall into chunks
-_NEAR = 1.25  # times what is taken to fit: worth counting before anything is shortened
-_SAMPLED = 128, 1000  # messages, and characters of each, that tell how many characters a token has
 
-# Characters that are read of a message at most, by what it is.
-_OF_USER, _OF_TOOL, _OF_CALL, _OF_ATTACHED, _OF_NAME = 400, 200, 200, 200, 80
 _ENDS = re.compile("[.!?…]+[\"'”’»)\\]]*(?=\\s)|[。！？]+")  # noqa: RUF001 - of sentences, in other scripts too
 _FENCES = re.compile("<(/?(?:summary|conversation))>")
 
@@ -106,7 +90,7 @@ def summarise(
     work = _Work(summariser, summariser.tokens, spent)
     said = work.within(previous or "", work.longest)
     first = work.room - _size(said)
-    chunks = _chunks(_lines(messages), [first, *[work.room - work.longest] * (calls - 1)])
+    chunks = chunks_of(messages, [first, *[work.room - work.longest] * (calls - 1)])
     for at, chunk in enumerate(chunks):
         to_come = len(chunks) - at - 1
         said = work.ask(said, chunk)
@@ -122,13 +106,6 @@ def condense(summariser: Summariser, text: str, *, to: int, spent: list[Usage] |
     work = _Work(summariser, to, spent)
     said = work.ask(work.within(text, work.room), _NO_MESSAGES)
     return work.made(work.within(said, work.limit))
-
-
-class _Chunk(NamedTuple):
-    """Messages as lines, and the tokens that these take."""
-
-    text: str
-    tokens: int
 
 
 class _Work:
@@ -156,7 +133,7 @@ class _Work:
         text = "\n\n".join([*told, self._task])
         return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
 
-    def ask(self, before: str, chunk: _Chunk) -> str:
+    def ask(self, before: str, chunk: Chunk) -> str:
         """The summary of what was and what comes now. Raises EmptyAnswer, and what asking raises."""
         size = self._fixed + _size(before) + chunk.tokens
         asked = self._messages(_unfenced(before), _unfenced(chunk.text))
@@ -209,7 +186,7 @@ class _Work:
         return Made(text, estimate(text), self._usages, self.calls, self.cut)
 
 
-_NO_MESSAGES = _Chunk("", 0)
+_NO_MESSAGES = Chunk("", 0)
 
 
 def _size(text: str) -> int:
@@ -226,132 +203,6 @@ def _end_of_sentence(text: str) -> int:
     """Where the last whole sentence ends, in the second half of the text; 0 where none does."""
     ends = [found.end() for found in _ENDS.finditer(text, len(text) // 2)]
     return ends[-1] if ends else 0
-
-
-# ---- what a model reads of the messages
-
-
-def _chunks(lines: Sequence[str], rooms: Sequence[int]) -> list[_Chunk]:
-    """The lines in as few consecutive chunks as can be, each within its room in tokens.
-
-    Where they need more, the longest are shortened to one length; where that would say nothing, some are left out.
-    """
-    most, whole = min(sum(rooms), _MOST_READ), sum(map(_length, lines))
-    budget = min(whole, int(most * _characters_a_token(lines)))  # counting tokens of all would take its time
-    if whole <= _NEAR * budget:
-        budget = whole
-    while True:
-        told = _telling(lines, budget)
-        level = common_level([_length(line) for line in told], budget) - 1
-        short = [_without_middle(line, level) for line in told]
-        sizes = [estimate(line) + 1 for line in short]
-        found = _packed(short, sizes, rooms)
-        if found is not None:
-            return found
-        share = _CLOSER * most / sum(sizes)
-        budget = int(budget * (share if share < _CLOSER else _SMALLER))
-
-
-def _length(line: str) -> int:
-    return len(line) + 1
-
-
-def _characters_a_token(lines: Sequence[str]) -> float:
-    """How many characters a token has in these lines, by a sample."""
-    most, width = _SAMPLED
-    sample = "\n".join(line[:width] for line in lines[:: max(1, len(lines) // most)])
-    return len(sample) / max(1, estimate(sample))
-
-
-def _telling(lines: Sequence[str], budget: int) -> Sequence[str]:
-    """All lines; where not all could keep what says something, the first, a word for the others, and the last ones."""
-    least = [min(_length(line), _LEAST) for line in lines]
-    if sum(least) <= budget:
-        return lines
-    left, start = budget - least[0] - _LEAST, len(lines)
-    while least[start - 1] <= left:
-        start -= 1
-        left -= least[start]
-    if start == len(lines):
-        return lines[-1:]
-    return [lines[0], f"[messages left out: {start - 1:,}]", *lines[start:]]
-
-
-def _without_middle(line: str, length: int) -> str:
-    """A line of so many characters at most: two thirds are its beginning, one its end."""
-    kept = length - len(_GAP)
-    if len(line) <= length or kept < len(_GAP):
-        return line[: max(1, length)]
-    tail = kept // 3
-    return f"{line[: kept - tail]}{_GAP}{line[len(line) - tail :]}"
-
-
-def _packed(lines: Sequence[str], sizes: Sequence[int], rooms: Sequence[int]) -> list[_Chunk] | None:
-    """The lines in chunks that fill one room after the other; None where these do not hold them."""
-    chunks: list[tuple[list[str], int]] = [([], 0)]
-    for line, size in zip(lines, sizes, strict=True):
-        held, taken = chunks[-1]
-        if taken + size > rooms[len(chunks) - 1]:
-            held, taken = [], 0
-            chunks.append((held, taken))
-            if len(chunks) > len(rooms) or size > rooms[len(chunks) - 1]:
-                return None
-        held.append(line)
-        chunks[-1] = held, taken + size
-    return [_Chunk("\n".join(held), taken) for held, taken in chunks if held]
-
-
-def _lines(messages: Sequence[Message]) -> list[str]:
-    """Each message that tells anything, as the model reads it. A line of its own text never begins at the margin."""
-    names: dict[str, str] = {}  # of tools, by the ids of their calls
-    told = (_told(message, names) for own in messages for message in translated(own))
-    return [line.replace("\n", "\n ") for line in told if line]
-
-
-def _told(message: Message, names: dict[str, str]) -> str:
-    others = [part for part in parts_of(message) if not _is_words(part)]
-    match message["role"]:
-        case "tool":
-            name = _named(message.get("name")) or names.get(message.get("tool_call_id") or "") or "unknown"
-            failed = " failed" if message.get("is_error") is True else ""
-            return f"[tool {name}{failed}: {shortened(' '.join(map(shown, parts_of(message))), _OF_TOOL)}]"
-        case "assistant":
-            words = [text_of(message).strip(), message.get("refusal") or ""]
-            said = [*words, *map(_carried, others), *_calls(message, names)]
-        case _:
-            words = [part["text"] for part in parts_of(message) if _is_words(part)]
-            said = [shortened("\n\n".join(words), _OF_USER), *map(_carried, others)]
-    text = "\n".join(filter(None, said))
-    return f"{message['role'].upper()}: {text}" if text else ""
-
-
-def _is_words(part: Part) -> bool:
-    """Whether a part is text that was said, and not one that was piped or attached."""
-    return part.get("type") == "text" and isinstance(part.get("text"), str) and "source" not in part
-
-
-def _carried(part: Part) -> str:
-    """What goes along with the words: its name, its kind or size, and how it begins where it is text."""
-    name, media, text = _named(name_of(part)), media_of(part), shown(part)
-    what = f"attached {name}" if name else "attached"
-    if media is None and part.get("type") != "text":
-        return shortened(text, _OF_ATTACHED)
-    if media and media.text is None:
-        return f"[{what}: {shortened(media.described, _OF_ATTACHED)}]"
-    size = len(text.encode("utf-8", "surrogatepass"))
-    return f"[{what}, {shown_size(size)}: {shortened(text, _OF_ATTACHED)}]"
-
-
-def _calls(message: Message, names: dict[str, str]) -> Iterator[str]:
-    for call in message.get("tool_calls") or ():
-        name, arguments = (call["function"].get(key) for key in ("name", "arguments"))
-        names[call["id"]] = _named(name) or "unknown"
-        given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        yield f"[call {names[call['id']]}: {shortened(given, _OF_CALL)}]"
-
-
-def _named(value: object) -> str:
-    return shortened(value, _OF_NAME) if isinstance(value, str) else ""
 
 
 # ---- what a session keeps of it

@@ -147,6 +147,9 @@ def test_every_event_that_the_readme_names_can_be_seen(home: Home, model: ModelS
     model.script(*calling(call("add", a=1, b=1)), model="m")
     model.refuse(400, {"error": {"message": "no"}}, model="m")
     seen += events(home.run("-o", "jsonl", "hi"))
+    home.configure(f"{home.config.read_text()}[context]\nsnapshots = 1\n")
+    for ref, name in (("0", "one"), ("0", "two"), ("0@two", "three")):
+        seen += events(home.run("-o", "jsonl", "-m", "echo", "-s", ref, "--snapshot", name, "hi"))
     named = SCRIPTING.partition("Events have a `type`:")[2].partition("with all keys")[0]
     assert {e["type"] for e in seen} == set(re.findall("`([a-z_]+)`", named))
 

@@ -13,7 +13,7 @@ from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
-from gptsh.core import settings, snapshots
+from gptsh.core import references, settings, snapshots
 from gptsh.core.settings import Settings
 from gptsh.core.turn import Tools
 from gptsh.errors import ToolServerError, UsageError
@@ -45,11 +45,17 @@ def _ask(
         if not _saves(flags, loaded):
             raise UsageError("a label that is not saved is none", "leave out --no-save")
         return manage.label(ref, flags, loaded.context.snapshots)
+    if flags.compact or flags.apply:
+        _check_compact(flags, loaded, ref, asks=question is not None)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     drafted = draft(flags, loaded, question, ref, client, reporter)
     by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
     keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
+    if flags.compact and question is None:
+        from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
+
+        return compact(drafted, flags, keeper, endings)
     with _tools(drafted, environ, endings) as tools:
         try:
             job = prepare(drafted, flags, tools)
@@ -60,6 +66,20 @@ def _ask(
                 err.hint = keeper.where(None)
             raise
         return dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
+
+
+def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: bool) -> None:
+    """Raise UsageError for what ``--compact`` and ``--apply`` cannot do."""
+    if not flags.compact:
+        raise UsageError("--apply goes with --compact")
+    if ref is None or references.is_new_name(ref):
+        raise UsageError("--compact needs a session", "name one with -s REF, or -c")
+    if asks and not flags.apply:
+        raise UsageError("--compact shows, and asks nothing", "leave out the prompt, or add --apply")
+    if flags.apply and not _saves(flags, loaded):
+        raise UsageError("a compaction that is not saved is none", "leave out --no-save")
+    if flags.apply and not asks and references.split_ref(ref)[1] is not None:
+        raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")
 
 
 @contextmanager

@@ -82,26 +82,31 @@ class Fitter:
             return None
 
     def compacted(self, choice: Choice, spoken: Sequence[Message]) -> Choice:
-        """A new compaction, its summary made, kept in the document. What is sent where no summary can be had."""
+        """A new compaction, its summary made, kept in the document with a snapshot of what was before it.
+
+        What is sent instead where no summary can be had; raises GptshError then where the user asked for it.
+        """
         from gptsh.core import compaction, snapshots  # noqa: PLC0415 - most sessions are small
 
         frame, rules, doc = self.sending.frame(), self.sending.rules, self._doc
-        before = (choice.record or {}).get("before")
-        asked = document.turns(doc["messages"])[-1]  # who goes back asks again
-        happened = snapshots.record(doc, rules.snapshots, tokens=before, end=asked or None)
-        for kind, fields in happened:
-            self._hands.tell(kind, **fields)
+        wanted = choice.record or {}
         if choice.wanted:
             failed = self._sum_up(choice.wanted)
             session = Session(spoken, doc["context"])
             if failed is None:
                 choice = compaction.with_summary(session, frame, rules, choice)
+            elif wanted.get("reason") == "asked":
+                raise failed
             else:
                 stdio.note(f"no summary could be made: {failed}")
                 self._hands.tell("compression_error", error=str(failed))
                 choice = compaction.without_summary(session, frame, rules, choice)
+        asked = document.turns(doc["messages"])[-1]  # who goes back asks again
+        happened = snapshots.record(doc, rules.snapshots, tokens=wanted.get("before"), end=asked or None)
         doc["context"]["compaction"] = choice.record
         kept = self._hands.keep()
+        for kind, fields in happened:
+            self._hands.tell(kind, **fields)
         if choice.record:
             names = [fields["snapshot"]["name"] for kind, fields in happened if kind == "snapshot_created"]
             stdio.note(_shortened(choice.record, f"{doc['id']}@{names[0]}" if names and kept else None))
@@ -125,14 +130,15 @@ class Fitter:
         except GptshError as err:
             failure = err
         finally:
-            self._calls -= len(spent)
+            self._calls -= max(1, len(spent))
             cost = pricing.of_calls(settings.facts_of(hands.settings, model), [usage["raw"] for usage in spent])
             known = self._doc["context"]["summaries"]
             if made:
                 known.append(summaries.new_summary(wanted.covered, made, model, cost))
             elif spent:
                 known.append(summaries.paid(spent, model, cost))
-        if made and wanted.previous and wanted.previous["tokens"] > wanted.tokens:
+                hands.keep()
+        if made and wanted.previous and wanted.previous["tokens"] > summaries.LONGER * wanted.tokens:
             hands.tell("summary_aged", before=wanted.previous["tokens"], after=made.tokens)
         return failure
 

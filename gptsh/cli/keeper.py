@@ -30,13 +30,13 @@ class Keeper:
         self._said = False
         self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
 
-    def save(self, *, durable: bool) -> None:
-        """Save what the document holds. The first failure is said, the last save decides.
+    def save(self, *, durable: bool) -> bool:
+        """Save what the document holds; whether it is on disk. The first failure is said, the last save decides.
 
         A busy store is no reason for a word before the answer, whose save brings the question along.
         """
         if not self._enabled:
-            return
+            return False
         self.failure = None
         try:
             self._write(durable=durable)
@@ -45,6 +45,7 @@ class Keeper:
             if not self._said and (durable or not isinstance(err, StoreBusy)):
                 self._said = True
                 stdio.note(str(err))
+        return self.failure is None
 
     def _write(self, *, durable: bool) -> None:
         sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)

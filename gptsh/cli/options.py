@@ -52,6 +52,8 @@ class Flags(NamedTuple):
     title: str | None
     tag: tuple[str, ...]
     snapshot: str | None
+    compact: bool
+    apply: bool
     no_save: bool
     list_sessions: bool
     show_session: str | None
@@ -114,6 +116,8 @@ ROWS = (
         {"metavar": "NAME", **_MANY}),
     Row("Session", ("--snapshot",), "Name the position where the session stands; REF@NAME goes back to it.",
         {"metavar": "NAME"}),
+    Row("Session", ("--compact",), "Show how the session would be sent shorter.", _FLAG),
+    Row("Session", ("--apply",), "Compact it now: with --compact.", _FLAG),
     Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
     Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),

@@ -138,7 +138,7 @@ def draft(
 ) -> Draft:
     """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
     stored, at = _open(ref)
-    if question is None and (stored is None or not document.unfinished(stored["messages"])):
+    if question is None and not flags.compact and (stored is None or not document.unfinished(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
@@ -176,17 +176,9 @@ def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -
 
 def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     """What is sent, with the tools that are offered. Raises TooLong and ToolServerError; nothing is saved yet."""
-    loaded, client, doc, agent, form = drafted.settings, drafted.client, drafted.doc, drafted.agent, drafted.form
-    lacks = _lacks(client, agent.model or "", doc["messages"])
-    sending = _sending(agent, form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
-    if tools:
-        sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
-        if tools.missing:
-            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
-    spoken = sending.spoken(doc["messages"])
-    size = sending.measured(spoken, limit=ASK_FROM)
-    sending = sending._replace(room=_room(sending, size, flags, loaded, client))
-    choice = sending.chosen(spoken, doc["context"])
+    loaded, client, doc, form = drafted.settings, drafted.client, drafted.doc, drafted.form
+    sending, spoken = sending_for(drafted, flags, tools)
+    choice = sending.chosen(spoken, doc["context"], compacts=flags.compact)
     if flags.truncate is not None and choice.size.safe > (sending.room.prompt or 0):
         doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
         spoken = sending.spoken(doc["messages"])
@@ -196,6 +188,20 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     built, request = sending.built(choice, spoken)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
+
+
+def sending_for(drafted: Draft, flags: Flags, tools: Tools | None) -> tuple[Sending, list[Message]]:
+    """How the session is sent, and its messages as the model can read them. Raises ToolServerError, UsageError."""
+    loaded, client, messages = drafted.settings, drafted.client, drafted.doc["messages"]
+    lacks = _lacks(client, drafted.agent.model or "", messages)
+    sending = _sending(drafted.agent, drafted.form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
+    if tools:
+        sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
+        if tools.missing:
+            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
+    spoken = sending.spoken(messages)
+    size = sending.measured(spoken, limit=ASK_FROM)
+    return sending._replace(room=_room(sending, size, flags, loaded, client)), spoken
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:

@@ -73,7 +73,12 @@ class Run:
         self._writer = self._screen.writer(self._form)
         self._calls = Calls(job.tools, job.doc, self._screen, endings) if job.tools else None
         hands = Hands(
-            job.settings, job.client, self._heard, self._screen.turning, self._writer.tell, self._keep_context
+            job.settings,
+            job.client,
+            self._heard,
+            self._screen.turning,
+            self._writer.tell,
+            partial(keeper.save, durable=False),
         )
         self._fitter = Fitter(job.sending, job.doc, hands)
 
@@ -249,11 +254,6 @@ class Run:
             for kind, fields in self._job.happened if question == self._job.question else ():
                 self._writer.tell(kind, **fields)
             self._writer.tell("message_recorded", id=question, role="user")
-
-    def _keep_context(self) -> bool:
-        """Save how the session is sent."""
-        self._keeper.save(durable=False)
-        return self._keeper.keeps
 
     def _keep(self, message: Message | None, *, durable: bool) -> Message | None:
         """Save the answer, with where it came from; nothing where nothing came."""

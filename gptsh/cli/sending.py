@@ -61,16 +61,20 @@ class Sending(NamedTuple):
         fixed, limit = self._fixed(), self.room.prompt
         return Frame(lambda sent, under: self._measure(sent, under, fixed, limit), self.room.budget(fixed), fixed)
 
-    def chosen(self, spoken: Sequence[Message], state: Mapping[str, Any]) -> Choice:
-        """What of the messages is sent; ``state`` is the document's ``context``. A summary may still be missing."""
+    def chosen(self, spoken: Sequence[Message], state: Mapping[str, Any], *, compacts: bool = False) -> Choice:
+        """What of the messages is sent; ``state`` is the document's ``context``. A summary may still be missing.
+
+        ``compacts``: there is to be a new compaction, if anything is shorter then.
+        """
         session, frame = Session(spoken, state), self.frame()
-        if not state.get("compaction"):
+        if not (state.get("compaction") or compacts):
             everything = whole(session, frame)
             if not self.rules.compact or is_below(everything, frame, self.rules):
                 return everything
-        from gptsh.core.compaction import choose  # noqa: PLC0415 - most sessions are small
+        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
 
-        return choose(session, frame, self.rules)
+        asked_for = compaction.compacted(session, frame, self.rules) if compacts else None
+        return asked_for or compaction.choose(session, frame, self.rules)
 
     def built(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
         """The request for what was chosen of the messages. Raises TooLong."""

@@ -32,7 +32,7 @@ class Shortened(NamedTuple):
 class Wanted(NamedTuple):
     """A summary that is to be made first: of the messages, and of what an earlier one tells.
 
-    ``covered`` are all the messages that it will tell of, ``tokens`` what it may have.
+    ``covered`` are all the messages that it will tell of, ``tokens`` how long it shall be.
     """
 
     previous: dict[str, Any] | None

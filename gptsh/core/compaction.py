@@ -13,7 +13,7 @@ from gptsh.core.messages import Message, new_message_id, timestamp
 from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
-from gptsh.core.summaries import latest, summary_of, uncovered
+from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
 from gptsh.core.tokens import Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
@@ -36,6 +36,11 @@ def choose(session: Session, frame: Frame, rules: ContextRules) -> Choice:
             return everything
     sent = _sent(session, frame, record)
     return sent if record and is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
+
+
+def current(session: Session, frame: Frame) -> Choice:
+    """What is sent now, whether it fits or not: all, or what the compaction in force leaves of it."""
+    return _sent(session, frame, _in_force(session))
 
 
 def _in_force(session: Session) -> Record | None:
@@ -90,8 +95,8 @@ def _place(messages: Sequence[Message], ident: object) -> int | None:
 
 def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | None:
     """A new compaction because it is asked for, to half of what is sent now; None where nothing would be shorter."""
-    record = _in_force(session)
-    before = _sent(session, frame, record)
+    before = current(session, frame)
+    record = before.record
     half = round(_AIM * (before.size.safe - frame.fixed))
     frame = frame._replace(aim=half if frame.budget is None else min(half, round(_AIM * frame.budget)))
     end = boundary(session.messages, rules.keep_messages)
@@ -178,7 +183,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
         if frame.taken(choice) <= goal:
             return choice
-    most = max(1, min(rules.summary_tokens, room // _QUARTER))
+    most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
     if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):
         return None
     return _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
@@ -202,7 +207,8 @@ def _summed_up(session: Session, frame: Frame, end: int, most: int) -> Choice:
     shortened = BY_NAME["summary"].shorten(_past(session, record, _UNKNOWN_SUMMARY))
     size = frame.measure(shortened.messages, record["id"])
     size = Count(size.safe + most, size.likely + most, size.plain + most, anchored=False)
-    return Choice("summary", shortened, size, record, wanted=Wanted(found and found[0], fresh, older, most))
+    wanted = Wanted(found and found[0], fresh, older, int(most / LONGER))
+    return Choice("summary", shortened, size, record, wanted=wanted)
 
 
 def _ids(messages: Sequence[Message]) -> list[str]:

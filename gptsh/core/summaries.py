@@ -38,7 +38,7 @@ SYSTEM = (
 
 _COUNTED = (*TOKEN_KEYS, "cache_write_tokens")
 _SLACK = 100  # tokens that an answer may have beyond the length that is asked for
-_TOO_LONG = 1.5  # times that length
+LONGER = 1.5  # times that length
 _WORDS = 0.6  # to an estimated token: models count words better
 _OF_BEFORE = 2 / 3  # of a request's room is what the summary so far may take at most
 _SEAMS = 8  # tokens that texts may take together beyond what each takes alone
@@ -121,7 +121,7 @@ class _Work:
         self._task = f"Write the summary, in {int(_WORDS * target):,} words at most."
         self._fixed = self._params["max_tokens"] + sum(map(of_message, self._messages("\n", "\n"))) + _SEAMS
         self.room = window - self._fixed  # that the summary so far and the messages of one call share
-        self.limit = int(_TOO_LONG * target)
+        self.limit = int(LONGER * target)
         self.longest = min(self.limit, int(_OF_BEFORE * self.room))  # of the summary so far
         self.calls, self.cut = 0, False
         if self.room < _LEAST_ROOM:

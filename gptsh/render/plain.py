@@ -210,6 +210,16 @@ def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> I
         yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
 
 
+def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """What a compaction does to what is sent of a session, a line for each thing."""
+    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarised, {report['left_out']:,} left out"
+    yield f"session     {report['session']}"
+    yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"
+    yield f"messages    {counts}"
+    yield f"tokens      ~{report['before']:,} -> ~{report['after']:,}"
+    yield f"budget      {_tokens(report['budget'])}"
+
+
 def _tokens(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} tokens"
 

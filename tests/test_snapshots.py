@@ -262,6 +262,15 @@ def test_nothing_is_taken_of_nothing(store: Store) -> None:
         snapshots.take(new(), name="a", reason="asked", tokens=None)
 
 
+def test_a_snapshot_is_kept_where_the_file_was_written_by_a_clock_that_is_ahead(store: Store, home: Home) -> None:
+    talk("one")
+    home.files()[0].write_text(json.dumps({**store()[0], "updated_at": "2099-01-01T00:00:00.000Z"}))
+    doc = sessions.load_session("0")
+    snapshots.record(doc, 5, name="a")
+    sessions.save_session(doc, keep_snapshots=5)
+    assert named(store()[0]) == ["a"]
+
+
 def test_a_save_that_brings_no_snapshot_rolls_none_away(store: Store) -> None:
     doc = talk("one")
     for name in ("a", "b", "c"):

@@ -14,8 +14,8 @@ from gptsh.errors import UsageError
 Snapshot = dict[str, Any]  # "id", "name", "created_at", "message", "tokens", "messages", "summaries", "compaction", …
 Happening = tuple[str, dict[str, Any]]  # an event's type and its fields
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:-]{0,63}")
-_AUTOMATIC = re.compile(r"auto-([0-9]{1,9})")
+_NAME = "[A-Za-z][A-Za-z0-9._:-]{0,63}"  # compiled where it is wanted: few runs have snapshots
+_AUTOMATIC = "auto-([0-9]{1,9})"
 _RECENT = 3  # summaries that keep their text though nothing names them
 _TOLD = ("text", "first", "last", "messages", "tokens")  # of a summary; what is left says what was paid
 
@@ -32,7 +32,7 @@ def check_name(name: str, keep: int) -> None:
     """Raise UsageError for a name that no snapshot taken by hand can have, and where none are kept."""
     if not keep:
         raise UsageError("snapshots are turned off", "set snapshots under [context] to how many are kept")
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise UsageError(
             f"{name!r} is no name of a snapshot",
             "it has letters, digits, '.', '_', ':' and '-', a letter first, 64 of them at most",
@@ -137,7 +137,7 @@ def _is_automatic(snapshot: Snapshot) -> bool:
 
 
 def _next_name(items: Iterable[Snapshot]) -> str:
-    found = (_AUTOMATIC.fullmatch(item.get("name") or "") for item in items)
+    found = (re.fullmatch(_AUTOMATIC, item.get("name") or "") for item in items)
     return f"auto-{1 + max((int(match[1]) for match in found if match), default=0)}"
 
 

@@ -21,7 +21,7 @@ from gptsh.core.measures import Encoded, frame_at, pages, pixels, seconds
 from gptsh.core.media import Media, gist_of, media_of, media_part, without
 from gptsh.core.messages import Message, user_message
 from gptsh.core.providers import OWN, PROVIDERS
-from gptsh.core.tokens import Count, count, of_media, of_message, was_cut
+from gptsh.core.tokens import Asked, Count, count, of_media, of_message, was_cut
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
 from tests.conftest import Home, lab_config
@@ -300,7 +300,7 @@ def test_a_provider_to_whom_a_document_is_cheap_anchors_the_next_count() -> None
     question = asked(media_part("a.pdf", "application/pdf", a_pdf(50, more=90_000)))
     then = of_message(question)
     assert then > 100_000
-    told = count([question, answered(13_000, then), asked(words="and?")], None, **M)  # type: ignore[arg-type]
+    told = count([question, answered(13_000, then), asked(words="and?")], None, asked=Asked(**M))  # type: ignore[arg-type]
     assert told.anchored
     assert told.safe < 13_100
 

@@ -16,6 +16,8 @@ from tests.server import ModelServer, answer
 
 LINES = "".join(f"line {number} of many\n" for number in range(3000))
 
+UNCOMPACTED = '[context]\ncompact = "off"\n'
+
 
 @pytest.fixture
 def small(home: Home, model: ModelServer) -> Home:
@@ -226,7 +228,7 @@ def test_a_session_asked_again_in_a_smaller_window_is_cut_in_what_is_sent(home: 
     home.configure(window(lab_config(model), 100_000))
     say(model, 16_000)
     home.run("sum up", stdin=LINES)
-    home.configure(window(lab_config(model), 2000))
+    home.configure(window(lab_config(model), 2000) + UNCOMPACTED)
     assert home.run("-s", "0", "and?").code == 6
     assert home.run("-s", "0", "--truncate", "tail", "and?").code == 0
     assert "[gptsh: " in model.sent[-1]["messages"][0]["content"]
@@ -274,7 +276,7 @@ def test_what_is_cut_fits_and_the_rest_is_as_it_was(given_texts: list[str], room
 def test_an_older_text_that_is_cut_stays_cut(small: Home, model: ModelServer) -> None:
     """The mark is saved, and what was sent is what is sent again."""
     (small.cwd / "a.txt").write_text(LINES[:5000])
-    text = small.config.read_text()
+    text = small.config.read_text() + UNCOMPACTED
     small.config.write_text(text.replace("context_window = 2000", "context_window = 10000"))
     say(model, 1600)
     small.run("-f", "a.txt", "one")

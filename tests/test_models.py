@@ -23,12 +23,12 @@ from gptsh.core.models import (
     likely_facts,
     models_of,
     near_names,
+    small_params,
     split_model,
-    title_params,
 )
 from gptsh.core.pricing import cost
 from gptsh.core.providers import PROVIDERS, endpoint
-from gptsh.core.sessions import generate_title
+from gptsh.core.sessions import TITLE_TOKENS, generate_title
 from gptsh.core.settings import Providers, default_model, facts_of, load, provider_of, stored_agent
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError
@@ -269,7 +269,7 @@ def test_openais_models_without_chat_completions_never_go_there(model: str) -> N
     ],
 )
 def test_parameters_of_a_title(model: str, params: dict[str, Any]) -> None:
-    assert title_params(likely_facts(*split_model(model))) == params
+    assert small_params(likely_facts(*split_model(model)), TITLE_TOKENS) == params
 
 
 def test_the_title_of_a_model_newer_than_the_table_is_asked_as_its_family_is() -> None:
@@ -493,7 +493,7 @@ def test_a_name_that_only_begins_like_openais_is_not_sent_there(name: str) -> No
 def test_hostile_names_take_no_time() -> None:
     started = time.monotonic()
     for name in ("gpt-5/" * 30, "sonar-" * 30, "gpt-" + "9" * 190):
-        title_params(facts("lab", name))
+        small_params(facts("lab", name), TITLE_TOKENS)
         chat_refuses_tools(facts("openai", name), {})
     assert time.monotonic() - started < 5
 

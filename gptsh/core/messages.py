@@ -279,6 +279,11 @@ def shortened(text: str, width: int) -> str:
     return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
 
 
+def spoken(text: str) -> str:
+    """An answer without the reasoning that some models write into it, and without white space around it."""
+    return re.sub(r"(?s)<think>.*?(</think>|$)", "", text).strip()
+
+
 def token_count(value: object) -> int | None:
     """A count of tokens, as an int; None for what is none: no whole number, below 0, or beyond all reason."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _ABSURD:

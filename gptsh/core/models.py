@@ -20,8 +20,7 @@ _THINKS = re.compile(
     r"nemotron|minimax|sonar-.*reason|think|reason",
     re.IGNORECASE,
 )
-_TITLE_TOKENS = 24
-_TITLE_TOKENS_REASONING = 2000  # room to think first: a small cap gives reasoning models a blank title
+_TO_THINK = 1976  # tokens beside those of the text: a small cap gives reasoning models a blank answer
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 _SPOKEN = ("chat", "responses")
 _ASTRONOMIC = 1e15  # what no price and no count of tokens is
@@ -208,11 +207,15 @@ def chat_refuses_tools(known: Facts, params: Mapping[str, Any]) -> bool:
     return not _does_not_reason(known, params)
 
 
-def title_params(known: Facts) -> dict[str, Any]:
-    """Parameters for a title: 0.2 and 24 tokens; for a model that thinks first, room and what it takes of effort."""
+def small_params(known: Facts, tokens: int) -> dict[str, Any]:
+    """Parameters for a text of so many tokens, such as a title: 0.2, and that limit.
+
+    A model that thinks first gets room for it, and what it takes of effort.
+    """
+    roomy = tokens + _TO_THINK
     if is_openai_reasoning(known.name) or "gpt-oss" in known.name or known.can("adaptive_thinking"):
-        return {"reasoning_effort": "low", "max_tokens": _TITLE_TOKENS_REASONING}
+        return {"reasoning_effort": "low", "max_tokens": roomy}
     thinks = known.can("reasoning")
     if thinks or (thinks is None and _THINKS.search(known.name)):
-        return {"max_tokens": _TITLE_TOKENS_REASONING}
-    return {"temperature": 0.2, "max_tokens": _TITLE_TOKENS}
+        return {"max_tokens": roomy}
+    return {"temperature": 0.2, "max_tokens": tokens}

@@ -7,7 +7,6 @@ Nothing here prints; a list yields what it could not read beside what it could.
 import contextlib
 import os
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
-from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp
+from gptsh.core.messages import Message, Text, new_message_id, spoken, starts_turn, sum_costs, timestamp
 from gptsh.core.references import (
     BASE36,
     FILENAME,
@@ -56,6 +55,7 @@ __all__ = [
 
 TITLE_SOURCE = 2000  # characters of the first question that the title is made from
 TITLE_WIDTH = 80
+TITLE_TOKENS = 24
 TITLE_SYSTEM = (
     "You generate a short, human-friendly title for a conversation based solely on the first user message. "
     "Return 3–7 plain words in Title Case. No punctuation, no quotes, no extra text."  # noqa: RUF001
@@ -392,14 +392,15 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
     if not small_model or not first_user.strip():
         return None
-    from gptsh.core.models import likely_facts, split_model, title_params  # noqa: PLC0415 - a list asks for no title
+    from gptsh.core.models import likely_facts, small_params, split_model  # noqa: PLC0415 - a list asks for no title
     from gptsh.core.turn import Request  # noqa: PLC0415 - the same
 
     ask: list[Message] = [
         {"role": "system", "content": TITLE_SYSTEM},
         {"role": "user", "content": first_user[:TITLE_SOURCE]},
     ]
-    request = Request(small_model, ask, title_params(likely_facts(*split_model(small_model))), stream=False)
+    params = small_params(likely_facts(*split_model(small_model)), TITLE_TOKENS)
+    request = Request(small_model, ask, params, stream=False)
     try:
         text = "".join(event.text for event in llm(request) if isinstance(event, Text))
     except GptshError:
@@ -409,6 +410,5 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
 
 def clean_title(text: str) -> str | None:
     """The first line that is no reasoning, without quotes and final punctuation; None where nothing is left."""
-    spoken = re.sub(r"(?s)<think>.*?(</think>|$)", "", text).strip()
-    line = " ".join(spoken.split("\n", 1)[0].split())
+    line = " ".join(spoken(text).split("\n", 1)[0].split())
     return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001

@@ -77,7 +77,7 @@ class Run:
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
-            outcome = self._told(self._judged(self._titled(self._delivered(outcome))))
+            outcome = self._remembered(self._told(self._judged(self._titled(self._delivered(outcome)))))
             _raise(outcome.failure, self._keeper.where(outcome.message))
         return self._keeper.failure.exit_code if self._keeper.failure else 0
 
@@ -332,6 +332,15 @@ class Run:
             return outcome
         return written
 
+    def _remembered(self, outcome: _Outcome) -> _Outcome:
+        """With what the agent's memory lacks put there, where that is due. The exit code was told before, in JSON."""
+        if outcome.failure or not (self._keeper.keeps and self._job.sending.agent.memory):
+            return outcome
+        from gptsh.cli.remember import after_turn  # noqa: PLC0415 - few agents have one
+
+        ended = after_turn(self._job, self._endings)
+        return outcome if self._reporter.told else outcome._replace(failure=ended)
+
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""
         message: Mapping[str, Any] = outcome.message or {}
@@ -386,7 +395,7 @@ def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
         return None
     from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
 
-    return pricing.cost(settings.facts_of(loaded, model), usage["raw"])
+    return pricing.of_call(loaded, model, usage)
 
 
 def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:

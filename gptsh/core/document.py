@@ -61,6 +61,8 @@ _INNER = (
     ("agent", "params", dict),
     ("context", "summaries", list),
     ("context", "snapshots", list),
+    ("context", "consolidated", str),
+    ("usage", "memory_costs", list),
 )
 _NONE: dict[str, Any] = {}
 _SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right
@@ -103,6 +105,9 @@ def _check_inside(doc: Document) -> None:
         _check_message(message)
     if not all(is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
         raise ValueError("not a session: a cost in 'usage' is no number")
+    paid = doc.get("usage", {}).get("memory_costs") or []
+    if not _are_tables(paid) or not all(isinstance(one.get("id"), str) and is_cost(one.get("cost")) for one in paid):
+        raise ValueError("not a session: 'usage.memory_costs' holds something else")
     for key in ("summaries", "snapshots"):
         items = doc.get("context", {}).get(key) or []
         if not _are_tables(items) or not all(isinstance(item.get("id"), str) for item in items):
@@ -233,6 +238,7 @@ def count(doc: Document) -> None:
     usage, context = doc["usage"], doc["context"]
     doc["stats"] = {**doc.get("stats", {}), **stats(doc["messages"])}
     costs = [item.get("cost") for item in (*doc["messages"], *context.get("summaries", ()))]
+    costs += [item.get("cost") for item in usage.get("memory_costs") or ()]
     usage["cost"] = sum_costs([*costs, usage.get("title_cost"), usage.get("carried")])
 
 
@@ -315,7 +321,29 @@ def union(ours: Document, theirs: Document, *, title: str | None, tags: Sequence
     new["context"] = {**ours["context"], **theirs["context"]}
     for key in ("summaries", "snapshots"):
         new["context"][key] = _join_by_id(ours["context"].get(key, ()), theirs["context"].get(key, ()))
+    new["context"]["consolidated"] = _further(new["messages"], ours, theirs)
+    paid = {item["id"]: item for doc in (theirs, ours) for item in doc["usage"].get("memory_costs") or ()}
+    if paid:
+        new["usage"]["memory_costs"] = [*paid.values()]
     return new
+
+
+def _further(messages: Sequence[Message], ours: Document, theirs: Document) -> str | None:
+    """Of both copies' positions in the agent's memory the one behind the other."""
+    at = {message["id"]: place for place, message in enumerate(messages)}
+    known: list[str] = [ident for doc in (theirs, ours) if (ident := doc["context"].get("consolidated"))]
+    return max(known, key=lambda ident: at.get(ident, -1), default=None)
+
+
+def only_remembered(new: Document, old: Document) -> bool:
+    """Whether all that a copy has beyond the other is how far the agent's memory has come, and what that cost."""
+    return new != old and _without_memory(new) == _without_memory(old)
+
+
+def _without_memory(doc: Document) -> Document:
+    aside = {"context": "consolidated", "usage": "memory_costs"}
+    inner = {name: {key: value for key, value in doc[name].items() if key != own} for name, own in aside.items()}
+    return {**doc, **inner}
 
 
 def approved_tools(doc: Document) -> list[str]:

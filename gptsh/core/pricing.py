@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict
+from gptsh.core.messages import Usage
 from gptsh.core.models import Facts, price
 from gptsh.core.reported import usage_from
+from gptsh.core.settings import Settings, facts_of
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
 _HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")
@@ -35,6 +37,11 @@ class _Rates(NamedTuple):
     read: float | None
     written: float | None
     reasoning: float | None
+
+
+def of_call(settings: Settings, model: str, usage: Usage) -> float | None:
+    """USD for one call of a model; None where it is not known."""
+    return cost(facts_of(settings, model), usage["raw"])
 
 
 def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> float | None:

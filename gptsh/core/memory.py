@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 from gptsh.core import document, files, sessions
@@ -82,7 +83,7 @@ def _position(doc: Document, known: Collection[str]) -> int:
 
 def _first_open(messages: Sequence[Message]) -> int:
     starts = document.turns(messages)
-    for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+    for start, end in pairwise([*starts, len(messages)]):
         turn = messages[start:end]
         moment = moment_of(turn[-1])
         if moment and time.time() - moment.timestamp() < _OPEN and document.unfinished(turn):

@@ -9,7 +9,7 @@ from gptsh.core import context, document, settings
 from gptsh.core.choice import Choice, Record, Session, Wanted
 from gptsh.core.context import Context
 from gptsh.core.document import Document
-from gptsh.core.messages import Message, Usage
+from gptsh.core.messages import Message, Usage, sum_costs
 from gptsh.core.settings import Settings
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import GptshError, ModelError, TooLong
@@ -131,7 +131,7 @@ class Fitter:
             failure = err
         finally:
             self._calls -= max(1, len(spent))
-            cost = pricing.of_calls(settings.facts_of(hands.settings, model), [usage["raw"] for usage in spent])
+            cost = sum_costs([pricing.of_call(hands.settings, model, usage) for usage in spent])
             known = self._doc["context"]["summaries"]
             if made:
                 known.append(summaries.new_summary(wanted.covered, made, model, cost))

@@ -211,6 +211,21 @@ def _tool_object(item: "Offered") -> dict[str, Any]:
     return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}
 
 
+def consolidate(flags: Flags) -> int:
+    """Put what is new in sessions into their agents' memory, a line for each; the exit code of the first failure."""
+    from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
+
+    if flags.no_save or flags.dry_run:
+        raise UsageError("--consolidate writes a memory", "leave out --no-save and --dry-run")
+    ref = sessions.latest_in_project(current_project()) if flags.continue_ else flags.session
+    if flags.continue_ and ref is None:
+        raise UsageError("no session was used in this project yet", "see --list-sessions")
+    run = Consolidation(flags.config)
+    done = run.of_one(ref) if ref is not None else run.of_all([*_passing(flags)][::-1])
+    stdio.write_lines(_lines(flags, done, lambda item: item.line(), lambda item: item.fields()))
+    return run.exit_code
+
+
 JOBS: dict[str, Callable[[Flags], int]] = {
     "--list-sessions": list_sessions,
     "--show-session": show_session,
@@ -218,4 +233,5 @@ JOBS: dict[str, Callable[[Flags], int]] = {
     "--list-agents": list_agents,
     "--list-models": list_models,
     "--list-tools": list_tools,
+    "--consolidate": consolidate,
 }

@@ -9,7 +9,15 @@ import click
 from gptsh.core.forms import OUTPUTS
 
 ENDS = ("head", "tail", "middle")
-JOBS = ("--list-sessions", "--show-session", "--usage", "--list-agents", "--list-models", "--list-tools")  # not asking
+JOBS = (
+    "--list-sessions",
+    "--show-session",
+    "--usage",
+    "--list-agents",
+    "--list-models",
+    "--list-tools",
+    "--consolidate",
+)  # not asking
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -60,6 +68,7 @@ class Flags(NamedTuple):
     here: bool
     limit: int | None
     usage: bool
+    consolidate: bool
     list_agents: bool
     list_models: bool
     list_tools: bool
@@ -122,6 +131,8 @@ ROWS = (
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
     Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),
     Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.", _FLAG),
+    Row("Manage", ("--consolidate",), "Put what is new in sessions, or in that of -s, into their agents' memory.",
+        _FLAG),
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),

@@ -30,7 +30,7 @@ from gptsh.core.snapshots import Happening
 from gptsh.core.tokens import Count
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
-from gptsh.errors import ConfigError, GptshError, UsageError
+from gptsh.errors import ConfigError, GptshError, StoreError, UsageError
 from gptsh.llm.client import Client
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
@@ -219,15 +219,28 @@ def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
 def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sending:
     """A schema goes as a field where the model is known to take it, in words where not, as both where none knows."""
     provider, name = settings.provider_of(loaded, agent.model or "")
-    system, schema = agent.system, None
+    system, schema = _with_memory(agent), None
     if form.shape:
         # Ollama takes one for every model, and shows it to none.
         takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
         if takes or (takes is None and provider.wire in DIRECT):
             schema = form.shape.schema
         if not takes:
-            system = in_words(agent.system, form.shape.schema)
+            system = in_words(system, form.shape.schema)
     return Sending(agent, provider.name, system, schema, stream, form.structured, loaded.context)
+
+
+def _with_memory(agent: Agent) -> str | None:
+    """The system prompt that is sent. A memory that cannot be read is worth a note, and no answer."""
+    if not agent.memory:
+        return agent.system
+    from gptsh.core import memory  # noqa: PLC0415 - few agents have one
+
+    try:
+        return memory.in_system(agent.system, agent.name)
+    except StoreError as err:
+        stdio.note(str(err))
+        return agent.system
 
 
 def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:

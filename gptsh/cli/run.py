@@ -11,8 +11,8 @@ from gptsh.cli.keeper import Keeper
 from gptsh.cli.prepare import Job
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
-from gptsh.cli.title import TitleThread
-from gptsh.core import document, sessions, settings, tokens
+from gptsh.cli.title import title_thread
+from gptsh.core import document, sessions, tokens
 from gptsh.core.context import Context
 from gptsh.core.messages import (
     Call,
@@ -28,9 +28,7 @@ from gptsh.core.messages import (
     sum_costs,
     text_of,
     user_message,
-    words_of,
 )
-from gptsh.core.models import split_model
 from gptsh.core.settings import Settings
 from gptsh.core.shape import Shape
 from gptsh.core.turn import Request, Round, calls_to_run, shortcoming
@@ -62,7 +60,7 @@ class Run:
     def __init__(self, job: Job, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
         self._job, self._keeper, self._endings, self._reporter = job, keeper, endings, reporter
         self._form = job.form
-        self._title = _title_thread(job, keeper)
+        self._title = title_thread(job, keeper)
         self._sent = job.context
         self._seen = list(job.doc["messages"])  # of the session, and what this run adds; saving brings others' turns
         self._said = False  # whether words of an earlier round are shown
@@ -90,7 +88,7 @@ class Run:
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
-            outcome = self._told(self._judged(self._titled(self._delivered(outcome))))
+            outcome = self._remembered(self._told(self._judged(self._titled(self._delivered(outcome)))))
             _raise(outcome.failure, self._keeper.where(outcome.message))
         return self._keeper.failure.exit_code if self._keeper.failure else 0
 
@@ -364,6 +362,15 @@ class Run:
             return outcome
         return written
 
+    def _remembered(self, outcome: _Outcome) -> _Outcome:
+        """With what the agent's memory lacks put there, where that is due. The exit code was told before, in JSON."""
+        if outcome.failure or not (self._keeper.keeps and self._job.sending.agent.memory):
+            return outcome
+        from gptsh.cli.remember import after_turn  # noqa: PLC0415 - few agents have one
+
+        ended = after_turn(self._job, self._endings)
+        return outcome if self._reporter.told else outcome._replace(failure=ended)
+
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""
         message: Mapping[str, Any] = outcome.message or {}
@@ -418,19 +425,7 @@ def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
         return None
     from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
 
-    return pricing.cost(settings.facts_of(loaded, model), usage["raw"])
-
-
-def _title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
-    """The thread that will ask for a title; None where the session has one, or none is wanted."""
-    messages = job.doc["messages"]
-    starts = document.turns(messages)
-    first_turn = len(starts) == 1 and document.unanswered(messages)
-    small = settings.small_model(job.settings, job.sending.agent)
-    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
-    if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
-        return None
-    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
+    return pricing.of_call(loaded, model, usage)
 
 
 def _raise(failure: BaseException | None, where: str) -> None:

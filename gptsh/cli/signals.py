@@ -3,12 +3,14 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 0.25  # seconds that a save may go on for after a second Ctrl-C
+_AT_ONCE = 0.001  # seconds; 0 would be never
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
 
 
@@ -46,6 +48,7 @@ class Endings:
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
+        self._until = time.monotonic() + (seconds or 0)
         self._held = False
         self._saves = False  # whether ``held`` is entered
         self._pending: int | None = None
@@ -99,6 +102,11 @@ class Endings:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None
+
+    def arm_again(self) -> None:
+        """The deadline counts again, for what is done behind the answer."""
+        if self.seconds and not self._last_call:
+            signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, self._until - time.monotonic()), _AGAIN)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

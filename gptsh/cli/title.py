@@ -3,7 +3,11 @@
 import threading
 from collections.abc import Iterator
 
-from gptsh.core.messages import Event, Usage, Used
+from gptsh.cli.keeper import Keeper
+from gptsh.cli.prepare import Job
+from gptsh.core import document, settings
+from gptsh.core.messages import Event, Usage, Used, words_of
+from gptsh.core.models import split_model
 from gptsh.core.sessions import generate_title
 from gptsh.core.turn import Ask, Request
 
@@ -39,3 +43,15 @@ class TitleThread:
             if isinstance(event, Used):
                 self.usage = event.usage
             yield event
+
+
+def title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
+    """The thread that will ask for a title; None where the session has one, or none is wanted."""
+    messages = job.doc["messages"]
+    starts = document.turns(messages)
+    first_turn = len(starts) == 1 and document.unanswered(messages)
+    small = settings.small_model(job.settings, job.sending.agent)
+    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
+    if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
+        return None
+    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)

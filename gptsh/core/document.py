@@ -65,6 +65,7 @@ _INNER = (
     ("context", "snapshots", list),
     ("context", "compaction", dict),
     ("context", "consolidated", str),
+    ("usage", "memory_costs", list),
 )
 # Of what a context holds; null and absent are always allowed.
 _RECORDS: dict[str, dict[str, type]] = {
@@ -116,6 +117,9 @@ def _check_inside(doc: Document) -> None:
         _check_message(message)
     if not all(is_cost(doc.get("usage", {}).get(key)) for key in ("title_cost", "carried")):
         raise ValueError("not a session: a cost in 'usage' is no number")
+    paid = doc.get("usage", {}).get("memory_costs") or []
+    if not _are_tables(paid) or not all(isinstance(one.get("id"), str) and is_cost(one.get("cost")) for one in paid):
+        raise ValueError("not a session: 'usage.memory_costs' holds something else")
     _check_context(doc.get("context", {}))
 
 
@@ -260,6 +264,7 @@ def count(doc: Document) -> None:
     usage, context = doc["usage"], doc["context"]
     doc["stats"] = {**doc.get("stats", {}), **stats(doc["messages"])}
     costs = [item.get("cost") for item in (*doc["messages"], *context.get("summaries", ()))]
+    costs += [item.get("cost") for item in usage.get("memory_costs") or ()]
     usage["cost"] = sum_costs([*costs, usage.get("title_cost"), usage.get("carried")])
 
 
@@ -349,7 +354,29 @@ def union(
         if "mcp_allowed_servers" in ours["meta"]:
             new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
     new["context"] = {**ours["context"], **theirs["context"], **snapshots.united(ours, theirs, keep_snapshots)}
+    new["context"]["consolidated"] = _further(new["messages"], ours, theirs)
+    paid = {item["id"]: item for doc in (theirs, ours) for item in doc["usage"].get("memory_costs") or ()}
+    if paid:
+        new["usage"]["memory_costs"] = [*paid.values()]
     return new
+
+
+def _further(messages: Sequence[Message], ours: Document, theirs: Document) -> str | None:
+    """Of both copies' positions in the agent's memory the one behind the other."""
+    at = {message["id"]: place for place, message in enumerate(messages)}
+    known: list[str] = [ident for doc in (theirs, ours) if (ident := doc["context"].get("consolidated"))]
+    return max(known, key=lambda ident: at.get(ident, -1), default=None)
+
+
+def only_remembered(new: Document, old: Document) -> bool:
+    """Whether all that a copy has beyond the other is how far the agent's memory has come, and what that cost."""
+    return new != old and _without_memory(new) == _without_memory(old)
+
+
+def _without_memory(doc: Document) -> Document:
+    aside = {"context": "consolidated", "usage": "memory_costs"}
+    inner = {name: {key: value for key, value in doc[name].items() if key != own} for name, own in aside.items()}
+    return {**doc, **inner}
 
 
 def approved_tools(doc: Document) -> list[str]:

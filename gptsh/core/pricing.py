@@ -5,14 +5,15 @@ hour, regions of providers other than Anthropic.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import sum_costs
+from gptsh.core.messages import Usage
 from gptsh.core.models import Facts, price
 from gptsh.core.reported import usage_from
+from gptsh.core.settings import Settings, facts_of
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
 _HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")
@@ -38,6 +39,11 @@ class _Rates(NamedTuple):
     reasoning: float | None
 
 
+def of_call(settings: Settings, model: str, usage: Usage) -> float | None:
+    """USD for one call of a model; None where it is not known."""
+    return cost(facts_of(settings, model), usage["raw"])
+
+
 def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> float | None:
     """USD for one answer; ``raw`` is the usage as the provider sent it, ``at`` when it was (now).
 
@@ -56,11 +62,6 @@ def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> fl
     if rates.prompt is None and rates.completion is None:
         return None
     return _sum(known.provider, tokens, rates) * _factor(known, raw)
-
-
-def of_calls(known: Facts, raws: Iterable[Mapping[str, Any]]) -> float | None:
-    """USD of several calls, those whose cost is known."""
-    return sum_costs([cost(known, raw) for raw in raws])
 
 
 def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:

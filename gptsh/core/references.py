@@ -131,13 +131,19 @@ def _by_prefix(ref: str) -> str:
 
 
 def _pointer(ref: str) -> Path:
-    """The pointer file of an ``@NAME``: percent-encoded, capitals too, since some file systems fold case."""
+    """The pointer file of an ``@NAME``: capitals are encoded, too, since some file systems fold case."""
     if not _NAME.fullmatch(ref):
         raise UnknownSession(
             f"{ref!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
-    safe = "".join(c if c in BASE36 or c in "._-" else f"%{ord(c):02X}" for c in ref[1:])
-    return _names_dir() / safe
+    return _names_dir() / safe_name(ref[1:])
+
+
+def safe_name(text: str) -> str:
+    """A name for a file or a folder, another one for each text: what might lead elsewhere is percent-encoded."""
+    plain = frozenset(f"{BASE36}._-".encode())
+    safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
+    return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
 
 
 def _names_dir() -> Path:

@@ -312,7 +312,8 @@ def save_session(
     ``title`` is one set by hand; ``tags`` are added. ``at`` is the file name that the document was read from, or an
     ``@NAME`` for a new session: where another process was first to use it, the document joins that session and takes
     its id. ``durable`` waits for the disk; without it the lock is not waited for long either. ``keep_snapshots`` is how
-    many of a kind are kept where ``doc`` brings a new one; None keeps all.
+    many of a kind are kept where ``doc`` brings a new one; None keeps all. That an agent's memory has come further is
+    no use of the session: its times stay.
     Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
     BadSession when its file must not be.
     """
@@ -324,8 +325,11 @@ def save_session(
         make_private(folder)
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, folder, at)
-            joined = _joined(doc, path, title, tags, keep_snapshots)
+            joined, is_used = _joined(doc, path, title, tags, keep_snapshots)
+            times = None if is_used else path.stat()
             files.replace(path, files.to_bytes(joined), durable=durable)
+            if times:
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
             doc.update(joined)  # it is on disk now, whatever fails below
             if name:
                 point_name(name, path.name, durable=durable)
@@ -375,8 +379,10 @@ def _moved(doc: Document, folder: Path) -> Path:
     raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
 
 
-def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None) -> Document:
-    """What the file will hold: our document united with what stands there now."""
+def _joined(
+    doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None
+) -> tuple[Document, bool]:
+    """What the file will hold: our document united with what stands there now; whether the session was used."""
     if os.path.lexists(path):
         theirs = _read(path)
     elif document.is_unsaved(doc):
@@ -387,9 +393,11 @@ def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], k
     if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
         raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
     joined = document.union(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots)
-    document.touch(joined)
+    is_used = not document.only_remembered(joined, theirs)
+    if is_used:
+        document.touch(joined)
     document.count(joined)
-    return document.ordered(joined)
+    return document.ordered(joined), is_used
 
 
 # ---- titles

@@ -80,6 +80,8 @@ def _spendings(doc: Document) -> Iterator[_Spent]:
             yield _Spent(message["id"], message.get("timestamp"), named or model, sums)
     for item in doc["context"].get("summaries", ()):
         yield _Spent(item["id"], _name(item.get("timestamp")), _whole(_name(item.get("model"))) or small, _cost(item))
+    for item in usage.get("memory_costs") or ():
+        yield _Spent(item["id"], _name(item.get("at")), _whole(_name(item.get("model"))) or small, _cost(item))
     own = f"{doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
     titled = _whole(_name(usage.get("title_model"))) or small
     yield _Spent(f"title of {own}", doc["created_at"], titled, _cost(usage, "title_cost"))

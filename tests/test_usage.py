@@ -166,7 +166,11 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
         "updated_at": "2026-11-03T10:00:00Z",
         "agent": {"model": "big", "model_small": "small"},
         "usage": {"tokens": {"total": 5}, "cost": 0.75, "title_cost": 0.1, "carried": 0.2},
-        "context": {"summaries": [{"id": "s1", "cost": 0.05, "model": "tiny"}, {"id": "s2", "cost": 0.1}]},
+        "context": {"summaries": [
+            {"id": "s1", "cost": 0.05, "model": "tiny", "created_at": "2026-11-02T10:00:02Z",
+             "usage": {"prompt": 40, "completion": 2}},
+            {"id": "s2", "cost": 0.1},
+        ]},
         "messages": [
             {"id": "q", "role": "user", "content": "q"},
             said("a", at="2026-11-02T10:00:00Z", cost=0.25, total=5),
@@ -177,9 +181,9 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
     costs = {entry["model"]: entry["cost"] for entry in found["models"]}
     assert costs == {"big": 0.25, "lab/m": 0.25, "small": 0.2, "tiny": 0.05}
     assert {entry["day"]: entry["cost"] for entry in found["days"]} == {
-        "2026-11-02": 0.3, "2026-11-01": 0.45,
+        "2026-11-02": 0.35, "2026-11-01": 0.4,
     }  # fmt: skip
-    assert found["total"] == row(answers=1, total=5, cost=0.75)
+    assert found["total"] == row(answers=1, prompt=40, completion=2, total=47, cost=0.75)
 
 
 LEGACY: dict[str, Any] = {

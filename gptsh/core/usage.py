@@ -79,7 +79,8 @@ def _spendings(doc: Document) -> Iterator[_Spent]:
             named = full_name(_name(message.get("model")), _name(message.get("provider")))
             yield _Spent(message["id"], message.get("timestamp"), named or model, sums)
     for item in doc["context"].get("summaries", ()):
-        yield _Spent(item["id"], _name(item.get("timestamp")), _whole(_name(item.get("model"))) or small, _cost(item))
+        named = _whole(_name(item.get("model"))) or small
+        yield _Spent(item["id"], _name(item.get("created_at")), named, {**_tokens(item.get("usage")), **_cost(item)})
     for item in usage.get("memory_costs") or ():
         yield _Spent(item["id"], _name(item.get("at")), _whole(_name(item.get("model"))) or small, _cost(item))
     own = f"{doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive

@@ -38,7 +38,7 @@ def compact(drafted: Draft, flags: Flags, keeper: Keeper, endings: Endings) -> i
         hands = Hands(
             settings=drafted.settings,
             client=drafted.client,
-            ask=lambda request: endings.each(drafted.client.ask(request)),
+            ask=endings.heard(drafted.client.ask),
             waiting=screen.turning,
             tell=lambda kind, **fields: events.append({"type": kind, **fields}),
             keep=lambda: keeper.save(durable=True),

@@ -11,6 +11,7 @@ from gptsh.core.context import Context
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, Usage, sum_costs
 from gptsh.core.settings import Settings
+from gptsh.core.tokens import estimate
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.client import Client
@@ -59,7 +60,7 @@ class Fitter:
             choice = self.compacted(choice, spoken)
         if choice.shortened.questions and not self._warned:
             self._warned = True
-            stdio.note(_left_out(choice.shortened.questions, self.sending))
+            stdio.note(_left_out(choice.shortened.questions))
         return self.sending.built(choice, spoken)
 
     def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> tuple[Context, Request] | None:
@@ -101,8 +102,7 @@ class Fitter:
                 stdio.note(f"no summary could be made: {failed}")
                 self._hands.tell("compression_error", error=str(failed))
                 choice = compaction.without_summary(session, frame, rules, choice)
-        asked = document.turns(doc["messages"])[-1]  # who goes back asks again
-        happened = snapshots.record(doc, rules.snapshots, tokens=wanted.get("before"), end=asked or None)
+        happened = snapshots.record(doc, rules.snapshots, tokens=wanted.get("before"), end=_before_asked(doc))
         doc["context"]["compaction"] = choice.record
         kept = self._hands.keep()
         for kind, fields in happened:
@@ -138,8 +138,8 @@ class Fitter:
             elif spent:
                 known.append(summaries.paid(spent, model, cost))
                 hands.keep()
-        if made and wanted.previous and wanted.previous["tokens"] > summaries.LONGER * wanted.tokens:
-            hands.tell("summary_aged", before=wanted.previous["tokens"], after=made.tokens)
+        if made and wanted.previous and (then := estimate(wanted.previous["text"])) > summaries.LONGER * wanted.tokens:
+            hands.tell("summary_aged", before=then, after=made.tokens)
         return failure
 
     def _asked(self, summariser: "Summariser", wanted: Wanted, spent: list[Usage]) -> "Made":
@@ -152,6 +152,12 @@ class Fitter:
         if before and not wanted.messages:
             return summaries.condense(summariser, before, to=wanted.tokens, spent=spent)
         return summaries.summarise(summariser, before, wanted.messages, calls=self._calls, spent=spent)
+
+
+def _before_asked(doc: Document) -> int | None:
+    """How many messages stand before the question that waits for its answer: who goes back asks again."""
+    messages = doc["messages"]
+    return (document.turns(messages)[-1] or None) if document.unfinished(messages) else None
 
 
 def told(choice: Choice) -> dict[str, Any]:
@@ -167,6 +173,6 @@ def _shortened(record: Record, before: str | None) -> str:
     return f"{what}: -s {before} goes back" if before else what
 
 
-def _left_out(questions: int, sending: Sending) -> str:
+def _left_out(questions: int) -> str:
     what = "1 earlier question does" if questions == 1 else f"{questions:,} earlier questions do"
-    return f"{what} not fit into the window of {sending.room.window:,} tokens and are left out"
+    return f"{what} not fit any more and {'is' if questions == 1 else 'are'} left out"

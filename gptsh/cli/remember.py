@@ -70,7 +70,7 @@ def _small(loaded: Settings, client: Client, endings: Endings, doc: Document) ->
     if split_model(model)[0] == "echo":
         return None
     return Small(
-        ask=lambda request: endings.each(client.ask(request)),
+        ask=endings.heard(client.ask),
         model=model,
         window=partial(client.window, model, ask=True),
         price=lambda usage: pricing.of_call(loaded, model, usage),

@@ -1,6 +1,6 @@
 """A turn carried out: the question saved, the model asked, its tools run, the answer shown, saved and told."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from gptsh.core import document, sessions, tokens
 from gptsh.core.context import Context
 from gptsh.core.messages import (
     Call,
-    Event,
     Message,
     Reasoning,
     Refusal,
@@ -60,6 +59,7 @@ class Run:
     def __init__(self, job: Job, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
         self._job, self._keeper, self._endings, self._reporter = job, keeper, endings, reporter
         self._form = job.form
+        self._heard = endings.heard(job.client.ask)
         self._title = title_thread(job, keeper)
         self._sent = job.context
         self._seen = list(job.doc["messages"])  # of the session, and what this run adds; saving brings others' turns
@@ -138,10 +138,6 @@ class Run:
         except Ended as err:
             return _Outcome(None, err), None
         return (self._ask(*again), again[1]) if again else (outcome, request)
-
-    def _heard(self, request: Request) -> Iterator[Event]:
-        """What a model says to a question of ours; a signal may end the waiting."""
-        return self._endings.each(self._job.client.ask(request))
 
     def _ask(self, sent: Context, request: Request) -> _Outcome:
         """One request, shown as it comes and saved, however it ends."""

@@ -15,6 +15,7 @@ _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor 
 
 
 _Item = TypeVar("_Item")
+_Question = TypeVar("_Question")
 
 
 class Ended(BaseException):
@@ -136,6 +137,10 @@ class Endings:
             if item is None:
                 return
             yield item
+
+    def heard(self, ask: Callable[[_Question], Iterator[_Item]]) -> Callable[[_Question], Iterator[_Item]]:
+        """Who is asked, with answers that are waited for as in ``each``."""
+        return lambda question: self.each(ask(question))
 
     def _raise_pending(self) -> None:
         if self._pending is not None:

@@ -14,7 +14,7 @@ from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
-from gptsh.core.tokens import Count
+from gptsh.core.tokens import Count, estimate
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
@@ -26,16 +26,17 @@ _QUARTER = 4  # what summaries take of a budget at most
 def choose(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     """How to send the session. Where nothing fits, the least that can be sent, whose size says so.
 
-    The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``); beyond
-    it, or where it could not get below it, as long as it fits.
+    The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``), or fits
+    where it could not get below the mark; in a much larger budget there is a new one, if there is need for any.
     """
     record = _in_force(session) if rules.compact else None
-    if record is None or _has_grown(record, frame.budget):
-        everything = whole(session, frame)
-        if not rules.compact or is_below(everything, frame, rules):
-            return everything
     sent = _sent(session, frame, record)
-    return sent if record and is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
+    if record is not None and not _has_grown(record, frame.budget):
+        return sent if is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
+    everything = whole(session, frame) if record else sent
+    if not rules.compact or is_below(everything, frame, rules):
+        return everything
+    return _anew(session, frame, rules, before=sent)
 
 
 def current(session: Session, frame: Frame) -> Choice:
@@ -46,7 +47,7 @@ def current(session: Session, frame: Frame) -> Choice:
 def _in_force(session: Session) -> Record | None:
     """The compaction that the session was last sent under, as far as what it speaks of is still there."""
     record: Record | None = session.state.get("compaction")
-    if record is None or record.get("strategy") not in BY_NAME or record["strategy"] == FULL:
+    if record is None or record.get("strategy") not in BY_NAME or record["strategy"] == FULL or "id" not in record:
         return None
     if _place(session.messages, record.get("upto")) is None:
         return None
@@ -78,7 +79,7 @@ def _past(session: Session, record: Record, text: str | None = None) -> Past:
     told = summary_of(session.state, record.get("summary"))
     covered = end if text else 0
     if told and text is None:
-        text, last = told["text"], _place(messages, told["last"])
+        text, last = told["text"], _place(messages, told.get("last"))
         covered = min(end, (-1 if last is None else last) + 1)
     return Past(messages[:end], recent, text or "", covered, record.get("room") or 0)
 
@@ -103,7 +104,9 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    return _finished(choice, frame, rules, before.size, "asked") if choice else None
+    if choice is None or choice.size.safe >= before.size.safe:
+        return None
+    return _finished(choice, frame, rules, before.size, "asked")
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:
@@ -192,7 +195,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
     """A compaction by a summary that is there already; None where there is none that goes deep enough."""
     found = latest(session.state, _ids(session.messages))
-    if found is None or found[0]["tokens"] > most:
+    if found is None or estimate(found[0]["text"]) > most:
         return None
     choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
     return choice if frame.taken(choice) <= goal + most else None

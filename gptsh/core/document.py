@@ -69,12 +69,11 @@ _INNER = (
 )
 # Of what a context holds; null and absent are always allowed.
 _RECORDS: dict[str, dict[str, type]] = {
-    "summaries": {"created_at": str, "first": str, "last": str, "text": str, "messages": int, "tokens": int},
-    "snapshots": {
-        "name": str, "created_at": str, "message": str, "tokens": int, "messages": int, "summaries": list,
-        "compaction": dict, "reason": str,
-    },
-    "compaction": {"id": str, "at": str, "strategy": str, "upto": str, "summary": str, "before": int, "after": int},
+    "summaries": {**dict.fromkeys(("created_at", "first", "last", "text"), str), "messages": int, "tokens": int},
+    "snapshots": {**dict.fromkeys(("name", "created_at", "message", "reason"), str), "tokens": int, "messages": int,
+                  "summaries": list, "compaction": dict},
+    "compaction": {**dict.fromkeys(("id", "at", "strategy", "upto", "summary", "pruned"), str),
+                   **dict.fromkeys(("before", "after", "room", "budget"), int)},
 }  # fmt: skip
 _NONE: dict[str, Any] = {}
 _SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right

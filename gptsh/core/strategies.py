@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gptsh.core.choice import FULL, Shortened
-from gptsh.core.media import media_in, shown
-from gptsh.core.messages import Message, starts_turn, text_of, text_parts_of, user_message
+from gptsh.core.media import media_of
+from gptsh.core.messages import Message, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.core.pruning import pruned, touched
 from gptsh.core.tokens import estimate
 
@@ -140,7 +140,8 @@ def _words(message: Message, asked: bool) -> str:
         typed = [text_of(pruned(message))]
     else:
         typed += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
-    return "\n".join(filter(None, [*typed, *(shown(part) for part, _ in media_in(message))]))
+    carried = map(media_of, parts_of(message))
+    return "\n".join(filter(None, [*typed, *(str(media) for media in carried if media)]))
 
 
 def _files(messages: Sequence[Message], room: int) -> list[str]:

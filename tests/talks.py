@@ -117,7 +117,9 @@ class Talker(ModelServer):
         prompt, completion = prompt_tokens(body), prompt_tokens({"messages": [{"content": said}]})
         usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         return (
-            asked_for._replace(steps=tuple(answer(said, usage=usage))) if body["stream"] else whole(said, usage=usage)
+            asked_for._replace(steps=tuple(answer(said, usage=usage)))
+            if body.get("stream")
+            else whole(said, usage=usage)
         )
 
 

@@ -37,10 +37,14 @@ class Hands(NamedTuple):
 
 
 class Fitter:
-    """Fits what is sent of a document into the window, and keeps in the document how."""
+    """Fits what is sent of a document into the window, and keeps in the document how.
+
+    ``costs`` are those of the calls for summaries, in USD.
+    """
 
     def __init__(self, sending: Sending, doc: Document, hands: Hands) -> None:
         self.sending, self._doc, self._hands = sending, doc, hands
+        self.costs: list[float | None] = []
         self._calls = CALLS
         self._warned = False
 
@@ -130,8 +134,9 @@ class Fitter:
         except GptshError as err:
             failure = err
         finally:
-            self._calls -= max(1, len(spent))
+            self._calls -= max(1, len(spent), made.calls if made else 0)
             cost = sum_costs([pricing.of_call(hands.settings, model, usage) for usage in spent])
+            self.costs.append(cost)
             known = self._doc["context"]["summaries"]
             if made:
                 known.append(summaries.new_summary(wanted.covered, made, model, cost))

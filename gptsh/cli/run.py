@@ -378,7 +378,7 @@ class Run:
             "text": outcome.part,
             "model": self._job.sending.model,
             "provider": self._job.sending.provider,
-            "cost": sum_costs(self._costs),
+            "cost": sum_costs([*self._costs, *self._fitter.costs]),
             "tool_calls": (self._calls and self._calls.made) or message.get("tool_calls", []),
             "context": self._sent.report(),
             "error": self._error(outcome),

@@ -187,6 +187,17 @@ def test_words_that_are_too_many_leave_the_least() -> None:
     assert space.taken(choice) <= 0.8 * 1400
 
 
+def test_a_pruning_that_does_not_fit_is_none() -> None:
+    long = [said("user", "first " * 3000, "q0"), said("user", "second " * 3000, "q1")]
+    messages = [*long, *talk(3), QUESTION]
+    space = frame(9000)
+    assert size(messages) > 9000
+    choice = choose(session(messages), space, RULES)
+    assert choice.strategy == "minimal"
+    assert space.taken(choice) <= 9000
+    assert choice.shortened.questions == 1
+
+
 @pytest.mark.parametrize(("budget", "strategies"), [(1999, {"summary"}), (1499, {"minimal"}), (2000, {"pruned-tools"})])
 def test_a_strategy_is_tried_from_its_least_on(budget: int, strategies: set[str]) -> None:
     messages = [*rounds(1, 100), *talk(4), QUESTION]

@@ -181,7 +181,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     room = 2 * aim if frame.budget is None else frame.budget
     if room >= BY_NAME["pruned-tools"].least or frame.budget is None:
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
-        if frame.taken(choice) <= goal:
+        if frame.taken(choice) <= min(goal, room):
             return choice
     most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
     if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):

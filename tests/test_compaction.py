@@ -244,6 +244,28 @@ class Life:
         return choice
 
 
+@pytest.mark.parametrize(
+    ("budget", "make", "strategies", "most"),
+    [
+        (12_000, lambda at: rounds(1, 60, start=at), {"full", "pruned-tools", "summary"}, 16),
+        (8000, lambda at: talk(1, asked=1, answered=20, start=at), {"full", "summary"}, 24),
+        (3000, lambda at: talk(1, asked=8, answered=1, start=at), {"full", "minimal", "summary"}, 20),
+        (1400, lambda at: talk(1, asked=2, answered=1, start=at), {"full", "minimal"}, 20),
+    ],
+)
+def test_a_prompt_begins_as_the_last_one_did_until_the_next_compaction(
+    budget: int, make: Any, strategies: set[str], most: int
+) -> None:
+    life = Life(budget)
+    for at in range(100):
+        life.ask(make(at))
+    assert life.strategies <= strategies
+    assert life.strategies > {"full"}
+    assert 1 < len(life.compactions) <= most
+    for at, (before, prompt) in enumerate(pairwise(life.prompts), 1):
+        assert prompt.startswith(before[:-1]) is (at not in life.compactions), at
+
+
 def test_a_compaction_stays_until_the_mark_is_passed() -> None:
     before, space = session([*rounds(10, 100), QUESTION]), frame(12_000)
     first = choose(before, space, RULES)
@@ -272,6 +294,17 @@ def test_one_that_cannot_get_below_the_mark_stays_as_long_as_it_fits() -> None:
     held.messages.append(said("user", "more " * 500, "more"))  # type: ignore[attr-defined]
     assert space.taken(current(held, space)) > 4000
     assert made(choose(held, space, rules))["id"] != made(choice)["id"]
+
+
+def test_the_least_fills_the_budget_to_the_mark_and_stays_until_it_is_full() -> None:
+    before, space = session([*talk(30, asked=4), QUESTION]), frame(1400)
+    choice = choose(before, space, RULES)
+    assert choice.strategy == "minimal"
+    assert 0.7 * 1400 < space.taken(choice) <= 0.8 * 1400
+    held = in_force(before, choice)
+    held.messages.extend(talk(1, asked=4, start=50))  # type: ignore[attr-defined]
+    assert 0.8 * 1400 < space.taken(current(held, space)) <= 1400
+    assert choose(held, space, RULES).record == choice.record
 
 
 @pytest.mark.parametrize(("window", "strategy"), [(10_000, "pruned-tools"), (12_000, "pruned-tools"), (12_001, FULL)])

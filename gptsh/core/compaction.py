@@ -140,7 +140,8 @@ def _like(wanting: Choice, choice: Choice, frame: Frame, rules: ContextRules) ->
 def _finished(choice: Choice, frame: Frame, rules: ContextRules, before: Count, reason: str) -> Choice:
     """The choice, its record saying what came of it."""
     sizes = {"before": before.without(frame.fixed), "after": choice.size.without(frame.fixed)}
-    tight = frame.budget is not None and frame.taken(choice) > rules.compact_at * frame.budget
+    full = choice.strategy == "minimal"  # that fills the budget up to the mark
+    tight = frame.budget is not None and (full or frame.taken(choice) > rules.compact_at * frame.budget)
     record = {**(choice.record or {}), **sizes, "tight": tight, "reason": reason}
     return choice._replace(record=record, made=True)
 

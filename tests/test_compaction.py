@@ -120,6 +120,14 @@ def test_up_to_the_mark_all_is_sent_and_beyond_it_less(fixed: int, share: float,
     assert less.made is whole
 
 
+def test_the_room_for_what_stands_in_front_is_not_the_messages() -> None:
+    messages = [*rounds(10, 60), QUESTION]
+    one, other = (choose(session(messages), frame(6000, fixed), RULES) for fixed in (0, 3000))
+    assert one.shortened == other.shortened
+    assert other.size.safe == one.size.safe + 3000
+    assert made(one)["after"] == pytest.approx(made(other)["after"], abs=1)
+
+
 @pytest.mark.parametrize("budget", [None, 100_000, 1500])
 def test_where_it_is_turned_off_all_is_sent_and_nothing_in_force_counts(budget: int | None) -> None:
     messages = [*talk(10, answered=10), QUESTION]
@@ -467,6 +475,21 @@ def test_a_request_counts_what_is_in_force() -> None:
     assert again
     assert made(again)["before"] == pytest.approx(0.75 * current(held, space).size.safe, abs=1)
     assert again.size.safe < current(held, space).size.safe
+
+
+@pytest.mark.parametrize("budget", [None, 2000, 100_000])
+@pytest.mark.parametrize("messages", [talk(0), talk(1), talk(3), [*talk(3), QUESTION], talk(6)], ids=len)
+def test_a_request_that_would_make_nothing_shorter_does_nothing(messages: list[Any], budget: int | None) -> None:
+    assert compacted(session(messages), frame(budget), RULES) is None
+
+
+@given(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8), st.sampled_from([None, 1000, 5000, 50_000]))
+def test_what_a_request_comes_to_is_shorter(turns: int, asked: int, answered: int, budget: int | None) -> None:
+    before, space = session([*talk(turns, asked=asked, answered=answered), QUESTION]), frame(budget)
+    choice = compacted(before, space, RULES)
+    if choice:
+        assert choice.size.safe < current(before, space).size.safe
+        assert made(choice)["before"] > made(choice)["after"]
 
 
 # ---- rules

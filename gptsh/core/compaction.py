@@ -103,7 +103,9 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    return _finished(choice, frame, rules, before.size, "asked") if choice else None
+    if choice is None or choice.size.plain >= before.size.plain:
+        return None
+    return _finished(choice, frame, rules, before.size, "asked")
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:
@@ -184,7 +186,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
         if frame.taken(choice) <= min(goal, room):
             return choice
-    most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
+    most = max(1, min(round(LONGER * rules.summary_tokens), (room if frame.aim is None else 2 * aim) // _QUARTER))
     if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):
         return None
     return _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
@@ -207,7 +209,8 @@ def _summed_up(session: Session, frame: Frame, end: int, most: int) -> Choice:
     record = _record("summary", older[-1], frame)
     shortened = BY_NAME["summary"].shorten(_past(session, record, _UNKNOWN_SUMMARY))
     size = frame.measure(shortened.messages, record["id"])
-    size = Count(size.safe + most, size.likely + most, size.plain + most, anchored=False)
+    likely = size.likely + round(most * size.likely / max(1, size.safe))
+    size = Count(size.safe + most, likely, size.plain + most, anchored=False)
     wanted = Wanted(found and found[0], fresh, older, int(most / LONGER))
     return Choice("summary", shortened, size, record, wanted=wanted)
 

@@ -399,6 +399,15 @@ def test_a_summary_that_does_not_reach_far_enough_is_extended() -> None:
     assert choice.wanted.covered == messages[:-6]
 
 
+def test_an_answer_that_another_run_put_among_what_is_summed_up_is_told_too() -> None:
+    messages = [{**m, "timestamp": "2026-01-01T00:00:00.000Z"} for m in [*talk(20, answered=20), QUESTION]]
+    summary = told(messages[:-7])
+    late = said("assistant", LINE, "late", timestamp="2026-01-01T00:00:01.000Z")
+    choice = choose(session([*messages[:4], late, *messages[4:]], None, summary), frame(6000), RULES)
+    assert choice.wanted
+    assert (choice.wanted.previous, choice.wanted.messages) == (summary, [late, messages[-7]])
+
+
 def test_of_a_summary_that_has_only_its_cost_nothing_is_reused() -> None:
     messages = [*talk(20, answered=20), QUESTION]
     spent = {key: value for key, value in told(messages[:-7]).items() if key in ("id", "created_at", "cost", "usage")}

@@ -195,7 +195,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
     """A compaction by a summary that is there already; None where there is none that goes deep enough."""
     found = latest(session.state, _ids(session.messages))
-    if found is None or found[0]["tokens"] > most:
+    if found is None or found[0]["tokens"] > most or uncovered(session.messages[: found[1] + 1], found[0]):
         return None
     choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
     return choice if frame.taken(choice) <= goal + most else None

@@ -104,7 +104,7 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    if choice is None or choice.size.safe >= before.size.safe:
+    if choice is None or choice.size.plain >= before.size.plain:
         return None
     return _finished(choice, frame, rules, before.size, "asked")
 
@@ -143,7 +143,8 @@ def _like(wanting: Choice, choice: Choice, frame: Frame, rules: ContextRules) ->
 def _finished(choice: Choice, frame: Frame, rules: ContextRules, before: Count, reason: str) -> Choice:
     """The choice, its record saying what came of it."""
     sizes = {"before": before.without(frame.fixed), "after": choice.size.without(frame.fixed)}
-    tight = frame.budget is not None and frame.taken(choice) > rules.compact_at * frame.budget
+    full = choice.strategy == "minimal"  # that fills the budget up to the mark
+    tight = frame.budget is not None and (full or frame.taken(choice) > rules.compact_at * frame.budget)
     record = {**(choice.record or {}), **sizes, "tight": tight, "reason": reason}
     return choice._replace(record=record, made=True)
 
@@ -184,9 +185,9 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     room = 2 * aim if frame.budget is None else frame.budget
     if room >= BY_NAME["pruned-tools"].least or frame.budget is None:
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
-        if frame.taken(choice) <= goal:
+        if frame.taken(choice) <= min(goal, room):
             return choice
-    most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
+    most = max(1, min(round(LONGER * rules.summary_tokens), (room if frame.aim is None else 2 * aim) // _QUARTER))
     if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):
         return None
     return _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
@@ -195,7 +196,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
     """A compaction by a summary that is there already; None where there is none that goes deep enough."""
     found = latest(session.state, _ids(session.messages))
-    if found is None or estimate(found[0]["text"]) > most:
+    if found is None or estimate(found[0]["text"]) > most or uncovered(session.messages[: found[1] + 1], found[0]):
         return None
     choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
     return choice if frame.taken(choice) <= goal + most else None
@@ -209,7 +210,8 @@ def _summed_up(session: Session, frame: Frame, end: int, most: int) -> Choice:
     record = _record("summary", older[-1], frame)
     shortened = BY_NAME["summary"].shorten(_past(session, record, _UNKNOWN_SUMMARY))
     size = frame.measure(shortened.messages, record["id"])
-    size = Count(size.safe + most, size.likely + most, size.plain + most, anchored=False)
+    likely = size.likely + round(most * size.likely / max(1, size.safe))
+    size = Count(size.safe + most, likely, size.plain + most, anchored=False)
     wanted = Wanted(found and found[0], fresh, older, int(most / LONGER))
     return Choice("summary", shortened, size, record, wanted=wanted)
 

@@ -190,7 +190,8 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     most = max(1, min(round(LONGER * rules.summary_tokens), (room if frame.aim is None else 2 * aim) // _QUARTER))
     if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):
         return None
-    return _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
+    choice = _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
+    return choice if frame.budget is None or frame.taken(choice) <= frame.budget else None
 
 
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:

@@ -84,7 +84,7 @@ def put(home: Home, number: int, turns: int = 3, agent: str = "default", size: i
     messages = []
     for turn in range(turns):
         for role, letter in (("user", "q"), ("assistant", "a")):
-            content = f"{letter}{number}-{turn} " + "word " * size
+            content = f"{letter}{number}-{turn} " + "word " * size + "end"
             known = {"id": f"{letter}{number}-{turn}-id", "timestamp": moment}
             messages.append({"role": role, "content": content, **known})
     doc = {"version": 1, "id": ident, "created_at": moment, "updated_at": "2026-01-02T11:00:00.000Z"}

@@ -113,7 +113,7 @@ def test_one_call_reads_every_message_in_words(small: Callable[..., Summariser],
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        ({"role": "user", "content": "x" * 900}, "USER: " + "x" * 399 + "…"),
+        ({"role": "user", "content": "x" * 900}, "USER: " + "x" * 264 + " […] " + "x" * 131),
         ({"role": "user", "content": ""}, None),
         ({"role": "assistant", "content": "  said  "}, "ASSISTANT: said"),
         ({"role": "assistant", "content": None, "refusal": "I will not"}, "ASSISTANT: I will not"),

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gptsh.core.flat import one_text
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
-from gptsh.core.media import name_of, shown
-from gptsh.core.messages import Message, Text, Usage, Used, parts_of, shortened, without_reasoning
+from gptsh.core.material import Lengths, line_of, without_middle
+from gptsh.core.messages import Message, Text, Usage, Used, without_reasoning
 from gptsh.core.models import likely_facts, small_params, split_model
 from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Ask, Request
@@ -50,7 +49,7 @@ _MOST = 16_000  # tokens of a conversation in one call; of more an entry would s
 _LEAST = 300  # the same: with less room than that the window is too small
 _WORDS = 0.4  # to a token, as tokens are estimated
 _LONGEST_REPLY = 200_000  # characters
-_OF_USER, _OF_ANSWER, _OF_REST = 2000, 1000, 200  # characters of a text: words, answers, and what a tool or file gave
+_LENGTHS = Lengths(user=2000, answer=1000)
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _decode = json.JSONDecoder(strict=False).raw_decode  # models put line breaks into strings
 
@@ -161,45 +160,26 @@ def _clean(text: str) -> str:
 
 def piece(messages: Sequence[Message], room: int) -> tuple[Sequence[Message], str]:
     """As many of the messages as have room in a call, one at least, and how they are told."""
-    texts: list[str] = []
+    lines: list[str] = []
+    names: dict[str, str] = {}
     left = room
     for place, message in enumerate(messages):
-        text = _told(message)
-        while texts == [] and estimate(text) > room:
-            text = _ends(text, len(text) // 2)
-        left -= estimate(text) + 2
-        if left < 0 and texts:
-            return messages[:place], "\n".join(texts)
-        texts += [text] if text else []
-    return messages, "\n".join(texts)
+        line = _told(message, names)
+        while not lines and estimate(line) > room:
+            line = without_middle(line, len(line) // 2)
+        left -= estimate(line) + 2
+        if left < 0 and lines:
+            return messages[:place], "\n".join(lines)
+        lines += [line] if line else []
+    return messages, "\n".join(lines)
 
 
-def _told(message: Message) -> str:
-    """A message as the small model reads it: long texts by their ends, thinking left out."""
-    return "\n".join(filter(None, map(_told_own, translated(message))))
-
-
-def _told_own(message: Message) -> str:
-    if message["role"] == "tool":
-        return f"[tool {message.get('name') or ''}: {_ends(one_text(message), _OF_REST)}]"
-    if message["role"] == "assistant":
-        calls = [call["function"] for call in message.get("tool_calls") or ()]
-        said = [_ends(one_text(message), _OF_ANSWER)]
-        said += [f"[calls {call.get('name')}: {shortened(str(call.get('arguments')), _OF_REST)}]" for call in calls]
-        words = "\n".join(filter(None, said))
-        return f"ASSISTANT: {words}" if words else ""
-    if message["role"] != "user":
-        return ""
-    parts = [(name_of(part), shown(part)) for part in parts_of(message)]
-    texts = [_ends(text, _OF_USER) if name is None else f"[{name}: {_ends(text, _OF_REST)}]" for name, text in parts]
-    moment = moment_of(message)
-    return f"USER{f' ({moment.date().isoformat()})' if moment else ''}: " + "\n".join(texts)
-
-
-def _ends(text: str, size: int) -> str:
-    """Both ends of a text that has more than ``size`` characters."""
-    half = max(1, size // 2)
-    return text if len(text) <= size else f"{text[:half]} […] {text[-half:]}"
+def _told(message: Message, names: dict[str, str]) -> str:
+    """A message as the small model reads it; a question with the day on which it was asked."""
+    own = (line_of(one, names, _LENGTHS) for one in translated(message) if one["role"] != "system")
+    text = "\n".join(line.replace("\n", "\n ") for line in own if line)
+    moment = moment_of(message) if message["role"] == "user" else None
+    return f"[{moment.date().isoformat()}]\n{text}" if moment and text else text
 
 
 def moment_of(message: Message) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Messages as the model reads them that is to tell what they say: a line each, in chunks that fit its window."""
+"""Messages as a small model reads them that is to tell what they say: a line each; in chunks that fit its window."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,18 @@ _USUAL = 3  # characters to a token, as it is estimated
 _SAMPLES, _SAMPLE = 128, 1000  # messages, and characters of each, that tell it better
 _BLOCK, _BLOCKS = 2000, 8  # characters that are counted at once; a small part of a room, so that it gets full
 
-# Characters that are read of a message at most, by what it is.
-_OF_USER, _OF_TOOL, _OF_CALL, _OF_ATTACHED, _OF_NAME = 400, 200, 200, 200, 80
+_OF_NAME = 80  # characters of a name
+
+
+class Lengths(NamedTuple):
+    """Characters that are read of a message at most: of the user's words, of an answer (None: all), of all else."""
+
+    user: int = 400
+    answer: int | None = None
+    rest: int = 200
+
+
+IN_SUMMARIES = Lengths()
 
 
 class Chunk(NamedTuple):
@@ -68,7 +78,7 @@ def _within(lines: Sequence[str], budget: int) -> list[str]:
     """The lines in so many characters. A text's own lines are set in, so that none of them passes for a message."""
     told = _telling(lines, budget)
     level = common_level([_length(line) for line in told], budget) - 1
-    return [_without_middle(line, level).replace("\n", "\n ") for line in told]
+    return [without_middle(line, level).replace("\n", "\n ") for line in told]
 
 
 def _blocks(lines: Sequence[str], room: int) -> list[str]:
@@ -98,7 +108,7 @@ def _telling(lines: Sequence[str], budget: int) -> Sequence[str]:
     return [lines[0], f"[messages left out: {start - 1:,}]", *lines[start:]]
 
 
-def _without_middle(line: str, length: int) -> str:
+def without_middle(line: str, length: int) -> str:
     """A line of so many characters at most: two thirds are its beginning, one its end."""
     kept = length - len(_GAP)
     if len(line) <= length or kept < len(_GAP):
@@ -125,24 +135,29 @@ def _packed(lines: Sequence[str], sizes: Sequence[int], rooms: Sequence[int]) ->
 def _lines(messages: Sequence[Message]) -> list[str]:
     """Each message that tells anything, as the model reads it."""
     names: dict[str, str] = {}  # of tools, by the ids of their calls
-    told = (_told(message, names) for own in messages for message in translated(own))
+    told = (line_of(message, names, IN_SUMMARIES) for own in messages for message in translated(own))
     return [line for line in told if line]
 
 
-def _told(message: Message, names: dict[str, str]) -> str:
+def line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
+    """One message of our vocabulary; empty where it tells nothing. ``names`` of tools, by their calls, grow."""
     parts = parts_of(message)
     others = [part for part in parts if not _is_words(part)]
     match message["role"]:
         case "tool":
             name = _named(message.get("name")) or names.get(message.get("tool_call_id") or "") or "unknown"
             failed = " failed" if message.get("is_error") is True else ""
-            return f"[tool {name}{failed}: {shortened(' '.join(map(shown, parts)), _OF_TOOL)}]"
+            return f"[tool {name}{failed}: {shortened(' '.join(map(shown, parts)), lengths.rest)}]"
         case "assistant":
             words = [text_of(message).strip(), message.get("refusal") or ""]
-            said = [*words, *map(_carried, others), *_calls(message, names)]
+            if lengths.answer is not None:
+                words = [without_middle(text, lengths.answer) for text in words]
+            calls = _calls(message, names, lengths.rest)
+            said = [*words, *(_carried(part, lengths.rest) for part in others), *calls]
         case _:
             words = [part["text"] for part in parts if _is_words(part)]
-            said = [shortened("\n\n".join(words), _OF_USER), *map(_carried, others)]
+            text = " ".join("\n\n".join(words).split())
+            said = [without_middle(text, lengths.user), *(_carried(part, lengths.rest) for part in others)]
     text = "\n".join(filter(None, said))
     return f"{message['role'].upper()}: {text}" if text else ""
 
@@ -152,24 +167,24 @@ def _is_words(part: Part) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str) and "source" not in part
 
 
-def _carried(part: Part) -> str:
+def _carried(part: Part, most: int) -> str:
     """What goes along with the words: its name, its kind or size, and how it begins where it is text."""
     name, media, text = _named(name_of(part)), media_of(part), shown(part)
     what = f"attached {name}" if name else "attached"
     if media is None and part.get("type") != "text":
-        return shortened(text, _OF_ATTACHED)
+        return shortened(text, most)
     if media and media.text is None:
-        return f"[{what}: {shortened(media.described, _OF_ATTACHED)}]"
+        return f"[{what}: {shortened(media.described, most)}]"
     size = len(text.encode("utf-8", "surrogatepass"))
-    return f"[{what}, {shown_size(size)}: {shortened(text, _OF_ATTACHED)}]"
+    return f"[{what}, {shown_size(size)}: {shortened(text, most)}]"
 
 
-def _calls(message: Message, names: dict[str, str]) -> Iterator[str]:
+def _calls(message: Message, names: dict[str, str], most: int) -> Iterator[str]:
     for call in message.get("tool_calls") or ():
         name, arguments = (call["function"].get(key) for key in ("name", "arguments"))
         names[call["id"]] = _named(name) or "unknown"
         given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        yield f"[call {names[call['id']]}: {shortened(given, _OF_CALL)}]"
+        yield f"[call {names[call['id']]}: {shortened(given, most)}]"
 
 
 def _named(value: object) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptsh.core.choice import FULL, Choice, Frame, Record, Session, Wanted, is_below, whole
-from gptsh.core.messages import Message, new_message_id, timestamp
+from gptsh.core.messages import Message, new_message_id, starts_turn, timestamp
 from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
@@ -158,9 +158,10 @@ def boundary(messages: Sequence[Message], keep: int) -> int:
 
 
 def _may_part(messages: Sequence[Message], at: int) -> bool:
-    """Whether what stands before this place and what stands behind it can go apart."""
+    """Whether what stands before this place and what stands behind it can go apart. A call may have no result."""
     before, behind = messages[at - 1], messages[at]
-    if behind["role"] == "tool" or (before["role"] == "assistant" and before.get("tool_calls")):
+    waits = before["role"] == "assistant" and before.get("tool_calls") and not starts_turn(behind)
+    if waits or behind["role"] == "tool":
         return False
     return before.get("id") is not None and before.get("id") != behind.get("id")
 

@@ -103,7 +103,9 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    return _finished(choice, frame, rules, before.size, "asked") if choice else None
+    if choice is None or choice.size.plain >= before.size.plain:
+        return None
+    return _finished(choice, frame, rules, before.size, "asked")
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:

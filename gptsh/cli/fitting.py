@@ -91,7 +91,7 @@ class Fitter:
 
         What is sent instead where no summary can be had; raises GptshError then where the user asked for it.
         """
-        from gptsh.core import compaction, snapshots  # noqa: PLC0415 - most sessions are small
+        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
 
         frame, rules, doc = self.sending.frame(), self.sending.rules, self._doc
         wanted = choice.record or {}
@@ -106,16 +106,28 @@ class Fitter:
                 stdio.note(f"no summary could be made: {failed}")
                 self._hands.tell("compression_error", error=str(failed))
                 choice = compaction.without_summary(session, frame, rules, choice)
-        happened = snapshots.record(doc, rules.snapshots, tokens=wanted.get("before"), end=_before_asked(doc))
-        doc["context"]["compaction"] = choice.record
-        kept = self._hands.keep()
-        for kind, fields in happened:
-            self._hands.tell(kind, **fields)
+        before = self._put_in_force(choice, spoken, wanted.get("before"))
         if choice.record:
-            names = [fields["snapshot"]["name"] for kind, fields in happened if kind == "snapshot_created"]
-            stdio.note(_shortened(choice.record, f"{doc['id']}@{names[0]}" if names and kept else None))
+            stdio.note(_shortened(choice.record, before))
             self._hands.tell("compressed", **told(choice))
         return choice
+
+    def _put_in_force(self, choice: Choice, spoken: Sequence[Message], tokens: int | None) -> str | None:
+        """Keep a compaction, with a snapshot of where the session stood; how that is gone back to, if it is on disk."""
+        from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
+
+        doc = self._doc
+        happened = snapshots.record(doc, self.sending.rules.snapshots, tokens=tokens, end=_before(doc, spoken))
+        doc["context"]["compaction"] = choice.record
+        kept = self._hands.keep()
+        named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
+        ref = None
+        for kind, fields in happened:
+            if kind == "snapshot_created":
+                fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
+                ref = f"{doc['id']}@{fields['snapshot']['name']}" if kept else None
+            self._hands.tell(kind, **fields)
+        return ref
 
     def _sum_up(self, wanted: Wanted) -> GptshError | None:
         """Make the summary and put it into the document, with what it cost; why there is none."""
@@ -159,17 +171,20 @@ class Fitter:
         return summaries.summarise(summariser, before, wanted.messages, calls=self._calls, spent=spent)
 
 
-def _before_asked(doc: Document) -> int | None:
-    """How many messages stand before the question that waits for its answer: who goes back asks again."""
-    messages = doc["messages"]
-    return (document.turns(messages)[-1] or None) if document.unfinished(messages) else None
-
-
 def told(choice: Choice) -> dict[str, Any]:
     """What a compaction came to, for a program."""
     record, sent = choice.record or {}, choice.shortened
-    sizes = {key: record.get(key) for key in ("strategy", "reason", "before", "after")}
-    return {**sizes, "included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
+    sizes = {key: record.get(key) for key in ("reason", "before", "after")}
+    counts = {"included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
+    return {"strategy": choice.strategy, **sizes, **counts}
+
+
+def _before(doc: Document, spoken: Sequence[Message]) -> int | None:
+    """How many messages stand before the question that is answered: who goes back asks again. None where none is."""
+    if not document.unfinished(spoken):
+        return None
+    asked = spoken[document.turns(spoken)[-1]].get("id")
+    return next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
 
 
 def _shortened(record: Record, before: str | None) -> str:

@@ -14,7 +14,7 @@ from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
-from gptsh.core.tokens import Count
+from gptsh.core.tokens import FRAMING, Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
@@ -23,18 +23,20 @@ _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
 
 
-def choose(session: Session, frame: Frame, rules: ContextRules) -> Choice:
+def choose(session: Session, frame: Frame, rules: ContextRules, everything: Choice | None = None) -> Choice:
     """How to send the session. Where nothing fits, the least that can be sent, whose size says so.
+
+    ``everything`` is the choice of all of it, where it was measured already.
 
     The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``); beyond
     it, or where it could not get below it, as long as it fits.
     """
     record = _in_force(session) if rules.compact else None
     if record is None or _has_grown(record, frame.budget):
-        everything = whole(session, frame)
+        everything = everything or whole(session, frame)
         if not rules.compact or is_below(everything, frame, rules):
             return everything
-    sent = _sent(session, frame, record)
+    sent = everything if record is None and everything else _sent(session, frame, record)
     return sent if record and is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
 
 
@@ -179,7 +181,8 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
     goal = max(aim, protected)
     room = 2 * aim if frame.budget is None else frame.budget
-    if room >= BY_NAME["pruned-tools"].least or frame.budget is None:
+    worth = room >= BY_NAME["pruned-tools"].least or frame.budget is None
+    if worth and FRAMING * len(session.messages) <= goal:  # a message takes so much however short it is
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
         if frame.taken(choice) <= goal:
             return choice

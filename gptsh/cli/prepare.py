@@ -250,8 +250,9 @@ def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset
     Raises UsageError where the question that is asked has one.
     """
     asked = messages[document.turns(messages)[-1]]
-    carried = [found for message in messages if message["role"] != "assistant" for found in media_in(message)]
-    kinds = [(message is asked, media.kind) for message in messages for _, media in media_in(message)]
+    found = [(message, part, media) for message in messages for part, media in media_in(message)]
+    carried = [(part, media) for message, part, media in found if message["role"] != "assistant"]
+    kinds = [(message is asked, media.kind) for message, _, media in found]
     lacks = frozenset(kind for kind in {kind for _, kind in kinds} if client.can(model, ABILITIES[kind]) is False)
     if refused := sorted({NAMES[kind] for is_asked, kind in kinds if is_asked and kind in lacks}):
         raise UsageError(f"{model} takes no {', no '.join(refused)}", "choose another model with -m")

@@ -66,7 +66,7 @@ class Sending(NamedTuple):
 
         ``compacts``: there is to be a new compaction, if anything is shorter then.
         """
-        session, frame = Session(spoken, state), self.frame()
+        session, frame, everything = Session(spoken, state), self.frame(), None
         if not (state.get("compaction") or compacts):
             everything = whole(session, frame)
             if not self.rules.compact or is_below(everything, frame, self.rules):
@@ -74,7 +74,7 @@ class Sending(NamedTuple):
         from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
 
         asked_for = compaction.compacted(session, frame, self.rules) if compacts else None
-        return asked_for or compaction.choose(session, frame, self.rules)
+        return asked_for or compaction.choose(session, frame, self.rules, everything)
 
     def built(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
         """The request for what was chosen of the messages. Raises TooLong."""

@@ -14,7 +14,7 @@ from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
-from gptsh.core.tokens import Count, estimate
+from gptsh.core.tokens import FRAMING, Count, estimate
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
@@ -23,20 +23,22 @@ _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
 
 
-def choose(session: Session, frame: Frame, rules: ContextRules) -> Choice:
+def choose(session: Session, frame: Frame, rules: ContextRules, everything: Choice | None = None) -> Choice:
     """How to send the session. Where nothing fits, the least that can be sent, whose size says so.
+
+    ``everything`` is the choice of all of it, where it was measured already.
 
     The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``), or fits
     where it could not get below the mark; in a much larger budget there is a new one, if there is need for any.
     """
     record = _in_force(session) if rules.compact else None
-    sent = _sent(session, frame, record)
     if record is not None and not _has_grown(record, frame.budget):
+        sent = _sent(session, frame, record)
         return sent if is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
-    everything = whole(session, frame) if record else sent
+    everything = everything or whole(session, frame)
     if not rules.compact or is_below(everything, frame, rules):
         return everything
-    return _anew(session, frame, rules, before=sent)
+    return _anew(session, frame, rules, before=_sent(session, frame, record) if record else everything)
 
 
 def current(session: Session, frame: Frame) -> Choice:
@@ -184,7 +186,8 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
     goal = max(aim, protected)
     room = 2 * aim if frame.budget is None else frame.budget
-    if room >= BY_NAME["pruned-tools"].least or frame.budget is None:
+    worth = room >= BY_NAME["pruned-tools"].least or frame.budget is None
+    if worth and FRAMING * len(session.messages) <= goal:  # a message takes so much however short it is
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
         if frame.taken(choice) <= min(goal, room):
             return choice

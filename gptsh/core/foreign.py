@@ -22,6 +22,8 @@ def translated(message: Message) -> list[Message]:
     """The message in our vocabulary; more than one where a user's message carries results of tools."""
     role = _ROLES.get(message["role"], "user")
     own: Message = message if message["role"] == role else {**message, "role": role}
+    if isinstance(own.get("content"), str) and "function_call" not in own:
+        return [own]
     types = {part["type"] for part in parts_of(own) if isinstance(part.get("type"), str)}
     if role == "assistant":
         legacy = not own.get("tool_calls") and as_dict(message.get("function_call"))

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from gptsh.core.kinds import SENDABLE, shown_size
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import Message, Part, parts_of, text_part, words_of
+from gptsh.core.messages import Message, Part, text_part, words_of
 
 Kind = Literal["image", "document", "audio"]
 
@@ -126,7 +126,8 @@ def _from_source(part: Part, kind: Kind) -> Media | None:
 
 def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
     """The parts that a model must be able to take, each with what it carries; those of a tool's result too."""
-    for part in parts_of(message):
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
         for inner in (part, *_results(part)):
             media = media_of(inner)
             if media and media.text is None:

@@ -21,8 +21,8 @@ from gptsh.core.messages import (
     token_count,
 )
 
+FRAMING = 8  # tokens around a message, and around a tool call in it
 _PIECE = 1 << 18  # characters that are looked at at once: a few MB of memory, however long the text is
-_FRAMING = 8  # tokens around a message, and around a tool call in it
 _GAP = 2  # tokens between two parts of a question: two newlines
 _UNKNOWN = 1600  # tokens of a part that is no text and tells nothing of its size: what a large image takes for most
 _OF_PAGE = 2000  # of a PDF document: its text, and an image of it
@@ -124,7 +124,7 @@ def _of_characters(raw: bytes, kinds: bytes) -> float:
 
 def of_message(message: Message) -> int:
     """Tokens of a message as it is sent, rather too many: its parts, tool calls, refusal, what reasoning goes back."""
-    framing = _FRAMING * (1 + len(message.get("tool_calls") or ()))
+    framing = FRAMING * (1 + len(message.get("tool_calls") or ()))
     return framing + sum(map(_of_part, parts_of(message))) + sum(map(estimate, _beside(message)))
 
 
@@ -136,7 +136,7 @@ def _of_part(part: Part) -> int:
         inner = said if isinstance(said, list) else [{"type": "text", "text": said}]
         return sum(map(_of_part, as_dicts(inner)))
     if part.get("type") == "tool_use":  # the same
-        return _FRAMING + estimate(str(part.get("name"))) + estimate(json.dumps(part.get("input"), ensure_ascii=False))
+        return FRAMING + estimate(str(part.get("name"))) + estimate(json.dumps(part.get("input"), ensure_ascii=False))
     if part.get("type") == "thinking" and not part.get("signature"):
         return 0
     media = media_of(part)
@@ -297,7 +297,7 @@ def was_cut(reported: int, size: Count, messages: Sequence[Message]) -> bool:
 
 def of_tools(tools: Sequence[Tool]) -> int:
     """Tokens of the definitions of tools as they are sent, rather too many."""
-    return sum(_FRAMING + estimate(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
+    return sum(FRAMING + estimate(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
 
 
 def of_system(system: str | None) -> int:

@@ -327,10 +327,11 @@ def test_in_a_larger_window_all_is_sent_again_if_it_fits(window: int, strategy: 
     assert again.record == (None if strategy == FULL else choice.record)
 
 
-def test_in_a_larger_window_in_which_not_all_fits_what_is_in_force_stays() -> None:
+def test_in_a_larger_window_in_which_not_all_fits_there_is_a_new_one() -> None:
     before = session([*rounds(10, 100), QUESTION])
     choice = choose(before, frame(12_000), RULES)
-    assert choose(in_force(before, choice), frame(20_000), RULES) == choice._replace(made=False)
+    again = choose(in_force(before, choice), frame(20_000), RULES)
+    assert made(again)["budget"] == 20_000
 
 
 def test_in_a_smaller_window_there_is_a_new_one() -> None:

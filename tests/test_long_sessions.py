@@ -111,9 +111,7 @@ def test_where_the_words_cannot_all_fit_the_newest_do_and_the_rest_is_counted(na
     assert run.code == 0
     assert lost == list(range(1, len(lost) + 1))  # the first and the newest are there
     assert 100 < len(lost) < 180
-    assert f"gptsh: {len(lost)} earlier questions do not fit into the window of 8,192 tokens and are left out\n" in (
-        run.stderr
-    )
+    assert f"gptsh: {len(lost)} earlier questions do not fit any more and are left out\n" in run.stderr
     assert f"{len(lost):,} earlier questions do not fit and are left out" in sent
     assert report["strategy"] == "minimal"
     assert report["included"] + report["left_out"] == 2001
@@ -177,7 +175,7 @@ def test_facts_in_the_words_of_the_user_are_sent_ever_after(home: Home, talker: 
         assert not missing or prompt_tokens(requests[at]) > 0.4 * BUDGET
     compactions = [at for at in range(1, turns) if under[at] != under[at - 1]]
     assert 2 <= len(compactions) <= turns / 20
-    assert len(for_summaries(talker)) <= len(compactions)
+    assert len(for_summaries(talker)) <= 2 * len(compactions)
     texts = [json.dumps(body["messages"]) for body in requests]
     steady = [at for at in range(20, turns) if at not in compactions]  # the first are short, and most of each is new
     same = [same_beginning(texts[at - 1], texts[at]) / len(texts[at]) for at in steady]

@@ -11,7 +11,6 @@ from gptsh.core.context import Context
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, Usage, sum_costs
 from gptsh.core.settings import Settings
-from gptsh.core.tokens import estimate
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.client import Client
@@ -155,7 +154,7 @@ class Fitter:
             elif spent:
                 known.append(summaries.paid(spent, model, cost))
                 hands.keep()
-        if made and wanted.previous and (then := estimate(wanted.previous["text"])) > summaries.LONGER * wanted.tokens:
+        if made and wanted.previous and (then := wanted.previous.get("tokens") or 0) > summaries.LONGER * wanted.tokens:
             hands.tell("summary_aged", before=then, after=made.tokens)
         return failure
 

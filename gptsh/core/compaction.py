@@ -14,7 +14,7 @@ from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, Past
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
-from gptsh.core.tokens import FRAMING, Count, estimate
+from gptsh.core.tokens import FRAMING, Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
@@ -201,7 +201,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
     """A compaction by a summary that is there already; None where there is none that goes deep enough."""
     found = latest(session.state, _ids(session.messages))
-    if found is None or estimate(found[0]["text"]) > most or uncovered(session.messages[: found[1] + 1], found[0]):
+    if found is None or (found[0].get("tokens") or 0) > most or uncovered(session.messages[: found[1] + 1], found[0]):
         return None
     choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
     return choice if frame.taken(choice) <= goal + most else None

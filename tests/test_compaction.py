@@ -624,6 +624,17 @@ def test_however_small_the_window_results_go_with_their_calls(budget: int) -> No
     assert any("And now?" in str(message["content"]) for message in sent)
 
 
+@pytest.mark.parametrize("asked", range(0, 60, 6))
+def test_a_result_that_fills_the_window_is_pruned_where_the_question_would_not_fit_beside_it(asked: int) -> None:
+    messages = rounds(1, 100)[:-1]
+    messages[0]["content"] += LINE * asked
+    budget = size(messages) - 30
+    choice = choose(session(messages), frame(budget), RULES)
+    assert frame(budget).taken(choice) <= budget
+    assert "Question 0?" in choice.shortened.messages[0]["content"]
+    assert [message["id"] for message in choice.shortened.messages[1:]] == ["b0", "r0"]
+
+
 def test_choosing_changes_nothing() -> None:
     before = session([*rounds(10, 60), *talk(10, answered=20), QUESTION], None)
     as_it_was = json.dumps(before)

@@ -233,14 +233,15 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
         return _sent(session, frame, None)
     found = latest(session.state, _ids(session.messages[:end]))
     record = _record("minimal", session.messages[end - 1], frame, summary=found and found[0]["id"])
-    if _size(session.messages[end:], frame) > budget:
-        record["pruned"] = session.messages[-1].get("id")
-    recent = _past(session, record).recent
-    room = round(rules.compact_at * budget) - _size(recent, frame)
-    choices = (_sent(session, frame, {**record, "room": room}) for room in (room, _NO_ROOM))
-    return next((choice for choice in choices if frame.taken(choice) <= budget), None) or _sent(
-        session, frame, {**record, "room": _NO_ROOM}
-    )
+    mark, last = round(rules.compact_at * budget), session.messages[-1].get("id")
+    for pruned_to in (None, last):
+        record["pruned"] = pruned_to
+        room = mark - _size(_past(session, record).recent, frame)
+        for size in (room, _NO_ROOM):
+            choice = _sent(session, frame, {**record, "room": size})
+            if frame.taken(choice) <= budget:
+                return choice
+    return choice
 
 
 def _end_for_least(session: Session, frame: Frame, rules: ContextRules) -> int:

@@ -6,13 +6,13 @@ keep their beginning from turn to turn and providers' caches hit. A new one goes
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.core.choice import FULL, Choice, Frame, Record, Session, Wanted, is_below, whole
 from gptsh.core.messages import Message, new_message_id, starts_turn, timestamp
 from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
-from gptsh.core.strategies import BY_NAME, Past
+from gptsh.core.strategies import BY_NAME, STRATEGIES, Past, Strategy, summary
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
 from gptsh.core.tokens import FRAMING, Count
 
@@ -21,6 +21,15 @@ _LARGER = 1.2  # times the budget that a compaction was made for: then more may 
 _NO_ROOM = -1  # tokens: then nothing stands in place of what is older
 _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
+_LEAST = STRATEGIES[-1].name
+
+
+class _Aims(NamedTuple):
+    """What a new compaction goes down to in tokens, what of it can only stay, and what a summary may take."""
+
+    goal: int
+    protected: int
+    summary: int
 
 
 def choose(session: Session, frame: Frame, rules: ContextRules, everything: Choice | None = None) -> Choice:
@@ -53,7 +62,7 @@ def _in_force(session: Session) -> Record | None:
         return None
     if _place(session.messages, record.get("upto")) is None:
         return None
-    lost = record["strategy"] == "summary" and summary_of(session.state, record.get("summary")) is None
+    lost = BY_NAME[record["strategy"]].summarises and summary_of(session.state, record.get("summary")) is None
     return None if lost else record
 
 
@@ -120,11 +129,11 @@ def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice
 
 def without_summary(session: Session, frame: Frame, rules: ContextRules, failed: Choice) -> Choice:
     """What is sent where the summary that was wanted cannot be had."""
-    end = boundary(session.messages, rules.keep_messages)
-    choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
-    if not is_below(choice, frame, rules):
-        choice = _least(session, frame, rules)
-    return _like(failed, choice, frame, rules)
+    upto = session.messages[boundary(session.messages, rules.keep_messages) - 1]
+    others = (strategy.name for strategy in STRATEGIES[1:-1] if not strategy.summarises)
+    choices = (_sent(session, frame, _record(name, upto, frame)) for name in others)
+    below = next((choice for choice in choices if is_below(choice, frame, rules)), None)
+    return _like(failed, below or _least(session, frame, rules), frame, rules)
 
 
 def with_summary(session: Session, frame: Frame, rules: ContextRules, wanting: Choice) -> Choice:
@@ -145,7 +154,7 @@ def _like(wanting: Choice, choice: Choice, frame: Frame, rules: ContextRules) ->
 def _finished(choice: Choice, frame: Frame, rules: ContextRules, before: Count, reason: str) -> Choice:
     """The choice, its record saying what came of it."""
     sizes = {"before": before.without(frame.fixed), "after": choice.size.without(frame.fixed)}
-    full = choice.strategy == "minimal"  # that fills the budget up to the mark
+    full = choice.strategy == _LEAST  # that fills the budget up to the mark
     tight = frame.budget is not None and (full or frame.taken(choice) > rules.compact_at * frame.budget)
     record = {**(choice.record or {}), **sizes, "tight": tight, "reason": reason}
     return choice._replace(record=record, made=True)
@@ -181,44 +190,59 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     """The first strategy that goes as deep as is aimed at, or as the user's words and recent messages let it."""
     if not end:
         return None
-    bare = BY_NAME["summary"].shorten(Past(session.messages[:end], session.messages[end:]))
+    aims = _aims(session, frame, rules, end)
+    worth = (way for way in STRATEGIES[1:-1] if frame.budget is None or frame.budget >= way.least)
+    choices = ((_summed_up if way.summarises else _cut_down)(way, session, frame, end, aims) for way in worth)
+    return next(filter(None, choices), None)
+
+
+def _aims(session: Session, frame: Frame, rules: ContextRules, end: int) -> _Aims:
+    """Half of the budget, or what must stay if that is more; for a summary a quarter of it at most."""
+    bare = summary(Past(session.messages[:end], session.messages[end:]))
     protected = frame.measure(bare.messages, "").safe - frame.fixed
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
+    room = 2 * aim if frame.aim is not None or frame.budget is None else frame.budget
+    most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
     goal = max(aim, protected)
-    room = 2 * aim if frame.budget is None else frame.budget
-    worth = room >= BY_NAME["pruned-tools"].least or frame.budget is None
-    if worth and FRAMING * len(session.messages) <= goal:  # a message takes so much however short it is
-        choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
-        if frame.taken(choice) <= min(goal, room):
-            return choice
-    most = max(1, min(round(LONGER * rules.summary_tokens), (room if frame.aim is None else 2 * aim) // _QUARTER))
-    if frame.budget is not None and (room < BY_NAME["summary"].least or protected + most > room):
+    return _Aims(goal if frame.budget is None else min(goal, frame.budget), protected, most)
+
+
+def _cut_down(way: Strategy, session: Session, frame: Frame, end: int, aims: _Aims) -> Choice | None:
+    """A compaction by a strategy that needs nothing; None where it does not go deep enough."""
+    if FRAMING * len(session.messages) > aims.goal:  # a message takes so much however short it is
         return None
-    choice = _known(session, frame, goal, most) or _summed_up(session, frame, end, most)
+    choice = _sent(session, frame, _record(way.name, session.messages[end - 1], frame))
+    return choice if frame.taken(choice) <= aims.goal else None
+
+
+def _summed_up(way: Strategy, session: Session, frame: Frame, end: int, aims: _Aims) -> Choice | None:
+    """A compaction by a summary, one that is there or one that is to be made; None where it would not fit."""
+    if frame.budget is not None and aims.protected + aims.summary > frame.budget:
+        return None
+    choice = _known(way, session, frame, aims) or _wanting(way, session, frame, end, aims)
     return choice if frame.budget is None or frame.taken(choice) <= frame.budget else None
 
 
-def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
+def _known(way: Strategy, session: Session, frame: Frame, aims: _Aims) -> Choice | None:
     """A compaction by a summary that is there already; None where there is none that goes deep enough."""
-    found = latest(session.state, _ids(session.messages))
-    if found is None or (found[0].get("tokens") or 0) > most or uncovered(session.messages[: found[1] + 1], found[0]):
+    told, last = latest(session.state, _ids(session.messages)) or (None, 0)
+    if told is None or (told.get("tokens") or 0) > aims.summary or uncovered(session.messages[: last + 1], told):
         return None
-    choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
-    return choice if frame.taken(choice) <= goal + most else None
+    choice = _sent(session, frame, _record(way.name, session.messages[last], frame, summary=told["id"]))
+    return choice if frame.taken(choice) <= aims.goal + aims.summary else None
 
 
-def _summed_up(session: Session, frame: Frame, end: int, most: int) -> Choice:
-    """A compaction by a summary that is to be made, for which the tokens that it may have are counted."""
+def _wanting(way: Strategy, session: Session, frame: Frame, end: int, aims: _Aims) -> Choice:
+    """A compaction by a summary that is to be made; the tokens that it may have are counted."""
     older = list(session.messages[:end])
-    found = latest(session.state, _ids(older))
-    fresh = uncovered(older, found[0]) if found else older
-    record = _record("summary", older[-1], frame)
-    shortened = BY_NAME["summary"].shorten(_past(session, record, _UNKNOWN_SUMMARY))
+    previous, _ = latest(session.state, _ids(older)) or (None, 0)
+    fresh = uncovered(older, previous) if previous else older
+    record, most = _record(way.name, older[-1], frame), aims.summary
+    shortened = way.shorten(_past(session, record, _UNKNOWN_SUMMARY))
     size = frame.measure(shortened.messages, record["id"])
     likely = size.likely + round(most * size.likely / max(1, size.safe))
     size = Count(size.safe + most, likely, size.plain + most, anchored=False)
-    wanted = Wanted(found and found[0], fresh, older, int(most / LONGER))
-    return Choice("summary", shortened, size, record, wanted=wanted)
+    return Choice(way.name, shortened, size, record, wanted=Wanted(previous, fresh, older, int(most / LONGER)))
 
 
 def _ids(messages: Sequence[Message]) -> list[str]:
@@ -232,7 +256,7 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     if end == 0:
         return _sent(session, frame, None)
     found = latest(session.state, _ids(session.messages[:end]))
-    record = _record("minimal", session.messages[end - 1], frame, summary=found and found[0]["id"])
+    record = _record(_LEAST, session.messages[end - 1], frame, summary=found and found[0]["id"])
     mark, last = round(rules.compact_at * budget), session.messages[-1].get("id")
     for pruned_to in (None, last):
         record["pruned"] = pruned_to

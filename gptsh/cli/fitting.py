@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
+from gptsh.cli.prepare import ASK_FROM
 from gptsh.cli.sending import Sending
 from gptsh.core import context, document, settings
 from gptsh.core.choice import Choice, Record, Session, Wanted
@@ -16,7 +17,7 @@ from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.client import Client
 
 if TYPE_CHECKING:
-    from gptsh.core.summaries import Made, Summariser
+    from gptsh.core.summaries import Made
 
 CALLS = 4  # of the small model in one run, for summaries
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
@@ -50,7 +51,16 @@ class Fitter:
     def fitted(self, messages: Sequence[Message]) -> tuple[Context, Request]:
         """What is sent of the messages. Raises TooLong, and Ended while a summary is waited for."""
         spoken = self.sending.spoken(messages)
+        self._look_at_the_window(spoken)
         return self.carried_out(self.sending.chosen(spoken, self._doc["context"]), spoken)
+
+    def _look_at_the_window(self, spoken: Sequence[Message]) -> None:
+        """Learn the window once a turn has grown beyond what fits any: it began with too little to ask for that."""
+        sending = self.sending
+        if sending.room.window is None and sending.measured(spoken, limit=ASK_FROM).safe > ASK_FROM:
+            window = self._hands.client.window(sending.model, ask=True)
+            room = context.room_for(window, sending.agent.params, sending.rules.reserve)
+            self.sending = sending._replace(room=room)
 
     def fits(self, messages: Sequence[Message]) -> None:
         """Raise TooLong where not even the least of the messages fits."""
@@ -134,14 +144,12 @@ class Fitter:
 
         hands = self._hands
         model = settings.small_model(hands.settings, self.sending.agent) or self.sending.model
-        window = hands.client.window(model, ask=True)
-        summariser = summaries.Summariser(hands.ask, model, window, wanted.tokens)
         spent: list[Usage] = []
         made: summaries.Made | None = None
         failure: GptshError | None = None
         try:
             with hands.waiting(f"summarising {len(wanted.messages):,} messages with {model}"):
-                made = self._asked(summariser, wanted, spent)
+                made = self._asked(model, wanted, spent)
         except GptshError as err:
             failure = err
         finally:
@@ -158,12 +166,14 @@ class Fitter:
             hands.tell("summary_aged", before=then, after=made.tokens)
         return failure
 
-    def _asked(self, summariser: "Summariser", wanted: Wanted, spent: list[Usage]) -> "Made":
-        """The summary, in as many calls as are left. Raises GptshError."""
+    def _asked(self, model: str, wanted: Wanted, spent: list[Usage]) -> "Made":
+        """The summary, in as many calls as are left. Raises GptshError, also for a model that nobody knows here."""
         from gptsh.core import summaries  # noqa: PLC0415 - the same
 
         if self._calls < 1:
             raise ModelError(f"{CALLS} calls for summaries were made in this run")
+        window = self._hands.client.window(model, ask=True)
+        summariser = summaries.Summariser(self._hands.ask, model, window, wanted.tokens)
         before = wanted.previous["text"] if wanted.previous else None
         if before and not wanted.messages:
             return summaries.condense(summariser, before, to=wanted.tokens, spent=spent)

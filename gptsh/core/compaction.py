@@ -18,6 +18,7 @@ from gptsh.core.tokens import FRAMING, Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
+_WORTH = 0.9  # times what is sent now: what saves less than a tenth is not worth a new beginning of the prompt
 _NO_ROOM = -1  # tokens: then nothing stands in place of what is older
 _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
@@ -106,7 +107,7 @@ def _place(messages: Sequence[Message], ident: object) -> int | None:
 
 
 def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | None:
-    """A new compaction because it is asked for, to half of what is sent now; None where nothing would be shorter."""
+    """A new compaction because it is asked for, to half of what is sent now; None where hardly anything is saved."""
     before = current(session, frame)
     record = before.record
     half = round(_AIM * (before.size.safe - frame.fixed))
@@ -115,9 +116,14 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
     choice = _deep(session, frame, rules, end)
-    if choice is None or choice.size.plain >= before.size.plain:
+    if choice is None or _at_best(choice) > _WORTH * before.size.plain:
         return None
     return _finished(choice, frame, rules, before.size, "asked")
+
+
+def _at_best(choice: Choice) -> int:
+    """Tokens of what was chosen, a summary that is to be made being short."""
+    return choice.size.plain - (round(LONGER * choice.wanted.tokens) if choice.wanted else 0)
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:
@@ -224,8 +230,11 @@ def _summed_up(way: Strategy, session: Session, frame: Frame, end: int, aims: _A
 
 
 def _known(way: Strategy, session: Session, frame: Frame, aims: _Aims) -> Choice | None:
-    """A compaction by a summary that is there already; None where there is none that goes deep enough."""
+    """A compaction by a summary that is there already, but not in force; None where none goes deep enough."""
     told, last = latest(session.state, _ids(session.messages)) or (None, 0)
+    force = _in_force(session)
+    if force and told and force["summary"] == told["id"] and not _has_grown(force, frame.budget):
+        return None
     if told is None or (told.get("tokens") or 0) > aims.summary or uncovered(session.messages[: last + 1], told):
         return None
     choice = _sent(session, frame, _record(way.name, session.messages[last], frame, summary=told["id"]))

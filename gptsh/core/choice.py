@@ -81,7 +81,7 @@ def whole(session: Session, frame: Frame) -> Choice:
 
 
 def is_below(choice: Choice, frame: Frame, rules: ContextRules) -> bool:
-    """Whether a choice needs no new compaction: it is below the mark, or fits and no compaction could get it there."""
+    """Whether a choice needs no new compaction: it is below the mark, or fits and no compaction went deeper."""
     if frame.budget is None:
         return True
     tight = choice.record is not None and choice.record.get("tight") is True

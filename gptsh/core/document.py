@@ -73,7 +73,7 @@ _RECORDS: dict[str, dict[str, type]] = {
     "snapshots": {**dict.fromkeys(("name", "created_at", "message", "reason"), str), "tokens": int, "messages": int,
                   "summaries": list, "compaction": dict},
     "compaction": {**dict.fromkeys(("id", "at", "strategy", "upto", "summary", "pruned"), str),
-                   **dict.fromkeys(("before", "after", "room", "budget"), int)},
+                   **dict.fromkeys(("before", "after", "room", "budget", "kept"), int)},
 }  # fmt: skip
 _NONE: dict[str, Any] = {}
 _SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right

@@ -2,6 +2,7 @@
 
 import random
 import statistics
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -195,6 +196,28 @@ def test_a_text_that_is_cut_now_and_was_not_is_estimated_anew() -> None:
 def test_what_is_no_report_of_this_model_is_estimated(other: dict[str, Any]) -> None:
     turns = [asked(), {**answered(), **other}, asked()]
     assert counted(*turns) == Count(3 * OF_NEW, round(0.75 * 3 * OF_NEW), 3 * OF_NEW, anchored=False)
+
+
+def calls_to_count(messages: list[Any]) -> int:
+    """How many functions are called while they are counted."""
+    called = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        counted(*messages)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_reports_of_what_was_not_cached_alone_do_not_make_counting_quadratic() -> None:
+    turns = [asked(), answered(5, then=10_000)]  # below what is taken for a report of the whole prompt
+    assert not counted(*turns * 10).anchored
+    assert calls_to_count(turns * 80) < 2.5 * calls_to_count(turns * 40)
 
 
 def test_without_a_model_nothing_is_anchored() -> None:

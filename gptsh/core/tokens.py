@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict, as_dicts
@@ -252,7 +253,8 @@ def count(
     before = of_system(system) + beside
     own = _of_all(messages, None if most is None else most - before)
     plain = before + own
-    anchor = next((message for message in reversed(messages) if _is_anchor(message, asked, messages)), None)
+    media = cache(lambda: _of_all_media(messages))  # once at most: hundreds of answers may ask
+    anchor = next((message for message in reversed(messages) if _is_anchor(message, asked, media)), None)
     if anchor is None or (most is not None and plain > most):
         return Count(plain, round(_USUAL_SCALE * plain), plain, anchored=False)
     usage, then = _usage(anchor), anchor["estimated"]
@@ -314,8 +316,11 @@ def _least(text: str) -> int:
     return int(least)
 
 
-def _is_anchor(message: Message, asked: Asked, sent: Sequence[Message]) -> bool:
-    """Whether this is an answer of the model whose provider said how long prompt and answer were, sent as now."""
+def _is_anchor(message: Message, asked: Asked, media: Callable[[], int]) -> bool:
+    """Whether this is an answer of the model whose provider said how long prompt and answer were, sent as now.
+
+    ``media`` tells the tokens of all that is sent and no text.
+    """
     then = message.get("estimated")
     if asked.model is None or message.get("model") != asked.model or message.get("provider") != asked.provider:
         return False
@@ -324,7 +329,7 @@ def _is_anchor(message: Message, asked: Asked, sent: Sequence[Message]) -> bool:
     if type(then) is not int or not 0 < then < _ABSURD:
         return False
     told = _usage(message).get("prompt", 0)
-    return told >= _LEAST_SHARE * then or 0 < told >= _LEAST_SHARE * (then - _of_all_media(sent))
+    return told >= _LEAST_SHARE * then or 0 < told >= _LEAST_SHARE * (then - media())
 
 
 def _usage(message: Message) -> dict[str, int]:

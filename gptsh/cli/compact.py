@@ -27,7 +27,7 @@ def compact(drafted: Draft, flags: Flags, keeper: Keeper, endings: Endings) -> i
     if not document.turns(doc["messages"]):
         raise UsageError(f"session {doc['id']} has nothing yet to compact")
     sending, spoken = sending_for(drafted, flags, None)
-    frame = sending.frame()
+    frame = sending.frame(spoken)
     now = current(Session(spoken, doc["context"]), frame)
     then = compacted(Session(spoken, doc["context"]), frame, sending.rules)
     events: list[dict[str, Any]] = []

@@ -102,7 +102,7 @@ class Fitter:
         """
         from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
 
-        frame, rules, doc = self.sending.frame(), self.sending.rules, self._doc
+        frame, rules, doc = self.sending.frame(spoken), self.sending.rules, self._doc
         wanted = choice.record or {}
         if choice.wanted:
             failed = self._sum_up(choice.wanted)

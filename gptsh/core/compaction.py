@@ -83,7 +83,7 @@ def _sent(session: Session, frame: Frame, record: Record | None) -> Choice:
     if record is None:
         return whole(session, frame)
     shortened = BY_NAME[record["strategy"]].shorten(_past(session, record))
-    return Choice(record["strategy"], shortened, frame.measure(shortened.messages, record["id"]), record)
+    return Choice(record["strategy"], shortened, frame.measured(shortened.messages, record["id"]), record)
 
 
 def _past(session: Session, record: Record, text: str | None = None) -> Past:
@@ -229,7 +229,7 @@ def _deep(session: Session, frame: Frame, rules: ContextRules, end: int, before:
 def _aims(session: Session, frame: Frame, rules: ContextRules, end: int) -> _Aims:
     """Half of the budget, or what must stay if that is more; for a summary a quarter of it at most."""
     bare = summary(Past(session.messages[:end], session.messages[end:]))
-    protected = frame.measure(bare.messages, "").safe - frame.fixed
+    protected = frame.measured(bare.messages, "").safe - frame.fixed
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
     room = 2 * aim if frame.aim is not None or frame.budget is None else frame.budget
     most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
@@ -272,7 +272,7 @@ def _wanting(way: Strategy, session: Session, frame: Frame, end: int, aims: _Aim
     fresh = uncovered(older, previous) if previous else older
     record, most = _record(way.name, end - 1, session, frame), aims.summary
     shortened = way.shorten(_past(session, record, _UNKNOWN_SUMMARY))
-    size = frame.measure(shortened.messages, record["id"])
+    size = frame.measured(shortened.messages, record["id"])
     likely = size.likely + round(most * size.likely / max(1, size.safe))
     size = Count(size.safe + most, likely, size.plain + most, anchored=False)
     return Choice(way.name, shortened, size, record, wanted=Wanted(previous, fresh, older, int(most / LONGER)))
@@ -293,7 +293,7 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     mark, last = round(rules.compact_at * budget), session.messages[-1].get("id")
     for pruned_to in (None, last):
         record["pruned"] = pruned_to
-        room = mark - _size(_past(session, record).recent, frame)
+        room = round((mark - _size(_past(session, record).recent, frame)) / frame.scale)
         for size in (room, _NO_ROOM):
             choice = _sent(session, frame, {**record, "room": size})
             if frame.taken(choice) <= budget:
@@ -317,4 +317,4 @@ def _end_for_least(session: Session, frame: Frame, rules: ContextRules) -> int:
 
 def _size(messages: Sequence[Message], frame: Frame) -> int:
     """Tokens that messages take by themselves."""
-    return frame.measure(messages, "").safe - frame.fixed
+    return round(frame.scale * (frame.measure(messages, "").plain - frame.fixed))

@@ -160,7 +160,7 @@ def send(messages: list[Any], state: dict[str, Any], how: Sending, told: str = "
             text += told
         made = Made(text, estimate(text), [], 1, False)
         state["summaries"].append(new_summary(choice.wanted.covered, made, "lab/s", None))
-        choice = compaction.with_summary(Session(spoken, state), how.frame(), how.rules, choice)
+        choice = compaction.with_summary(Session(spoken, state), how.frame(spoken), how.rules, choice)
     if choice.made:
         state["compaction"] = choice.record
     _, request = how.built(choice, spoken)

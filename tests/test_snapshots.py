@@ -417,6 +417,38 @@ def test_a_compaction_brings_back_the_text_that_another_run_trimmed(store: Store
     assert saved["usage"]["cost"] == 2.0
 
 
+def test_over_many_compactions_summaries_are_trimmed_though_each_takes_a_snapshot(store: Store) -> None:
+    doc = new()
+    known = doc["context"]
+    for number in range(30):
+        for turn in range(3):
+            ask(doc, f"q{number}.{turn}", "a")
+        first, last = doc["messages"][0]["id"], doc["messages"][-3]["id"]
+        made = MOMENT.format(number, 0)
+        known["summaries"].append(summary(f"m{number}", first, last, text="told " * 800, created_at=made))
+        snapshots.record(doc, 5, end=len(doc["messages"]) - 2)
+        known = doc["context"]
+        known["compaction"] = compaction(last, f"m{number}", made)
+        sessions.save_session(doc, keep_snapshots=5)
+        known = doc["context"]
+    (saved,) = store()
+    context = saved["context"]
+    assert [item["id"] for item in context["summaries"] if "text" in item] == [f"m{number}" for number in range(24, 30)]
+    assert [item["summaries"] for item in context["snapshots"][-2:]] == [["m27", "m28"], ["m28", "m29"]]
+    assert len(json.dumps(context)) < 40_000
+    assert (saved["usage"]["cost"], len(context["summaries"])) == (30 * 0.25, 30)
+
+
+def test_a_snapshot_names_no_summary_that_reaches_beyond_it(store: Store) -> None:
+    doc = talk("one", "two")
+    ids = [message["id"] for message in doc["messages"]]
+    doc["context"]["summaries"] = [
+        summary("early", ids[0], ids[1]), summary("late", ids[0], ids[3]), {"id": "trimmed", "cost": 1.0}
+    ]  # fmt: skip
+    taken = [snapshots.take(doc, name=f"s{end}", reason="asked", tokens=1, end=end) for end in (1, 2, 4)]
+    assert [snapshot["summaries"] for snapshot in taken] == [[], ["early"], ["late"]]
+
+
 # ---- restoring
 
 

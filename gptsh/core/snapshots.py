@@ -5,7 +5,7 @@ and how far it was consolidated.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Literal
 
 from gptsh.core.messages import Message, just_after, new_message_id, timestamp
@@ -56,7 +56,7 @@ def take(
     context, messages = doc["context"], doc["messages"][:end]
     if not messages:
         raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
-    taken = context.get("snapshots", ())
+    taken, compaction = context.get("snapshots", ()), context.get("compaction")
     snapshot: Snapshot = {
         "id": new_message_id(),
         "name": name or _next_name(taken),
@@ -65,13 +65,26 @@ def take(
         "message": messages[-1]["id"],
         "tokens": tokens,
         "messages": len(messages),
-        "summaries": [summary["id"] for summary in context.get("summaries", ()) if _has_text(summary)],
-        "compaction": context.get("compaction"),
+        "summaries": _worth_keeping(context.get("summaries", ()), messages, compaction),
+        "compaction": compaction,
         "reason": reason,
     }
     kept = _with(taken, snapshot)
     doc["context"] = {**context, "snapshots": kept}
     return next(item for item in kept if item["id"] == snapshot["id"])
+
+
+def _worth_keeping(
+    summaries: Sequence[dict[str, Any]], messages: Sequence[Message], compaction: dict[str, Any] | None
+) -> list[str]:
+    """The ids of the summaries that a fork from here needs: the compaction's, and the newest of these messages.
+
+    No others, or none would ever be trimmed: each compaction makes one, and takes a snapshot.
+    """
+    told = [summary for summary in summaries if _has_text(summary)]
+    newest = sorted(_within(told, {message["id"] for message in messages}), key=_age)[-1:]
+    needed = {(compaction or {}).get("summary"), *(summary["id"] for summary in newest)}
+    return [summary["id"] for summary in told if summary["id"] in needed]
 
 
 def record(
@@ -205,6 +218,11 @@ def _named_by(snapshots: Iterable[Snapshot], compaction: dict[str, Any] | None) 
 
 def _has_text(summary: dict[str, Any]) -> bool:
     return summary.get("text") is not None
+
+
+def _within(summaries: Iterable[dict[str, Any]], ids: Set[str]) -> list[dict[str, Any]]:
+    """The summaries of messages with these ids."""
+    return [summary for summary in summaries if {summary.get("first"), summary.get("last")} <= ids]
 
 
 # ---- restoring

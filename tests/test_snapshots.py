@@ -4,6 +4,7 @@ import copy
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gptsh.core import document, sessions, snapshots
 from gptsh.errors import BadSession, UsageError
 from tests.conftest import Home, texts
 from tests.server import ModelServer, answer
+from tests.talks import Talker, chat, configure, for_summaries, kept
 from tests.test_sessions import Store, ask, new
 from tests.test_structured import events
 
@@ -471,9 +473,9 @@ def long_one() -> dict[str, Any]:
 
 
 RESTORED = {  # by point: turns, the summary in force, summaries, snapshots, consolidated (by position)
-    "after-1": (1, None, [], 1, 1),
+    "after-1": (1, None, ["first"], 1, 1),  # made later, of what is left: it was paid for
     "after-2": (2, "first", ["first"], 2, 3),
-    "after-3": (3, "first", ["first"], 3, 3),
+    "after-3": (3, "first", ["first", "long"], 3, 3),
     "after-4": (4, "long", ["first", "long"], 4, 3),
     "0": (0, None, [], 0, None),
     "1": (1, None, ["first"], 1, 1),
@@ -485,7 +487,7 @@ RESTORED = {  # by point: turns, the summary in force, summaries, snapshots, con
 
 
 @pytest.mark.parametrize("point", RESTORED)
-def test_a_point_has_the_context_of_then(store: Store, point: str) -> None:
+def test_a_point_has_the_compaction_of_then_and_all_summaries_of_what_is_left(store: Store, point: str) -> None:
     doc = long_one()
     before = copy.deepcopy(store()[0])
     fork = sessions.fork_session(sessions.load_at(f"0@{point}"), point)
@@ -501,6 +503,21 @@ def test_a_point_has_the_context_of_then(store: Store, point: str) -> None:
     assert found["consolidated"] == (None if consolidated is None else doc["messages"][consolidated]["id"])
     costs = {"first": 0.25, "long": 0.5}
     assert (saved["usage"]["cost"] or 0) == sum(costs[ident] for ident in told)
+
+
+def test_asking_from_before_a_compaction_pays_for_no_second_summary(home: Home) -> None:
+    with closing(Talker()) as talker:
+        talker.tell(8192, "m", "s")
+        configure(home, talker)
+        kept(home, chat(70))
+        assert home.run("-s", "0", "--snapshot", "before").code == 0
+        assert home.run("-s", "0", "and now?").code == 0
+        (made,), paid = home.doc()["context"]["summaries"], len(for_summaries(talker))
+        assert home.run("-s", "0@before", "and then?").code == 0
+        fork = home.docs()[0]
+        assert fork["context"]["summaries"] == [made]
+        assert fork["context"]["compaction"]["summary"] == made["id"]
+        assert len(for_summaries(talker)) == paid > 0
 
 
 def test_a_mark_of_what_was_consolidated_that_is_nowhere_is_none(store: Store) -> None:

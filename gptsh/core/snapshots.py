@@ -237,10 +237,11 @@ def named(context: dict[str, Any], name: str) -> Snapshot | None:
 def as_of(
     context: dict[str, Any], messages: Sequence[Message], end: int, snapshot: Snapshot | None = None
 ) -> dict[str, Any]:
-    """The context of a session of which the first ``end`` messages are left; that of a ``snapshot`` as it was then.
+    """The context of a session of which the first ``end`` messages are left; at a ``snapshot`` the compaction of then.
 
-    What refers to other messages goes, or, where it is the mark of what was consolidated, moves to the last one left:
-    none of them is to be consolidated again.
+    Of summaries all stay that tell of nothing else, also newer ones: they were paid for. What refers to other messages
+    goes, or, where it is the mark of what was consolidated, moves to the last one left: none of them is to be
+    consolidated again.
     """
     left = {message["id"] for message in messages[:end]}
     taken = list(context.get("snapshots", ()))
@@ -248,10 +249,7 @@ def as_of(
         taken = taken[: 1 + [item["id"] for item in taken].index(snapshot["id"])]
     taken = [item for item in taken if item.get("message") in left]
     compaction = (snapshot or context).get("compaction")
-    summaries = [item for item in context.get("summaries", ()) if {item.get("first"), item.get("last")} <= left]
-    if snapshot:
-        then = _named_by(taken, compaction)
-        summaries = [item for item in summaries if item["id"] in then]
+    summaries = _within(context.get("summaries", ()), left)
     told = {None, *(item["id"] for item in summaries if _has_text(item))}
     if compaction and not (compaction.get("upto") in left and compaction.get("summary") in told):
         compaction = None

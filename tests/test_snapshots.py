@@ -532,6 +532,23 @@ def test_a_compaction_without_its_summary_is_not_restored(store: Store) -> None:
     assert document.at_point(doc, "after-2")["context"]["compaction"] is None
 
 
+KEPT = {"": True, "4": True, "3": False, "2": False, "after-4": True, "before": False}
+
+
+@pytest.mark.parametrize(("point", "in_force"), KEPT.items())
+def test_a_fork_from_before_a_compaction_is_not_sent_under_it(store: Store, point: str, in_force: bool) -> None:
+    doc = long_one()
+    ask(doc, "q4", "a4")
+    context, ids = doc["context"], [message["id"] for message in doc["messages"]]
+    made = {**compaction(ids[3]), "kept": 4}
+    before = {**context["snapshots"][2], "id": "b", "name": "before", "compaction": made}
+    taken = [before, {**context["snapshots"][3], "compaction": made}]
+    doc["context"] = {**context, "compaction": made, "snapshots": taken}
+    assert document.at_point(doc, point)["context"]["compaction"] == (made if in_force else None)
+    made["kept"] = None  # then it counts wherever its last message is
+    assert document.at_point(doc, point)["context"]["compaction"] == made
+
+
 # ---- what the code trusts
 
 

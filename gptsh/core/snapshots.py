@@ -243,7 +243,8 @@ def as_of(
     goes, or, where it is the mark of what was consolidated, moves to the last one left: none of them is to be
     consolidated again.
     """
-    left = {message["id"] for message in messages[:end]}
+    ids = [message["id"] for message in messages[:end]]
+    left = set(ids)
     taken = list(context.get("snapshots", ()))
     if snapshot:
         taken = taken[: 1 + [item["id"] for item in taken].index(snapshot["id"])]
@@ -253,9 +254,16 @@ def as_of(
     told = {None, *(item["id"] for item in summaries if _has_text(item))}
     if compaction and not (compaction.get("upto") in left and compaction.get("summary") in told):
         compaction = None
+    if compaction and end < len(messages) and _lacks_recent(compaction, ids):
+        compaction = None
     consolidated = context.get("consolidated")
     if consolidated not in left:
         is_behind = any(message["id"] == consolidated for message in messages[end:])
         consolidated = messages[end - 1]["id"] if is_behind and end else None
     of_then = {"summaries": summaries, "snapshots": taken, "compaction": compaction, "consolidated": consolidated}
     return {**context, **of_then}
+
+
+def _lacks_recent(compaction: dict[str, Any], ids: Sequence[str]) -> bool:
+    """Whether fewer messages are left behind what a compaction shortens than it was made with: it was not in force."""
+    return len(ids) - 1 - ids.index(compaction["upto"]) < (compaction.get("kept") or 0)

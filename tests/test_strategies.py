@@ -346,6 +346,21 @@ def test_the_newest_files_that_fit_are_told() -> None:
     assert lines == [f"- src/module_{at}.py (modified)" for at in range(200 - len(lines), 200)]
 
 
+class Unread(dict[str, Any]):
+    """What must not be looked at."""
+
+    def get(self, *key: Any) -> Any:
+        raise AssertionError(key)
+
+
+def test_calls_before_the_files_that_fit_are_not_parsed() -> None:
+    made = [call("write_file", f"c{at}", path=f"src/module_{at}.py") for at in range(200)]
+    older: list[Any] = [*OLDER, calls({**call("write_file"), "function": Unread()}), calls(*made)]
+    assert FILES in told(minimal(Past(older, RECENT, room=1300)))
+    with pytest.raises(AssertionError):
+        minimal(Past(older, RECENT, room=PLENTY))
+
+
 def questions(count: int) -> list[Any]:
     return session(*[("user", f"Question {at}: what is {at} times {at}, and why is it so?") for at in range(count)])
 

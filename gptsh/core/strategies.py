@@ -183,7 +183,7 @@ def _words(message: Message, *, asked: bool = False, carried: Sequence[Part] = (
 def _files(messages: Sequence[Message], room: int) -> list[str]:
     """The files that calls of tools have touched, the newest of them that fit."""
     lines: list[str] = []
-    for file in reversed(touched(messages)):
+    for file in reversed(touched(messages, room)):
         line = f"- {file.path} ({file.action})"
         room -= estimate(line) + 1
         if room < 0:

@@ -36,7 +36,7 @@ _LARGEST = 1_000_000  # characters of MEMORY.md that are looked at
 _OPEN = 3600  # seconds for which a turn without its answer may still get it
 
 _PUT_OFF = 100  # sessions whose last failure is remembered
-_SHRUNK = 0.5  # of its characters: less is a note
+_SHRUNK = 0.5  # of its bytes: less is a note
 
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 _STAGED, _TOLD, _LATER, _LOCK = ".MEMORY.next", ".told", ".later", ".lock"
@@ -132,7 +132,7 @@ def next_stretch(doc: Document, remembering: Collection[str], upto: str | None =
 
 def owners_of(doc: Document) -> dict[str, str]:
     """The agents that answered, by the ids of the messages of their turns; where none is named, the session's."""
-    messages, owners = doc["messages"], {}
+    messages, owners = doc["messages"], dict[str, str]()
     for start, end in pairwise([*sorted({0, *document.turns(messages)}), len(messages)]):
         said = [message.get("agent") for message in messages[start:end] if message["role"] == "assistant"]
         named = [agent for agent in said if isinstance(agent, str) and agent]
@@ -162,18 +162,18 @@ def _key(message: Message) -> str:
 def put_off(doc: Document, agent: str) -> None:
     """Note that a session could not be remembered, so that not each turn pays for the same failure."""
     path = folder_of(agent) / _LATER
-    others = [line for line in _read(path).decode("utf-8", "replace").splitlines() if line[:4] != doc["id"]]
-    lines = [*others[1 - _PUT_OFF :], f"{doc['id']} {len(doc['messages'])}"]
-    with contextlib.suppress(OSError):  # then it is paid again
+    with contextlib.suppress(OSError, StoreError):  # then it is paid again
+        known = _read(path).decode("utf-8", "replace").splitlines()
+        others = [line for line in known if line.split()[:1] != [doc["id"]]]
+        lines = [*others[1 - _PUT_OFF :], f"{doc['id']} {len(doc['messages'])}"]
         files.replace(path, "".join(f"{line}\n" for line in lines).encode(), durable=False)
 
 
 def is_put_off(doc: Document, agent: str, rules: ContextRules) -> bool:
-    """Whether a failure is no older than ``keep_messages`` messages."""
-    found = re.search(
-        rf"^{doc['id']} ([0-9]{{1,9}})$", _read(folder_of(agent) / _LATER).decode("utf-8", "replace"), re.M
-    )
-    return bool(found) and 0 <= len(doc["messages"]) - int(found[1]) < rules.keep_messages
+    """Whether a failure is no older than ``keep_messages`` messages. Raises StoreError."""
+    text = _read(folder_of(agent) / _LATER).decode("utf-8", "replace")
+    found = re.search(f"^{doc['id']} ([0-9]{{1,9}})$", text, re.MULTILINE)
+    return found is not None and len(doc["messages"]) - int(found[1]) < rules.keep_messages
 
 
 # ---- bringing it further
@@ -323,7 +323,7 @@ def _keep(folder: Path, before: bytes, reply: Reply, piece: _Piece, told: _Told)
         raise StoreError("MEMORY.md was changed meanwhile", "try again")
     mark, memory = new_message_id(), f"{reply.memory}\n".encode("utf-8", "replace") if reply.memory else b""
     keys, digest = [*map(_key, piece.messages)], _digest(memory)
-    shrinks = len(memory) < _SHRUNK * len(before)
+    shrinks = len(memory) < _SHRUNK * len(before) or (len(before) > LIMIT and estimate(_decoded(before)) > LIMIT)
     try:
         if before and (shrinks or told.digests[-1:] != [_digest(before)]):
             files.replace(folder / _PREVIOUS, before, durable=True)
@@ -339,7 +339,7 @@ def _keep(folder: Path, before: bytes, reply: Reply, piece: _Piece, told: _Told)
         raise _unkept(err, folder) from err
     told.keys.update(keys)
     told.digests.append(digest)
-    return f"{folder / _MEMORY} is less than half of what it was: that is in {_PREVIOUS}" if shrinks else None
+    return f"{folder / _MEMORY} is much shorter now: what it was is in {_PREVIOUS} beside it" if shrinks else None
 
 
 def _digest(memory: bytes) -> str:

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import consolidation, document, memory
-from gptsh.core.consolidation import SYSTEM, Small
+from gptsh.core.consolidation import SYSTEM
 from gptsh.core.messages import Text, Usage, Used
 from gptsh.core.references import safe_name
 from gptsh.core.reported import usage_from
 from gptsh.core.settings import ContextRules
+from gptsh.core.small import Small
 from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError, TooLong
@@ -545,7 +546,7 @@ def test_whatever_is_replied_the_request_fits_and_the_memory_is_short(said: str,
         yield Text(answer_of(said * 40, "entry"))
         yield Used(usage_from(USAGE))
 
-    small = Small(ask, "lab/small", lambda: window, lambda _usage: None)
+    small = Small(ask, "lab/small", lambda: window, lambda _window: None, lambda _usage: None)
     spent: list[Usage] = []
     try:
         _, text = consolidation.piece(

@@ -30,9 +30,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
 
         snapshots.check_name(flags.snapshot, loaded.context.snapshots)
-        if not _saves(flags, loaded):
+        if not saves(flags, loaded):
             raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
-    with Endings(_timeout(flags.timeout) or loaded.timeout) as endings:
+    with Endings(seconds_of(flags, loaded)) as endings:
         deadline = time.monotonic() + endings.seconds if endings.seconds else None
         return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter, environ)
 
@@ -47,7 +47,7 @@ def _ask(
     if flags.compact or flags.apply:
         _check_compact(flags, loaded, ref, asks=question is not None)
     elif question is None and ref is not None and flags.labels:
-        if not _saves(flags, loaded):
+        if not saves(flags, loaded):
             raise UsageError("a label that is not saved is none", "leave out --no-save")
         from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
 
@@ -56,7 +56,7 @@ def _ask(
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     drafted = draft(flags, loaded, question, ref, client, reporter)
     by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
-    keeper = Keeper(drafted.doc, by_hand, enabled=_saves(flags, loaded) and not flags.dry_run)
+    keeper = Keeper(drafted.doc, by_hand, enabled=saves(flags, loaded) and not flags.dry_run)
     if flags.compact and question is None:
         from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
 
@@ -83,7 +83,7 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
         raise UsageError("--compact shows, and asks nothing", "leave out the prompt, or add --apply")
     if flags.labels and not flags.apply:
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
-    if flags.apply and not _saves(flags, loaded):
+    if flags.apply and not saves(flags, loaded):
         raise UsageError("a compaction that is not saved is none", "leave out --no-save")
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")
@@ -107,14 +107,16 @@ def _tools(drafted: Draft, environ: Mapping[str, str], endings: Endings) -> Iter
             toolbox.close()
 
 
-def _saves(flags: Flags, loaded: Settings) -> bool:
+def saves(flags: Flags, loaded: Settings) -> bool:
+    """Whether anything is kept."""
     return loaded.save and not flags.no_save
 
 
-def _timeout(text: str | None) -> float | None:
-    if text is None:
-        return None
+def seconds_of(flags: Flags, loaded: Settings) -> float | None:
+    """What a run may take; None: for ever. Raises UsageError."""
+    if flags.timeout is None:
+        return loaded.timeout
     try:
-        return settings.positive_seconds(text)
+        return settings.positive_seconds(flags.timeout)
     except ValueError as err:
         raise UsageError(f"--timeout: {err}") from err

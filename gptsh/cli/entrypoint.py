@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     except GptshError as err:
         return reporter.fail(err)
     except Ended as ended:
+        reporter.told = reporter.told or ended.told
         if ended.by_deadline:
             return reporter.fail(in_words(ended))
         reporter.end(ended)

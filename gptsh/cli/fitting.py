@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.cli import stdio
 from gptsh.cli.prepare import ASK_FROM
 from gptsh.cli.sending import Sending
+from gptsh.cli.small import small_of
 from gptsh.core import context, document, settings
 from gptsh.core.choice import Choice, Record, Session, Wanted
 from gptsh.core.context import Context
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, Usage, sum_costs
 from gptsh.core.settings import Settings
+from gptsh.core.small import Small
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.client import Client
@@ -84,7 +86,9 @@ class Fitter:
             return None
         self._hands.client.learn(self.sending.model, window)
         room = context.room_for(window, params, self.sending.rules.reserve)
-        budget = self.sending._replace(room=room).frame().budget  # of later turns, too: what follows is of this prompt
+        budget = (
+            self.sending._replace(room=room).frame(()).budget
+        )  # of later turns, too: what follows is of this prompt
         if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
             fits = room.prompt * sent.size.safe // refused.prompt
             room = room._replace(reserve=window - min(fits, max(room.prompt, min(window, round(_SURE * fits)))))
@@ -145,21 +149,22 @@ class Fitter:
 
     def _sum_up(self, wanted: Wanted) -> GptshError | None:
         """Make the summary and put it into the document, with what it cost; why there is none."""
-        from gptsh.core import pricing, summaries  # noqa: PLC0415 - the same
+        from gptsh.core import summaries  # noqa: PLC0415 - the same
 
         hands = self._hands
         model = settings.small_model(hands.settings, self.sending.agent) or self.sending.model
+        small = small_of(hands.settings, hands.client, hands.ask, model)
         spent: list[Usage] = []
         made: summaries.Made | None = None
         failure: GptshError | None = None
         try:
             with hands.waiting(f"summarising {len(wanted.messages):,} messages with {model}"):
-                made = self._asked(model, wanted, spent)
+                made = self._asked(small, wanted, spent)
         except GptshError as err:
             failure = err
         finally:
             self._calls -= max(1, len(spent), made.calls if made else 0)
-            cost = sum_costs([pricing.of_call(hands.settings, model, usage) for usage in spent])
+            cost = sum_costs(map(small.price, spent))
             self.costs.append(cost)
             known = self._doc["context"]["summaries"]
             if made:
@@ -171,18 +176,17 @@ class Fitter:
             hands.tell("summary_aged", before=then, after=made.tokens)
         return failure
 
-    def _asked(self, model: str, wanted: Wanted, spent: list[Usage]) -> "Made":
+    def _asked(self, small: Small, wanted: Wanted, spent: list[Usage]) -> "Made":
         """The summary, in as many calls as are left. Raises GptshError, also for a model that nobody knows here."""
         from gptsh.core import summaries  # noqa: PLC0415 - the same
 
         if self._calls < 1:
             raise ModelError(f"{CALLS} calls for summaries were made in this run")
-        window = self._hands.client.window(model, ask=True)
-        summariser = summaries.Summariser(self._hands.ask, model, window, wanted.tokens)
         before = wanted.previous["text"] if wanted.previous else None
         if before and not wanted.messages:
-            return summaries.condense(summariser, before, to=wanted.tokens, spent=spent)
-        return summaries.summarise(summariser, before, wanted.messages, calls=self._calls, spent=spent)
+            return summaries.condense(small, before, to=wanted.tokens, spent=spent)
+        material, tokens = wanted.messages, wanted.tokens
+        return summaries.summarise(small, before, material, tokens=tokens, calls=self._calls, spent=spent)
 
 
 def told(choice: Choice) -> dict[str, Any]:

@@ -214,7 +214,10 @@ def _tool_object(item: "Offered") -> dict[str, Any]:
 
 
 def consolidate(flags: Flags) -> int:
-    """Put what is new in sessions into their agents' memory, a line for each; the exit code of the first failure."""
+    """Put what is new in sessions into their agents' memory, a line for each; the exit code of the first failure.
+
+    Raises Ended behind the last line.
+    """
     from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
 
     if flags.no_save or flags.dry_run:
@@ -222,9 +225,14 @@ def consolidate(flags: Flags) -> int:
     ref = sessions.latest_in_project(current_project()) if flags.continue_ else flags.session
     if flags.continue_ and ref is None:
         raise UsageError("no session was used in this project yet", "see --list-sessions")
-    run = Consolidation(flags.config)
+    run = Consolidation(flags)
     done = run.of_one(ref) if ref is not None else run.of_all([*_passing(flags)][::-1])
-    stdio.write_lines(_lines(flags, done, lambda item: item.line(), lambda item: item.fields()))
+    lines = _lines(flags, done, lambda item: item.line(), lambda item: item.fields())
+    with run.held():
+        stdio.write_lines(lines, waiting=run.endings.released)
+    if run.ended:
+        run.ended.told = True
+        raise run.ended
     return run.exit_code
 
 

@@ -364,6 +364,8 @@ class Run:
             return outcome
         from gptsh.cli.remember import after_turn  # noqa: PLC0415 - few agents have one
 
+        if self._screen.finished:
+            stdio.let_go()
         ended = after_turn(self._job, self._endings)
         return outcome if self._reporter.told else outcome._replace(failure=ended)
 

@@ -21,13 +21,14 @@ _Question = TypeVar("_Question")
 class Ended(BaseException):
     """A signal or the deadline ended the run. Not an Exception: only who saves and who exits may catch it.
 
-    ``hint`` is a line that says where the user can go on.
+    ``hint`` is a line that says where the user can go on; ``told``: who reads JSON on stdout has read it there.
     """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
         self.hint = ""
+        self.told = False
 
     @property
     def by_user(self) -> bool:
@@ -104,10 +105,14 @@ class Endings:
         if self._pending == signal.SIGALRM:
             self._pending = None
 
-    def arm_again(self) -> None:
-        """The deadline counts again, for what is done behind the answer."""
-        if self.seconds and not self._last_call:
-            signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, self._until - time.monotonic()), _AGAIN)
+    def arm_again(self, most: float) -> None:
+        """The deadline counts again, for what is done behind the answer, and takes so many seconds at most."""
+        if self._last_call:
+            return
+        if signal.SIGALRM not in self._installed:
+            self._install(signal.SIGALRM)
+        left = min(most, self._until - time.monotonic()) if self.seconds else most
+        signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, left), _AGAIN)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -20,7 +20,19 @@ _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
 _USUAL_WIDTH = 80  # columns
 _SILENCE = 2.0  # seconds until a person is told what is waited for
+Waiting = Callable[[], contextlib.AbstractContextManager[None]]  # what is entered while a reader lets a write wait
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
+
+
+def let_go() -> None:
+    """Let the reader of stdout see its end, though the process goes on; a terminal stays."""
+    out = answers_to()
+    if out is None or is_terminal(out):
+        return
+    with contextlib.suppress(OSError):  # then the reader waits
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, out.fileno())
+        os.close(nowhere)
 
 
 def answers_to() -> TextIO | None:
@@ -58,7 +70,7 @@ class Sink:
     def __init__(
         self,
         stream: TextIO | None,
-        waiting: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         self._patience: float | None = None
         self._rest = memoryview(b"")  # of what was begun
@@ -223,12 +235,13 @@ def report(err: GptshError, *, debug: bool) -> None:
         say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
-def write_lines(lines: Iterable[str], *, safe: bool = False) -> None:
+def write_lines(lines: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:
     """Lines to stdout, each at once, so that a pipe may end early. ``safe``: as they are, on a terminal too.
 
+    ``waiting`` is entered while the reader stalls.
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(answers_to())
+    sink = Sink(answers_to(), waiting)
     put = sink.draw if safe else sink.write
     for line in lines:
         try:

@@ -3,17 +3,17 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from datetime import datetime
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
-from gptsh.core.material import Lengths, line_of, without_middle
-from gptsh.core.messages import Message, Text, Usage, Used, without_reasoning
-from gptsh.core.models import likely_facts, small_params, split_model
-from gptsh.core.tokens import estimate, of_message
-from gptsh.core.turn import Ask, Request
+from gptsh.core.material import Lengths, fenced, lines_of, without_middle
+from gptsh.core.messages import Message, Usage, shortened
+from gptsh.core.small import Small, request, said, window_of
+from gptsh.core.tokens import estimate
+from gptsh.core.turn import Request
 from gptsh.errors import ModelError, TooLong
 
 LIMIT = 2000  # tokens of a memory, also in the system prompt
@@ -39,28 +39,20 @@ _SHORTER = """\
 This memory_update is too long. Give the object again: in memory_update the same memory in at most {words} words, \
 without what matters least; history_entry is "-".
 
-<memory>
-{memory}
-</memory>"""
+{memory}"""
 
-_WINDOW = 8192  # tokens, where nobody knows the model's
 _OF_ENTRY = 500  # tokens of an answer beside the memory
+_LONGEST_ENTRY = 2000  # characters
 _MOST = 16_000  # tokens of a conversation in one call; of more an entry would say too little
 _LEAST = 300  # the same: with less room than that the window is too small
 _WORDS = 0.4  # to a token, as tokens are estimated
-_LONGEST_REPLY = 200_000  # characters
+_LONGEST_REPLY = 20_000  # characters
+_GUESSES = 24  # objects in a reply that are looked at beside those that begin as asked
 _LENGTHS = Lengths(user=2000, answer=1000)
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_JOINERS = "\u200c\u200d"  # of letters and emoji: without them a word is another one
+_NAMED = re.compile(r'\{\s*+"(?:history_entry|memory_update)"')
 _decode = json.JSONDecoder(strict=False).raw_decode  # models put line breaks into strings
-
-
-class Small(NamedTuple):
-    """The small model: how it is asked, what tells its window in tokens (None: unknown) and a call's cost in USD."""
-
-    ask: Ask
-    model: str
-    window: Callable[[], int | None]
-    price: Callable[[Usage], float | None]
 
 
 class Reply(NamedTuple):
@@ -73,37 +65,23 @@ class Reply(NamedTuple):
 # ---- asking
 
 
-def _window(small: Small) -> int:
-    return small.window() or _WINDOW
-
-
-def _limit(window: int) -> int:
+def _limit(small: Small) -> int:
     """Tokens that the memory may have: in a small window less than elsewhere."""
-    return min(LIMIT, window // 4)
+    return min(LIMIT, window_of(small) // 4)
 
 
-def _request(small: Small, said: str) -> Request:
-    limit = _limit(_window(small))
-    params = small_params(likely_facts(*split_model(small.model)), limit + _OF_ENTRY)
-    ask: list[Message] = [
-        {"role": "system", "content": SYSTEM.format(words=int(_WORDS * limit))},
-        {"role": "user", "content": said},
-    ]
-    return Request(small.model, ask, params, stream=False, tokens=sum(map(of_message, ask)) + params["max_tokens"])
+def _request(small: Small, user: str) -> Request:
+    limit = _limit(small)
+    return request(small, SYSTEM.format(words=int(_WORDS * limit)), user, limit + _OF_ENTRY)
 
 
 def _material(memory: str, told: str) -> str:
-    return f"<memory>\n{_closed(memory)}\n</memory>\n\n<conversation>\n{_closed(told)}\n</conversation>"
-
-
-def _closed(text: str) -> str:
-    """The text without an end of what it stands in."""
-    return re.sub("</(?=memory>|conversation>)", "<\\/", text)
+    return f"{fenced('memory', memory)}\n\n{fenced('conversation', told)}"
 
 
 def room_for(small: Small, memory: str, agent: str) -> int:
     """Tokens that a piece of the conversation may take. Raises TooLong where there are too few."""
-    window = _window(small)
+    window = window_of(small)
     room = window - _request(small, _material(memory, "")).tokens
     if room < _LEAST:
         what = f"the memory of {agent} does not fit into the window of {small.model}, {window:,} tokens"
@@ -111,14 +89,37 @@ def room_for(small: Small, memory: str, agent: str) -> int:
     return min(room, _MOST)
 
 
+def taken_in(
+    small: Small, memory: str, messages: Sequence[Message], agent: str, spent: list[Usage]
+) -> tuple[Sequence[Message], Reply | None]:
+    """As many of the messages as one call takes, and its reply; None where they tell nothing, and none is made.
+
+    Where the server's window proves smaller than was thought, it is asked once more, with less. Raises as ``asked``.
+    """
+    room = room_for(small, memory, agent)
+    taken, told = piece(messages, room)
+    if not told:
+        return taken, None
+    try:
+        return taken, asked(small, memory, told, spent)
+    except TooLong:
+        known = room_for(small, memory, agent)
+    taken, told = piece(messages, known if known < room else room // 2)
+    return taken, asked(small, memory, told, spent)
+
+
 def asked(small: Small, memory: str, told: str, spent: list[Usage]) -> Reply:
-    """The reply, its memory no longer than it may be; of one that is, the model is asked for a shorter one, once."""
-    limit = _limit(_window(small))
-    reply = _parsed(_said(small, _request(small, _material(memory, told)), spent))
+    """The reply, its memory no longer than it may be; of one that is, the model is asked for a shorter one, once.
+
+    Raises what ``small.ask`` raises, and ModelError for a reply that is none.
+    """
+    limit = _limit(small)
+    reply = _parsed(said(small, _request(small, _material(memory, told)), spent).text)
     if estimate(reply.memory) > limit:
-        shorter = _request(small, _SHORTER.format(words=int(_WORDS * limit / 2), memory=_closed(reply.memory)))
-        if shorter.tokens <= _window(small):
-            reply = reply._replace(memory=_parsed(_said(small, shorter, spent)).memory)
+        words = int(_WORDS * limit / 2)
+        shorter = _request(small, _SHORTER.format(words=words, memory=fenced("memory", reply.memory)))
+        if shorter.tokens <= window_of(small):
+            reply = reply._replace(memory=_parsed(said(small, shorter, spent).text).memory)
     if estimate(reply.memory) > limit:
         raise ModelError(f"what {small.model} made of the memory is too long")
     if memory.strip() and not reply.memory:
@@ -126,33 +127,29 @@ def asked(small: Small, memory: str, told: str, spent: list[Usage]) -> Reply:
     return reply
 
 
-def _said(small: Small, request: Request, spent: list[Usage]) -> str:
-    texts = []
-    for event in small.ask(request):
-        if isinstance(event, Text):
-            texts.append(event.text)
-        elif isinstance(event, Used):
-            spent.append(event.usage)
-    return "".join(texts)
-
-
 def _parsed(text: str) -> Reply:
     """The first object with both texts, whatever stands around it. Raises ModelError where there is none."""
-    said = without_reasoning(text[:_LONGEST_REPLY])
-    for start in re.finditer("{", said):
+    for start in _beginnings(text[:_LONGEST_REPLY]):
         found: Any = None
         with contextlib.suppress(ValueError, RecursionError):
-            found, _ = _decode(said, start.start())
+            found, _ = _decode(text[:_LONGEST_REPLY], start)
         given = as_dict(found)
         entry, memory = given.get("history_entry"), given.get("memory_update")
         if isinstance(entry, str) and isinstance(memory, str) and _clean(entry):
-            return Reply(" ".join(_clean(entry).split()), _clean(memory))
+            return Reply(shortened(_clean(entry), _LONGEST_ENTRY), _clean(memory))
     raise ModelError("the model's answer has no history_entry and memory_update")
 
 
+def _beginnings(text: str) -> Iterator[int]:
+    """Where an object may begin: as it was asked for, else one of the first."""
+    found = chain(_NAMED.finditer(text), islice(re.finditer("{", text), _GUESSES))
+    return (match.start() for match in found)
+
+
 def _clean(text: str) -> str:
-    """Without control characters, which a terminal that shows the file would obey."""
-    return _UNSEEN.sub("", text).strip()
+    """Without control characters, which a terminal that shows the file would obey, and without hidden ones."""
+    shown = _UNSEEN.sub("", text)
+    return "".join(c for c in shown if c in _JOINERS or unicodedata.category(c) != "Cf").strip()
 
 
 # ---- what of a conversation is told
@@ -161,10 +158,9 @@ def _clean(text: str) -> str:
 def piece(messages: Sequence[Message], room: int) -> tuple[Sequence[Message], str]:
     """As many of the messages as have room in a call, one at least, and how they are told."""
     lines: list[str] = []
-    names: dict[str, str] = {}
     left = room
-    for place, message in enumerate(messages):
-        line = _told(message, names)
+    for place, whole in enumerate(lines_of(messages, _LENGTHS, dated=True)):
+        line = whole
         while not lines and estimate(line) > room:
             line = without_middle(line, len(line) // 2)
         left -= estimate(line) + 2
@@ -172,18 +168,3 @@ def piece(messages: Sequence[Message], room: int) -> tuple[Sequence[Message], st
             return messages[:place], "\n".join(lines)
         lines += [line] if line else []
     return messages, "\n".join(lines)
-
-
-def _told(message: Message, names: dict[str, str]) -> str:
-    """A message as the small model reads it; a question with the day on which it was asked."""
-    own = (line_of(one, names, _LENGTHS) for one in translated(message) if one["role"] != "system")
-    text = "\n".join(line.replace("\n", "\n ") for line in own if line)
-    moment = moment_of(message) if message["role"] == "user" else None
-    return f"[{moment.date().isoformat()}]\n{text}" if moment and text else text
-
-
-def moment_of(message: Message) -> datetime | None:
-    """When it was said, in local time."""
-    with contextlib.suppress(ValueError, OverflowError, OSError):
-        return datetime.fromisoformat(message.get("timestamp") or "").astimezone()
-    return None

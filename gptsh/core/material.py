@@ -1,7 +1,10 @@
 """Messages as a small model reads them that is to tell what they say: a line each; in chunks that fit its window."""
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from gptsh.core.cuts import common_level
@@ -23,6 +26,8 @@ _SAMPLES, _SAMPLE = 128, 1000  # messages, and characters of each, that tell it 
 _BLOCK, _BLOCKS = 2000, 8  # characters that are counted at once; a small part of a room, so that it gets full
 
 _OF_NAME = 80  # characters of a name
+_PER_CHARACTER = 8  # characters that are looked at for one that is left when white space is folded
+_FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 class Lengths(NamedTuple):
@@ -48,7 +53,7 @@ def chunks_of(messages: Sequence[Message], rooms: Sequence[int]) -> list[Chunk]:
 
     Where they need more, the longest are shortened to one length; where that would say nothing, some are left out.
     """
-    lines = _lines(messages)
+    lines = [line for line in lines_of(messages, IN_SUMMARIES) if line]
     most, whole = min(sum(rooms), _MOST_READ), sum(map(_length, lines))
     budget = min(whole, _guessed(lines, most))  # characters: to count the tokens of all would take its time
     if whole <= _NEAR * budget:
@@ -75,10 +80,10 @@ def _guessed(lines: Sequence[str], most: int) -> int:
 
 
 def _within(lines: Sequence[str], budget: int) -> list[str]:
-    """The lines in so many characters. A text's own lines are set in, so that none of them passes for a message."""
+    """The lines in so many characters."""
     told = _telling(lines, budget)
     level = common_level([_length(line) for line in told], budget) - 1
-    return [without_middle(line, level).replace("\n", "\n ") for line in told]
+    return [without_middle(line, level) for line in told]
 
 
 def _blocks(lines: Sequence[str], room: int) -> list[str]:
@@ -132,14 +137,34 @@ def _packed(lines: Sequence[str], sizes: Sequence[int], rooms: Sequence[int]) ->
     return [Chunk("\n".join(held), taken) for held, taken in packed if held]
 
 
-def _lines(messages: Sequence[Message]) -> list[str]:
-    """Each message that tells anything, as the model reads it."""
+def fenced(name: str, text: str) -> str:
+    """A text as a block that it cannot end, nor begin another one in."""
+    inner = _FENCES.sub(r"[\1\2]", text)
+    return f"<{name}>\n{inner}\n</{name}>"
+
+
+def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = False) -> Iterator[str]:
+    """Each message as the model reads it; empty where it tells nothing.
+
+    A text's own lines are set in, so that none of them passes for a message. ``dated``: a question has the day before
+    it, and system prompts are left out.
+    """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
-    told = (line_of(message, names, IN_SUMMARIES) for own in messages for message in translated(own))
-    return [line for line in told if line]
+    for message in messages:
+        told = [own for own in translated(message) if not (dated and own["role"] == "system")]
+        text = "\n".join(filter(None, (_line_of(own, names, lengths).replace("\n", "\n ") for own in told)))
+        moment = moment_of(message) if dated and text and message["role"] == "user" else None
+        yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
 
 
-def line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
+def moment_of(message: Message) -> datetime | None:
+    """When it was said, in local time."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        return datetime.fromisoformat(message.get("timestamp") or "").astimezone()
+    return None
+
+
+def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     """One message of our vocabulary; empty where it tells nothing. ``names`` of tools, by their calls, grow."""
     parts = parts_of(message)
     others = [part for part in parts if not _is_words(part)]
@@ -156,10 +181,17 @@ def line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
             said = [*words, *(_carried(part, lengths.rest) for part in others), *calls]
         case _:
             words = [part["text"] for part in parts if _is_words(part)]
-            text = " ".join("\n\n".join(words).split())
-            said = [without_middle(text, lengths.user), *(_carried(part, lengths.rest) for part in others)]
+            said = [_folded("\n\n".join(words), lengths.user), *(_carried(part, lengths.rest) for part in others)]
     text = "\n".join(filter(None, said))
     return f"{message['role'].upper()}: {text}" if text else ""
+
+
+def _folded(text: str, most: int) -> str:
+    """White space folded, cut to so many characters. Of a long text only both ends are looked at."""
+    near = _PER_CHARACTER * most
+    if len(text) > 2 * near:
+        text = f"{text[:near]}{_GAP}{text[-near:]}"
+    return without_middle(" ".join(text.split()), most)
 
 
 def _is_words(part: Part) -> bool:

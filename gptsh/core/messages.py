@@ -286,8 +286,8 @@ def shortened(text: str, width: int) -> str:
 
 
 def without_reasoning(text: str) -> str:
-    """An answer without the reasoning that some models write into it, and without white space around it."""
-    return re.sub(r"(?s)<think>.*?(</think>|$)", "", text).strip()
+    """An answer without the reasoning that some models write before it, and without white space around it."""
+    return re.sub(r"(?s)\A(?:\s*<think>.*?(?:</think>|\Z))+", "", text).strip()
 
 
 def token_count(value: object) -> int | None:

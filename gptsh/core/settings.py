@@ -219,7 +219,7 @@ def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
         name,
         model=table.get("model"),
         model_small=table.get("model_small"),
-        system=table.get("system"),
+        system=table.get("system") or None,  # an empty one is none; only --system "" asks for nothing at all
         system_file=folder / os.path.expanduser(file) if file else None,
         params=table.get("params", {}),
         tools=tuple(table.get("tools", ())),
@@ -355,7 +355,7 @@ def _system(agent: Agent) -> str | None:
     if agent.system_file is None:
         return agent.system
     try:
-        return agent.system_file.read_text("utf-8")
+        return agent.system_file.read_text("utf-8") or None
     except OSError as err:
         raise ConfigError(f"agents.{agent.name}.system_file: {agent.system_file}: {err.strerror}") from err
     except ValueError as err:

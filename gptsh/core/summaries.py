@@ -9,22 +9,12 @@ from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS
 from gptsh.core.loose import as_dicts
-from gptsh.core.material import MARK, Chunk, chunks_of
-from gptsh.core.messages import (
-    Message,
-    Usage,
-    Used,
-    new_message_id,
-    text_of,
-    timestamp,
-    without_reasoning,
-)
-from gptsh.core.models import likely_facts, small_params, split_model
-from gptsh.core.tokens import estimate, of_message
-from gptsh.core.turn import Ask, Request, Round, shortcoming
-from gptsh.errors import EmptyAnswer, Incomplete, ModelError, TooLong
+from gptsh.core.material import MARK, Chunk, chunks_of, fenced
+from gptsh.core.messages import Message, Usage, new_message_id, timestamp
+from gptsh.core.small import Small, request, said, window_of
+from gptsh.core.tokens import estimate
+from gptsh.errors import ModelError, TooLong
 
-ASSUMED_WINDOW = 8192  # tokens, where the model's is not known
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "
     "with the work. What stands in <summary> came before: carry over all of it that still matters. Keep: what the user "
@@ -45,19 +35,6 @@ _SEAMS = 8  # tokens that texts may take together beyond what each takes alone
 _LEAST_ROOM = 16  # tokens
 
 _ENDS = re.compile("[.!?…]+[\"'”’»)\\]]*(?=\\s)|[。！？]+")  # noqa: RUF001 - of sentences, in other scripts too
-_FENCES = re.compile("<(/?(?:summary|conversation))>")
-
-
-class Summariser(NamedTuple):
-    """Who makes summaries: ``model`` is ``provider/name``, ``window`` its tokens (None: ASSUMED_WINDOW is assumed).
-
-    ``tokens`` is the length that a summary shall have, a quarter of the window at most.
-    """
-
-    ask: Ask
-    model: str
-    window: int | None
-    tokens: int
 
 
 class Made(NamedTuple):
@@ -74,90 +51,71 @@ class Made(NamedTuple):
 
 
 def summarise(
-    summariser: Summariser,
+    small: Small,
     previous: str | None,
     messages: Sequence[Message],
     *,
+    tokens: int,
     calls: int,
     spent: list[Usage] | None = None,
 ) -> Made:
     """A summary of ``previous``, which is one of what came before, and of the messages, in ``calls`` calls at most.
 
-    Each call gets the summary so far and the next messages; where they are too many, the longest are shortened to one
-    length. No call is made where the messages tell nothing. What the calls use is put into ``spent`` as it is known,
-    also where one fails. Raises EmptyAnswer, TooLong for a window without room, and what ``ask`` raises.
+    ``tokens`` is the length that it shall have, a quarter of the window at most. Each call gets the summary so far and
+    the next messages; where they are too many, the longest are shortened to one length. No call is made where the
+    messages tell nothing. What the calls use is put into ``spent`` as it is known, also where one fails. Raises
+    EmptyAnswer, TooLong for a window without room, and what ``ask`` raises.
     """
-    work = _Work(summariser, summariser.tokens, spent)
-    said = work.within(previous or "", work.longest)
-    first = work.room - _size(said)
+    work = _Work(small, tokens, spent)
+    so_far = work.within(previous or "", work.longest)
+    first = work.room - _size(so_far)
     chunks = chunks_of(messages, [first, *[work.room - work.longest] * (calls - 1)])
     for at, chunk in enumerate(chunks):
         to_come = len(chunks) - at - 1
-        said = work.ask(said, chunk)
+        so_far = work.ask(so_far, chunk)
         limit = work.longest if to_come else work.limit
-        if _size(said) > limit and work.calls + to_come < calls:
-            said = work.condensed(said)
-        said = work.within(said, limit)
-    return work.made(said)
+        if _size(so_far) > limit and work.calls + to_come < calls:
+            so_far = work.condensed(so_far)
+        so_far = work.within(so_far, limit)
+    return work.made(so_far)
 
 
-def condense(summariser: Summariser, text: str, *, to: int, spent: list[Usage] | None = None) -> Made:
+def condense(small: Small, text: str, *, to: int, spent: list[Usage] | None = None) -> Made:
     """A summary told again in about ``to`` tokens, in one call. Raises and reports as ``summarise``."""
-    work = _Work(summariser, to, spent)
-    said = work.ask(work.within(text, work.room), _NO_MESSAGES)
-    return work.made(work.within(said, work.limit))
+    work = _Work(small, to, spent)
+    told = work.ask(work.within(text, work.room), _NO_MESSAGES)
+    return work.made(work.within(told, work.limit))
 
 
 class _Work:
     """The calls for one summary: what they may take, and what came of them. ``room`` and the like are tokens."""
 
-    def __init__(self, summariser: Summariser, tokens: int, spent: list[Usage] | None) -> None:
-        window = summariser.window or ASSUMED_WINDOW
+    def __init__(self, small: Small, tokens: int, spent: list[Usage] | None) -> None:
+        window = window_of(small)
         target = max(_LEAST_ROOM, min(tokens, window // 4))
-        params = small_params(likely_facts(*split_model(summariser.model)), target + _SLACK)
-        self._params = {**params, "max_tokens": min(params["max_tokens"], window // 2)}
-        self._summariser, self._spent = summariser, [] if spent is None else spent
-        self._usages: list[Usage] = []
+        self._small, self._tokens = small, target + _SLACK
+        self._spent = [] if spent is None else spent
+        self._spent_before = len(self._spent)
         self._task = f"Write the summary, in {int(_WORDS * target):,} words at most."
-        self._fixed = self._params["max_tokens"] + sum(map(of_message, self._messages("\n", "\n"))) + _SEAMS
-        self.room = window - self._fixed  # that the summary so far and the messages of one call share
+        fixed = request(small, SYSTEM, self._told("\n", "\n"), self._tokens).tokens + _SEAMS
+        self.room = window - fixed  # that the summary so far and the messages of one call share
         self.limit = int(LONGER * target)
         self.longest = min(self.limit, int(_OF_BEFORE * self.room))  # of the summary so far
         self.calls, self.cut = 0, False
         if self.room < _LEAST_ROOM:
             raise TooLong(f"the window of {window:,} tokens leaves no room to make a summary in")
 
-    def _messages(self, before: str, material: str) -> list[Message]:
-        told = [f"<summary>\n{before}\n</summary>"] if before else []
-        told += [f"<conversation>\n{material}\n</conversation>"] if material else []
-        text = "\n\n".join([*told, self._task])
-        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+    def _told(self, before: str, material: str) -> str:
+        told = [fenced("summary", before)] if before else []
+        told += [fenced("conversation", material)] if material else []
+        return "\n\n".join([*told, self._task])
 
     def ask(self, before: str, chunk: Chunk) -> str:
         """The summary of what was and what comes now. Raises EmptyAnswer, and what asking raises."""
-        size = self._fixed + _size(before) + chunk.tokens
-        asked = self._messages(_unfenced(before), _unfenced(chunk.text))
-        answer = Round(
-            self._summariser.ask(Request(self._summariser.model, asked, self._params, stream=False, tokens=size))
-        )
+        asked = request(self._small, SYSTEM, self._told(before, chunk.text), self._tokens)
         self.calls += 1
-        self._listen(answer)
-        message = answer.message()
-        text = without_reasoning(text_of(message)) if message else ""
-        if not message or not text:
-            raise EmptyAnswer(f"{self._summariser.model} answered nothing when it was asked for a summary")
-        return self._ended(text) if isinstance(shortcoming(message), Incomplete) else text
-
-    def _listen(self, answer: Round) -> None:
-        """Hear an answer out. What it used is known even where it breaks off."""
-        used = None
-        try:
-            for event in answer:
-                used = event.usage if isinstance(event, Used) else used
-        finally:
-            known = [used] if used else []
-            self._usages += known
-            self._spent += known
+        answer = said(self._small, asked, self._spent)
+        return answer.text if answer.whole else self._ended(answer.text)
 
     def _ended(self, text: str) -> str:
         """An answer that was cut short, up to the end of its last whole sentence."""
@@ -183,7 +141,7 @@ class _Work:
 
     def made(self, text: str) -> Made:
         """What all the calls came to."""
-        return Made(text, estimate(text), self._usages, self.calls, self.cut)
+        return Made(text, estimate(text), self._spent[self._spent_before :], self.calls, self.cut)
 
 
 _NO_MESSAGES = Chunk("", 0)
@@ -192,11 +150,6 @@ _NO_MESSAGES = Chunk("", 0)
 def _size(text: str) -> int:
     """Tokens that a text takes on lines of its own within another one."""
     return estimate(text) + 1 if text else 0
-
-
-def _unfenced(text: str) -> str:
-    """The text, without what would end the block that it stands in; it takes as many tokens."""
-    return _FENCES.sub(r"[\1]", text)
 
 
 def _end_of_sentence(text: str) -> int:

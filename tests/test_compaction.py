@@ -305,6 +305,102 @@ def test_one_that_cannot_get_below_the_mark_stays_as_long_as_it_fits() -> None:
     assert made(choose(held, space, rules))["id"] != made(choice)["id"]
 
 
+def test_a_last_answer_is_not_dropped_from_a_session_that_fits() -> None:
+    messages = [said("user", "Write a story.", "q"), said("assistant", LINE * 250, "a"), QUESTION]
+    choice = choose(session(messages), frame(round(size(messages) / 0.85)), RULES)
+    assert choice == Choice(FULL, choice.shortened, choice.size)
+
+
+def test_words_are_not_left_out_while_all_fits() -> None:
+    messages = [*talk(20, asked=3), QUESTION]
+    for share in (0.82, 0.9, 0.99):
+        choice = choose(session(messages), frame(round(size(messages) / share)), RULES)
+        assert (choice.strategy, choice.shortened.questions) == (FULL, 0)
+    least = choose(session(messages), frame(round(size(messages) / 1.01)), RULES)
+    assert least.shortened.questions > 0
+
+
+def test_compaction_stays_rare_where_words_are_most_of_the_budget() -> None:
+    messages: list[Any] = []
+    held, space, made_at = session(messages), frame(12_000), []
+    for at in range(160):
+        messages += [said("user", f"Question {at}: {LINE * 2}", f"q{at}")]
+        choice = choose(held, space, RULES)
+        if choice.made:
+            made_at.append(at)
+            if choice.wanted:
+                held = with_told(held, choice)
+                choice = with_summary(held, space, RULES, choice)
+            held = in_force(held, choice)
+        assert space.taken(choice) <= 12_000
+        messages += [said("assistant", f"Answer {at}: {LINE * 8}", f"a{at}")]
+    assert len(made_at) <= 14
+    assert sum(later - at < 4 for at, later in pairwise(made_at)) <= 2
+
+
+def test_a_fork_with_fewer_messages_behind_is_not_sent_under_it() -> None:
+    before = session([*rounds(10, 100), QUESTION])
+    held = in_force(before, choose(before, frame(12_000), RULES))
+    fork = Session(before.messages[:-3], held.state)
+    assert current(held, frame(12_000)).record
+    assert current(fork, frame(12_000)).record is None
+
+
+def test_a_thousand_kept_messages_are_measured_once() -> None:
+    calls = 0
+
+    def measure(sent: Sequence[Any], under: str | None) -> Count:
+        nonlocal calls
+        calls += len(sent)
+        return count(sent, None, asked=Asked("lab/m", "lab", under))
+
+    messages = [*talk(600, answered=2), QUESTION]
+    choice = choose(session(messages), Frame(measure, 6000), RULES._replace(keep_messages=1000))
+    assert choice.strategy == "minimal"
+    assert calls < 12 * len(messages)
+
+
+def test_the_late_answer_of_a_run_beside_is_sent_under_a_compaction() -> None:
+    before, space = session([*stamped(talk(20, answered=20)), QUESTION]), frame(6000)
+    wanting = choose(before, space, RULES)
+    told_of = with_told(before, wanting)
+    held = in_force(told_of, with_summary(told_of, space, RULES, wanting))
+    late = said("assistant", "It came late.", "late", timestamp="2026-01-01T11:00:00.000Z")
+    messages = [*held.messages[:8], late, *held.messages[8:]]
+    choice = choose(Session(messages, held.state), space, RULES)
+    assert (choice.strategy, choice.made) == ("summary", False)
+    assert sum(message.get("id") == "late" for message in choice.shortened.messages) == 1
+    _, included, summarized, left_out, _ = choice.shortened
+    assert included + summarized + left_out == len(messages)
+
+
+def stamped(messages: list[Any]) -> list[Any]:
+    return [{**message, "timestamp": "2026-01-01T10:00:00.000Z"} for message in messages]
+
+
+def test_one_that_was_asked_for_stands_where_compaction_is_off() -> None:
+    before, space = session([*rounds(10, 100), QUESTION]), frame(60_000)
+    choice = compacted(before, space, RULES)
+    assert choice
+    off = RULES._replace(compact=False)
+    assert choose(in_force(before, choice), space, off).record == choice.record
+
+
+def test_the_next_one_is_later_than_one_from_a_clock_that_is_ahead() -> None:
+    before = session([*rounds(10, 100), QUESTION])
+    ahead = {**made(choose(before, frame(12_000), RULES)), "at": "2099-01-01T00:00:00.000Z"}
+    again = choose(Session(before.messages, {**before.state, "compaction": ahead}), frame(5000), RULES)
+    assert made(again)["at"] > ahead["at"]
+
+
+def test_what_was_reported_leaves_room_for_more_words() -> None:
+    before, space = session([*talk(60, asked=4), QUESTION]), frame(3000)
+    few, many = (choose(before, space._replace(scale=scale), RULES) for scale in (1.0, 0.72))
+    assert (few.strategy, many.strategy) == ("minimal", "minimal")
+    assert many.shortened.questions < few.shortened.questions
+    assert space.taken(many) <= 3000
+
+
 def test_the_least_fills_the_budget_to_the_mark_and_stays_until_it_is_full() -> None:
     before, space = session([*talk(30, asked=4), QUESTION]), frame(1400)
     choice = choose(before, space, RULES)

@@ -67,8 +67,8 @@ def test_2000_messages_go_on_in_a_small_window_with_every_word_of_the_user(narro
     report = json.loads(run.stdout)["context"]
     assert run.code == 0
     assert re.fullmatch(
-        rf"gptsh: ~\d{{3}},\d{{3}} tokens of the session are sent as ~\d,\d{{3}} \(summary\): -s {before['id']}@auto-1 "
-        "goes back\n",
+        rf"gptsh: ~\d{{3}},\d{{3}} tokens of the session are sent as ~\d,\d{{3}} \(summary\); snapshot "
+        rf"{before['id']}@auto-1\n",
         run.stderr,
     )
     assert 1 <= len(for_summaries(model)) <= 4
@@ -111,7 +111,7 @@ def test_where_the_words_cannot_all_fit_the_newest_do_and_the_rest_is_counted(na
     assert run.code == 0
     assert lost == list(range(1, len(lost) + 1))  # the first and the newest are there
     assert 100 < len(lost) < 180
-    assert f"gptsh: {len(lost)} earlier questions do not fit any more and are left out\n" in run.stderr
+    assert f"gptsh: {len(lost)} earlier questions are left out: the session outgrew the window\n" in run.stderr
     assert f"{len(lost):,} earlier questions do not fit and are left out" in sent
     assert report["strategy"] == "minimal"
     assert report["included"] + report["left_out"] == 2001

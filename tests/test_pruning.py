@@ -14,7 +14,7 @@ from gptsh.core.cuts import as_sent
 from gptsh.core.foreign import translated
 from gptsh.core.messages import Message, parts_of
 from gptsh.core.pruning import Touched, pruned, touched
-from gptsh.core.tokens import of_message
+from gptsh.core.tokens import estimate, of_message
 from tests import vocabulary
 
 FILE_TOOLS = ["read_file", "fs__read_file", "mcp__fs__ReadFile", "view", "CAT", "openDocument", "get-file-contents"]
@@ -415,6 +415,31 @@ def test_what_failed_touched_nothing_also_where_ids_come_again() -> None:
 def test_only_calls_name_files() -> None:
     said = '{"path": "a"}'
     assert touched([{"role": "user", "content": said}, {"role": "assistant", "content": said}, result(said)]) == []
+
+
+def test_of_the_newest_files_all_counts_that_was_done_since_the_first_of_them() -> None:
+    messages = [
+        calls(("write", {"path": "a.py"}), ("create", {"path": "b.py"})),
+        calls(("read", {"path": "c.py"}), ("write", {"path": "c.py"})),
+        calls(("read", {"path": "a.py"}), ("read", {"path": "b.py"})),
+    ]
+    size = estimate("a.py")
+    everything = [Touched("c.py", "modified"), Touched("a.py", "modified"), Touched("b.py", "created")]
+    assert touched(messages) == touched(messages, 3 * size) == everything
+    assert touched(messages, 3 * size - 1) == [Touched("a.py", "read"), Touched("b.py", "read")]
+    assert touched(messages, size - 1) == []
+
+
+NAMED = st.tuples(st.sampled_from(["read", "write", "create", "delete"]), st.sampled_from("abcdefgh"))
+
+
+@given(st.lists(st.lists(NAMED, max_size=4)), st.integers(0, 20))
+def test_the_newest_files_are_the_last_of_all(made: list[list[tuple[str, str]]], room: int) -> None:
+    messages = [calls(*((name, {"path": path}) for name, path in some)) for some in made]
+    everything = [file.path for file in touched(messages)]
+    found = [file.path for file in touched(messages, room)]
+    assert found == everything[len(everything) - len(found) :]
+    assert len(found) == min(len(everything), room // estimate("a"))
 
 
 @given(vocabulary.spoilt())

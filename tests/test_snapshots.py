@@ -4,6 +4,7 @@ import copy
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gptsh.core import document, sessions, snapshots
 from gptsh.errors import BadSession, UsageError
 from tests.conftest import Home, texts
 from tests.server import ModelServer, answer
+from tests.talks import Talker, chat, configure, for_summaries, kept
 from tests.test_sessions import Store, ask, new
 from tests.test_structured import events
 
@@ -417,6 +419,38 @@ def test_a_compaction_brings_back_the_text_that_another_run_trimmed(store: Store
     assert saved["usage"]["cost"] == 2.0
 
 
+def test_over_many_compactions_summaries_are_trimmed_though_each_takes_a_snapshot(store: Store) -> None:
+    doc = new()
+    known = doc["context"]
+    for number in range(30):
+        for turn in range(3):
+            ask(doc, f"q{number}.{turn}", "a")
+        first, last = doc["messages"][0]["id"], doc["messages"][-3]["id"]
+        made = MOMENT.format(number, 0)
+        known["summaries"].append(summary(f"m{number}", first, last, text="told " * 800, created_at=made))
+        snapshots.record(doc, 5, end=len(doc["messages"]) - 2)
+        known = doc["context"]
+        known["compaction"] = compaction(last, f"m{number}", made)
+        sessions.save_session(doc, keep_snapshots=5)
+        known = doc["context"]
+    (saved,) = store()
+    context = saved["context"]
+    assert [item["id"] for item in context["summaries"] if "text" in item] == [f"m{number}" for number in range(24, 30)]
+    assert [item["summaries"] for item in context["snapshots"][-2:]] == [["m27", "m28"], ["m28", "m29"]]
+    assert len(json.dumps(context)) < 40_000
+    assert (saved["usage"]["cost"], len(context["summaries"])) == (30 * 0.25, 30)
+
+
+def test_a_snapshot_names_no_summary_that_reaches_beyond_it(store: Store) -> None:
+    doc = talk("one", "two")
+    ids = [message["id"] for message in doc["messages"]]
+    doc["context"]["summaries"] = [
+        summary("early", ids[0], ids[1]), summary("late", ids[0], ids[3]), {"id": "trimmed", "cost": 1.0}
+    ]  # fmt: skip
+    taken = [snapshots.take(doc, name=f"s{end}", reason="asked", tokens=1, end=end) for end in (1, 2, 4)]
+    assert [snapshot["summaries"] for snapshot in taken] == [[], ["early"], ["late"]]
+
+
 # ---- restoring
 
 
@@ -439,9 +473,9 @@ def long_one() -> dict[str, Any]:
 
 
 RESTORED = {  # by point: turns, the summary in force, summaries, snapshots, consolidated (by position)
-    "after-1": (1, None, [], 1, 1),
+    "after-1": (1, None, ["first"], 1, 1),  # made later, of what is left: it was paid for
     "after-2": (2, "first", ["first"], 2, 3),
-    "after-3": (3, "first", ["first"], 3, 3),
+    "after-3": (3, "first", ["first", "long"], 3, 3),
     "after-4": (4, "long", ["first", "long"], 4, 3),
     "0": (0, None, [], 0, None),
     "1": (1, None, ["first"], 1, 1),
@@ -453,7 +487,7 @@ RESTORED = {  # by point: turns, the summary in force, summaries, snapshots, con
 
 
 @pytest.mark.parametrize("point", RESTORED)
-def test_a_point_has_the_context_of_then(store: Store, point: str) -> None:
+def test_a_point_has_the_compaction_of_then_and_all_summaries_of_what_is_left(store: Store, point: str) -> None:
     doc = long_one()
     before = copy.deepcopy(store()[0])
     fork = sessions.fork_session(sessions.load_at(f"0@{point}"), point)
@@ -471,6 +505,21 @@ def test_a_point_has_the_context_of_then(store: Store, point: str) -> None:
     assert (saved["usage"]["cost"] or 0) == sum(costs[ident] for ident in told)
 
 
+def test_asking_from_before_a_compaction_pays_for_no_second_summary(home: Home) -> None:
+    with closing(Talker()) as talker:
+        talker.tell(8192, "m", "s")
+        configure(home, talker)
+        kept(home, chat(70))
+        assert home.run("-s", "0", "--snapshot", "before").code == 0
+        assert home.run("-s", "0", "and now?").code == 0
+        (made,), paid = home.doc()["context"]["summaries"], len(for_summaries(talker))
+        assert home.run("-s", "0@before", "and then?").code == 0
+        fork = home.docs()[0]
+        assert fork["context"]["summaries"] == [made]
+        assert fork["context"]["compaction"]["summary"] == made["id"]
+        assert len(for_summaries(talker)) == paid > 0
+
+
 def test_a_mark_of_what_was_consolidated_that_is_nowhere_is_none(store: Store) -> None:
     doc = long_one()
     doc["context"]["consolidated"] = "gone"
@@ -481,6 +530,23 @@ def test_a_compaction_without_its_summary_is_not_restored(store: Store) -> None:
     doc = long_one()
     doc["context"]["summaries"] = [{"id": "first", "cost": 0.25}]
     assert document.at_point(doc, "after-2")["context"]["compaction"] is None
+
+
+KEPT = {"": True, "4": True, "3": False, "2": False, "after-4": True, "before": False}
+
+
+@pytest.mark.parametrize(("point", "in_force"), KEPT.items())
+def test_a_fork_from_before_a_compaction_is_not_sent_under_it(store: Store, point: str, in_force: bool) -> None:
+    doc = long_one()
+    ask(doc, "q4", "a4")
+    context, ids = doc["context"], [message["id"] for message in doc["messages"]]
+    made = {**compaction(ids[3]), "kept": 4}
+    before = {**context["snapshots"][2], "id": "b", "name": "before", "compaction": made}
+    taken = [before, {**context["snapshots"][3], "compaction": made}]
+    doc["context"] = {**context, "compaction": made, "snapshots": taken}
+    assert document.at_point(doc, point)["context"]["compaction"] == (made if in_force else None)
+    made["kept"] = None  # then it counts wherever its last message is
+    assert document.at_point(doc, point)["context"]["compaction"] == made
 
 
 # ---- what the code trusts

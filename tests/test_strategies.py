@@ -226,21 +226,65 @@ ROUNDS: list[Any] = [
 GOING_ON: list[Any] = [{**calls(call("ls", "c2")), "id": "b"}, {**gives("b.txt", "c2"), "id": "s"}]
 
 
+ASKED_OF_ROUNDS = f"3. {text_of(pruned(ROUNDS[4]))}"
+OF_PNG = 1600  # tokens of an image whose size nobody knows
+
+
 @pytest.mark.parametrize("room", [-1, 0, 40, PLENTY])
 def test_the_question_that_is_answered_stays_with_the_ends_of_what_was_attached(room: int) -> None:
-    line = f"3. {text_of(pruned(ROUNDS[4]))}\n[image/png, 3 bytes]"
-    assert "Mend it\n\nlog.txt:\nabc" in line
+    assert "Mend it\n\nlog.txt:\nabc" in ASKED_OF_ROUNDS
     for found in (summary(Past(ROUNDS, GOING_ON)), minimal(Past(ROUNDS, GOING_ON, room=room))):
-        assert f"\n{line}\n" in told(found)
+        assert f"\n{ASKED_OF_ROUNDS}\n" in f"{parts_of(found.messages[0])[0]['text']}\n"
         assert list(found.messages[1:]) == GOING_ON
     assert "[log.txt, 10,000 characters]" in told(summary(Past(ROUNDS, [*GOING_ON, *RECENT])))
+
+
+def test_the_image_of_the_question_that_is_answered_is_not_lost_in_its_own_rounds_of_tools() -> None:
+    for found in (summary(Past(ROUNDS, GOING_ON, "Built.", 7)), minimal(Past(ROUNDS, GOING_ON, "Built.", 7, PLENTY))):
+        said, image, end = parts_of(found.messages[0])
+        assert image == PNG
+        assert end == {"type": "text", "text": END}
+        assert said["text"].startswith(f"{BEGINNING}\n\n")
+        assert "Built." in said["text"]
+        assert "[image/png" not in said["text"]
+        assert of_message(found.messages[0]) > OF_PNG
+        assert found[1:] == (5, 4, 0, 0)
+
+
+def test_images_of_questions_that_are_answered_are_named() -> None:
+    for recent in (RECENT, [*GOING_ON, *RECENT]):
+        for found in (summary(Past(ROUNDS, recent)), minimal(Past(ROUNDS, recent, room=PLENTY))):
+            assert "3. Mend it\n[log.txt, 10,000 characters]\n[image/png, 3 bytes]\n" in told(found)
+
+
+def test_of_what_a_question_carries_only_what_fits_goes_along_and_the_rest_is_named() -> None:
+    other = {**PNG, "image_url": {"url": "data:image/png;base64,YWJjZA=="}}
+    older: list[Any] = session(("user", [{"type": "text", "text": "Compare"}, PNG, other]))
+    words = "1. Compare\n[image/png, 3 bytes]\n[image/png, 4 bytes]"
+    exactly = 100 + estimate(words) + 1 + 2 * OF_PNG
+    said = [parts_of(minimal(Past(older, GOING_ON, room=exactly - less)).messages[0]) for less in (0, 1, OF_PNG + 1)]
+    assert [part for part in said[0] if part["type"] == "image_url"] == [PNG, other]
+    assert [part for part in said[1] if part["type"] == "image_url"] == [PNG]
+    assert "1. Compare\n\n" in f"{said[0][0]['text']}\n\n"
+    assert "1. Compare\n[image/png, 4 bytes]" in said[1][0]["text"]
+    assert f"{words}\n\n{END}" in said[2][0]["text"]
+    assert len(said[2]) == 1
+
+
+@given(st.integers(0, 6000), st.integers(0, 2000), st.booleans())
+def test_what_minimal_makes_within_a_turn_takes_no_more_than_its_room(room: int, length: int, carries: bool) -> None:
+    """As long as the question that is answered does not."""
+    asked: list[Any] = session(("user", [{"type": "text", "text": LETTERS[:length]}, *([PNG] if carries else [])]))
+    made = [calls(call("write_file", path=f"src/{at}.py")) for at in range(60)]
+    past = Past([*questions(60), *asked, *made], GOING_ON, "told " * 500, 4, room)
+    alone = of_message(minimal(past._replace(room=-1)).messages[0])
+    assert of_message(minimal(past).messages[0]) <= max(room + of_message({"role": "user", "content": ""}), alone)
 
 
 @pytest.mark.parametrize("room", [-1, 0, 40])
 def test_in_no_room_the_question_that_is_answered_stands_alone(room: int) -> None:
     found = minimal(Past(ROUNDS, GOING_ON, room=room))
-    line = f"3. {text_of(pruned(ROUNDS[4]))}\n[image/png, 3 bytes]"
-    assert told(found) == f"{BEGINNING}\n\n{lately(2)}\n{line}\n\n{END}"
+    assert told(found) == f"{BEGINNING}\n\n{lately(2)}\n{ASKED_OF_ROUNDS}\n[image/png, 3 bytes]\n\n{END}"
     assert found[1:] == (3, 0, 6, 2)
 
 
@@ -300,6 +344,21 @@ def test_the_newest_files_that_fit_are_told() -> None:
     lines = next(section for section in sections(found) if section.startswith(FILES)).split("\n")[1:]
     assert 5 < len(lines) < 40
     assert lines == [f"- src/module_{at}.py (modified)" for at in range(200 - len(lines), 200)]
+
+
+class Unread(dict[str, Any]):
+    """What must not be looked at."""
+
+    def get(self, *key: Any) -> Any:
+        raise AssertionError(key)
+
+
+def test_calls_before_the_files_that_fit_are_not_parsed() -> None:
+    made = [call("write_file", f"c{at}", path=f"src/module_{at}.py") for at in range(200)]
+    older: list[Any] = [*OLDER, calls({**call("write_file"), "function": Unread()}), calls(*made)]
+    assert FILES in told(minimal(Past(older, RECENT, room=1300)))
+    with pytest.raises(AssertionError):
+        minimal(Past(older, RECENT, room=PLENTY))
 
 
 def questions(count: int) -> list[Any]:

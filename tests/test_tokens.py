@@ -2,6 +2,7 @@
 
 import random
 import statistics
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptsh.core.messages import text_part, user_message
 from gptsh.core.sessions import append_messages, new_session_doc
-from gptsh.core.tokens import _PIECE, Asked, Count, count, estimate, of_message, of_system, was_cut
+from gptsh.core.tokens import _PIECE, Asked, Count, count, estimate, of_message, of_system, safe_scale, was_cut
 from tests.corpus import MAKERS, samples, shell_output, tokenizers
 
 Counter = Callable[[str], int]
@@ -197,6 +198,28 @@ def test_what_is_no_report_of_this_model_is_estimated(other: dict[str, Any]) -> 
     assert counted(*turns) == Count(3 * OF_NEW, round(0.75 * 3 * OF_NEW), 3 * OF_NEW, anchored=False)
 
 
+def calls_to_count(messages: list[Any]) -> int:
+    """How many functions are called while they are counted."""
+    called = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        counted(*messages)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_reports_of_what_was_not_cached_alone_do_not_make_counting_quadratic() -> None:
+    turns = [asked(), answered(5, then=10_000)]  # below what is taken for a report of the whole prompt
+    assert not counted(*turns * 10).anchored
+    assert calls_to_count(turns * 80) < 2.5 * calls_to_count(turns * 40)
+
+
 def test_without_a_model_nothing_is_anchored() -> None:
     turns = [asked(), {**answered(), "model": None, "provider": None}]
     assert not counted(*turns, model=None, provider=None).anchored
@@ -317,3 +340,26 @@ def test_an_anchored_count_stays_close_to_the_truth(counters: dict[str, Counter]
             assert 0.9 <= told.likely / truth <= 1.15
             plain.append(told.plain / truth)
     assert max(plain) > 1.25
+
+
+@pytest.mark.parametrize(
+    ("reported", "scale"), [(500, 0.72), (600, 0.72), (700, 0.84), (833, 0.9996), (840, 1.0), (1500, 1.0)]
+)
+def test_the_newest_report_tells_how_far_an_estimate_can_be_trusted(reported: int, scale: float) -> None:
+    older = answered(1000, then=1000)
+    assert safe_scale([asked(), older, asked(), answered(reported, then=1000), asked()], Asked(**M)) == (
+        pytest.approx(scale)
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        answered(500, then=200),
+        answered(500, then=1000, model="lab/n"),
+        answered(None, then=1000),
+        answered(500, then=None),
+    ],
+)
+def test_what_tells_nothing_about_an_estimate_leaves_it_as_it_is(other: Any) -> None:
+    assert safe_scale([asked(), other], Asked(**M)) == 1.0

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from gptsh.cli import manage
 from gptsh.cli.dry_run import dry_run
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
@@ -13,7 +12,7 @@ from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
-from gptsh.core import references, settings, snapshots
+from gptsh.core import references, settings
 from gptsh.core.settings import Settings
 from gptsh.core.turn import Tools
 from gptsh.errors import ToolServerError, UsageError
@@ -22,11 +21,14 @@ from gptsh.llm.client import Client
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask, show, save; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
+    reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
     if flags.here or flags.limit is not None:
         raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     if flags.snapshot is not None:
+        from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
         snapshots.check_name(flags.snapshot, loaded.context.snapshots)
         if not saves(flags, loaded):
             raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
@@ -40,22 +42,25 @@ def _ask(
 ) -> int:
     warm(flags, loaded, client)
     question = read_question(flags, loaded)
+    reporter.asks = question is not None or not flags.compact
     ref = session_ref(flags, loaded)
-    if question is None and ref is not None and flags.labels:
-        if not saves(flags, loaded):
-            raise UsageError("a label that is not saved is none", "leave out --no-save")
-        return manage.label(ref, flags, loaded.context.snapshots)
     if flags.compact or flags.apply:
         _check_compact(flags, loaded, ref, asks=question is not None)
+    elif question is None and ref is not None and flags.labels:
+        if not saves(flags, loaded):
+            raise UsageError("a label that is not saved is none", "leave out --no-save")
+        from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
+
+        return label(ref, flags, loaded.context.snapshots)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     drafted = draft(flags, loaded, question, ref, client, reporter)
     by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
     keeper = Keeper(drafted.doc, by_hand, enabled=saves(flags, loaded) and not flags.dry_run)
     if flags.compact and question is None:
-        from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
+        from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
 
-        return compact(drafted, flags, keeper, endings)
+        return Compact(drafted, flags, keeper, endings, reporter).carry_out()
     with _tools(drafted, environ, endings) as tools:
         try:
             job = prepare(drafted, flags, tools)
@@ -76,6 +81,8 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if asks and not flags.apply:
         raise UsageError("--compact shows, and asks nothing", "leave out the prompt, or add --apply")
+    if flags.labels and not flags.apply:
+        raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):
         raise UsageError("a compaction that is not saved is none", "leave out --no-save")
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:

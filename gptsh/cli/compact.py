@@ -8,58 +8,92 @@ from gptsh.cli.fitting import Fitter, Hands, told
 from gptsh.cli.keeper import Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import Draft, sending_for
+from gptsh.cli.reporter import Reporter
+from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form, Screen
-from gptsh.cli.signals import Endings
+from gptsh.cli.signals import Ended, Endings
 from gptsh.core import document
-from gptsh.core.choice import Session
+from gptsh.core.choice import Choice, Session
 from gptsh.core.compaction import compacted, current
-from gptsh.errors import UsageError
+from gptsh.core.messages import Message
+from gptsh.errors import GptshError, UsageError
 from gptsh.render import structured
 from gptsh.render.plain import compaction_lines
 
 
-def compact(drafted: Draft, flags: Flags, keeper: Keeper, endings: Endings) -> int:
-    """Print messages, tokens before and after, and the strategy; with ``--apply`` do it. The exit code.
+class Compact:
+    """``--compact``: what would happen to a session, or with ``--apply`` did."""
 
-    Raises GptshError where the summary that it takes cannot be had: then all is as it was.
-    """
-    doc, apply = drafted.doc, flags.apply and not flags.dry_run
-    if not document.turns(doc["messages"]):
-        raise UsageError(f"session {doc['id']} has nothing yet to compact")
-    sending, spoken = sending_for(drafted, flags, None)
-    frame = sending.frame()
-    now = current(Session(spoken, doc["context"]), frame)
-    then = compacted(Session(spoken, doc["context"]), frame, sending.rules)
-    events: list[dict[str, Any]] = []
-    if then is None:
-        events.append({"type": "compression_skipped", "reason": "nothing would be shorter"})
-    if then and apply:
-        screen = Screen(endings.released)
+    def __init__(self, drafted: Draft, flags: Flags, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
+        self._drafted, self._flags, self._keeper = drafted, flags, keeper
+        self._endings, self._reporter = endings, reporter
+        self._applies = flags.apply and not flags.dry_run
+        self._events: list[dict[str, Any]] = []
+
+    def carry_out(self) -> int:
+        """Print messages, tokens before and after, and the strategy; the exit code.
+
+        Raises GptshError where the summary that it takes cannot be had: then the session is as it was, and labelled.
+        """
+        doc = self._drafted.doc
+        if not document.turns(doc["messages"]):
+            raise UsageError(f"session {doc['id']} has nothing yet to compact")
+        sending, spoken = sending_for(self._drafted, self._flags, None)
+        frame, session = sending.frame(spoken), Session(spoken, doc["context"])
+        now = current(session, frame)
+        then = compacted(session, frame, sending.rules)
+        if self._applies:
+            with self._endings.held():
+                self._label()
+                then = self._compacted(then, sending, spoken)
+        if then is None:
+            self._tell("compression_skipped", reason="nothing would be shorter")
+        failure = self._keeper.failure
+        report = {
+            "session": doc["id"],
+            "changes": then is not None,
+            "applied": then is not None and self._applies and failure is None,
+            **told(then or now),
+            "before": now.size.without(frame.fixed),
+            "after": (then or now).size.without(frame.fixed),
+            "budget": frame.budget,
+            "window": sending.room.window,
+            "error": failure and structured.error(str(failure), "", failure.exit_code),
+        }
+        self._reporter.told = True
+        stdio.write_lines(_lines(report, self._events, self._drafted.form))
+        if failure:
+            raise failure
+        return 0
+
+    def _label(self) -> None:
+        """Save what the command line says about the session itself, whatever comes of the compaction."""
+        if self._flags.labels and self._keeper.save(durable=True):
+            for kind, fields in self._drafted.happened:
+                self._tell(kind, **fields)
+
+    def _compacted(self, then: Choice | None, sending: Sending, spoken: Sequence[Message]) -> Choice | None:
+        """The compaction carried out. Where it fails, who reads events has had them."""
+        if then is None:
+            return None
+        drafted = self._drafted
         hands = Hands(
             settings=drafted.settings,
             client=drafted.client,
-            ask=endings.heard(drafted.client.ask),
-            waiting=screen.turning,
-            tell=lambda kind, **fields: events.append({"type": kind, **fields}),
-            keep=lambda: keeper.save(durable=True),
+            ask=self._endings.heard(drafted.client.ask),
+            waiting=Screen(self._endings.released).turning,
+            tell=self._tell,
+            keep=lambda: self._keeper.save(durable=True),
         )
-        with endings.held():
-            then = Fitter(sending, doc, hands).compacted(then, spoken)
-    report = {
-        "session": doc["id"],
-        "changes": then is not None,
-        "applied": then is not None and apply and keeper.failure is None,
-        **told(then or now),
-        "before": now.size.without(frame.fixed),
-        "after": (then or now).size.without(frame.fixed),
-        "budget": frame.budget,
-        "window": sending.room.window,
-        "error": None,
-    }
-    stdio.write_lines(_lines(report, events, drafted.form))
-    if keeper.failure:
-        raise keeper.failure
-    return 0
+        try:
+            return Fitter(sending, drafted.doc, hands).compacted(then, spoken)
+        except (GptshError, Ended):
+            if drafted.form.output == "jsonl":
+                stdio.write_lines(map(structured.line, self._events))
+            raise
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        self._events.append({"type": kind, **fields})
 
 
 def _lines(report: Mapping[str, Any], events: Sequence[Mapping[str, Any]], form: Form) -> Iterator[str]:

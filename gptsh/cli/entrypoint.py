@@ -73,6 +73,8 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         return ask(flags, os.environ, reporter)
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt")
+    changing = {"--compact": flags.compact, "--apply": flags.apply, "--snapshot": flags.snapshot is not None}
+    _only_one({job: True, **changing, "--title": flags.title is not None})
     from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
 
     if "GPTSH_OUTPUT" in os.environ:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CALLS = 4  # of the small model in one run, for summaries
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
+_SURE = 0.95  # of the room that an estimate on the safe side leaves beyond what it seemed to be
 
 Tell = Callable[..., None]  # an event's type and its fields
 
@@ -85,15 +86,18 @@ class Fitter:
             return None
         self._hands.client.learn(self.sending.model, window)
         room = context.room_for(window, params, self.sending.rules.reserve)
-        if refused.prompt and refused.prompt > sent.size.safe and room.prompt:  # then our estimate was too low
-            room = room._replace(reserve=window - room.prompt * sent.size.safe // refused.prompt)
+        budget = self.sending._replace(room=room).frame().budget  # of later turns, too: what follows is of this prompt
+        if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
+            fits = room.prompt * sent.size.safe // refused.prompt
+            room = room._replace(reserve=window - min(fits, max(room.prompt, min(window, round(_SURE * fits)))))
         self.sending = self.sending._replace(room=room)
         spoken = self.sending.spoken(messages)
         choice = self.sending.chosen(spoken, self._doc["context"])
         if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
             return None
+        own = {"reason": "refused", "budget": budget}
         try:
-            return self.carried_out(choice._replace(record={**choice.record, "reason": "refused"}), spoken)
+            return self.carried_out(choice._replace(record={**choice.record, **own}), spoken)
         except TooLong:
             return None
 
@@ -104,39 +108,40 @@ class Fitter:
         """
         from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
 
-        frame, rules, doc = self.sending.frame(), self.sending.rules, self._doc
+        frame, rules, doc = self.sending.frame(spoken), self.sending.rules, self._doc
         wanted = choice.record or {}
         if choice.wanted:
             failed = self._sum_up(choice.wanted)
             session = Session(spoken, doc["context"])
             if failed is None:
                 choice = compaction.with_summary(session, frame, rules, choice)
-            elif wanted.get("reason") == "asked":
-                raise failed
             else:
-                stdio.note(f"no summary could be made: {failed}")
                 self._hands.tell("compression_error", error=str(failed))
+                if wanted.get("reason") == "asked":
+                    raise failed
+                stdio.note(f"no summary could be made: {failed}")
                 choice = compaction.without_summary(session, frame, rules, choice)
-        before = self._put_in_force(choice, spoken, wanted.get("before"))
+        snapshot = self._put_in_force(choice, spoken, wanted.get("before"))
         if choice.record:
-            stdio.note(_shortened(choice.record, before))
+            stdio.note(_shortened(choice.record, snapshot))
             self._hands.tell("compressed", **told(choice))
         return choice
 
     def _put_in_force(self, choice: Choice, spoken: Sequence[Message], tokens: int | None) -> str | None:
-        """Keep a compaction, with a snapshot of where the session stood; how that is gone back to, if it is on disk."""
+        """Keep a compaction, with a snapshot of where the session stood; what that is called, if it is on disk."""
         from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
 
         doc = self._doc
         happened = snapshots.record(doc, self.sending.rules.snapshots, tokens=tokens, end=_before(doc, spoken))
         doc["context"]["compaction"] = choice.record
-        kept = self._hands.keep()
+        if not self._hands.keep():
+            return None
         named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
         ref = None
         for kind, fields in happened:
             if kind == "snapshot_created":
                 fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
-                ref = f"{doc['id']}@{fields['snapshot']['name']}" if kept else None
+                ref = f"{doc['id']}@{fields['snapshot']['name']}"
             self._hands.tell(kind, **fields)
         return ref
 
@@ -198,12 +203,12 @@ def _before(doc: Document, spoken: Sequence[Message]) -> int | None:
     return next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
 
 
-def _shortened(record: Record, before: str | None) -> str:
-    """What a compaction did, and where the session stands as it was ``before``."""
+def _shortened(record: Record, snapshot: str | None) -> str:
+    """What a compaction did, and the snapshot of what was before it."""
     what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
-    return f"{what}: -s {before} goes back" if before else what
+    return f"{what}; snapshot {snapshot}" if snapshot else what
 
 
 def _left_out(questions: int) -> str:
-    what = "1 earlier question does" if questions == 1 else f"{questions:,} earlier questions do"
-    return f"{what} not fit any more and {'is' if questions == 1 else 'are'} left out"
+    what = "1 earlier question is" if questions == 1 else f"{questions:,} earlier questions are"
+    return f"{what} left out: the session outgrew the window"

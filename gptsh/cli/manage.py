@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core import references, sessions, snapshots
+from gptsh.core import references, sessions
 from gptsh.core.document import Document, tags_of
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import full_name, is_named
@@ -132,6 +132,8 @@ def label(ref: str, flags: Flags, keep: int) -> int:
     filename = references.filename_of(ref)
     doc = sessions.load_session(filename)
     if flags.snapshot is not None:
+        from gptsh.core import snapshots  # noqa: PLC0415 - a list takes none
+
         snapshots.record(doc, keep, name=flags.snapshot, tokens=snapshots.size_of(doc))
     sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
     return 0

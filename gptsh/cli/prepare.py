@@ -5,15 +5,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gptsh.cli import manage, stdio
+from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
-from gptsh.core import context, cuts, document, references, sessions, settings, snapshots
+from gptsh.core import context, cuts, document, references, sessions, settings
 from gptsh.core.choice import Choice
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut
@@ -26,13 +26,16 @@ from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
-from gptsh.core.snapshots import Happening
 from gptsh.core.tokens import Count
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
 from gptsh.errors import ConfigError, GptshError, StoreError, UsageError
 from gptsh.llm.client import Client
 
+if TYPE_CHECKING:
+    from gptsh.core.snapshots import Happening
+
+_SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 
 
@@ -47,7 +50,7 @@ class Draft(NamedTuple):
     form: Form
     servers: list[ToolServer]
     resumed: bool  # the session says which tools there are, not the command line or the configuration
-    happened: list[Happening]  # to be told once the question is saved
+    happened: "list[Happening]"  # to be told once the question is saved
 
 
 class Job(NamedTuple):
@@ -64,13 +67,15 @@ class Job(NamedTuple):
     question: str  # the id of the message that is answered
     form: Form
     tools: Tools | None
-    happened: list[Happening]
+    happened: "list[Happening]"
 
 
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
     """The session that the command line, else the environment names; None for a new one."""
     if flags.continue_:
-        latest = sessions.latest_in_project(manage.current_project())
+        from gptsh.cli.manage import current_project  # noqa: PLC0415 - a list's own
+
+        latest = sessions.latest_in_project(current_project())
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
         return latest
@@ -161,7 +166,7 @@ def draft(
     return Draft(loaded, client, doc, agent, at, form, servers, resumed, happened)
 
 
-def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -> list[Happening]:
+def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -> "list[Happening]":
     """What is to be told of snapshots: that the session was forked from one, and that one is taken, which is done."""
     happened: list[Happening] = []
     point = references.split_ref(ref)[1] if ref else None
@@ -169,6 +174,8 @@ def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -
         origin, _ = references.split_ref(doc["meta"]["forked_from"])
         happened.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if flags.snapshot is not None:
+        from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
         size = snapshots.size_of(doc)
         happened += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
     return happened
@@ -179,12 +186,11 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     loaded, client, doc, form = drafted.settings, drafted.client, drafted.doc, drafted.form
     sending, spoken = sending_for(drafted, flags, tools)
     choice = sending.chosen(spoken, doc["context"], compacts=flags.compact)
-    if flags.truncate is not None and choice.size.safe > (sending.room.prompt or 0):
+    if flags.truncate is not None and (choice.size.safe > (sending.room.prompt or 0) or choice.shortened.questions):
         doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
         spoken = sending.spoken(doc["messages"])
-        choice = sending.chosen(spoken, doc["context"])
-    elif flags.truncate is None and any(map(cuts.attached, doc["messages"])):
-        sending = sending._replace(advice="; --truncate cuts what is piped or attached")
+        choice = sending.chosen(spoken, doc["context"], compacts=flags.compact)
+    sending = sending._replace(advice=_advice(sending, doc["messages"], cut=flags.truncate is not None))
     built, request = sending.built(choice, spoken)
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
@@ -281,14 +287,14 @@ def _room(sending: Sending, size: Count, flags: Flags, loaded: Settings, client:
 def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Message]:
     """The messages, their piped and attached text cut until all fits or nothing is left to cut.
 
-    Where the session can be compacted that is the text of the question alone, and something is left of the window for
-    what was said before.
+    Where the session can be compacted that is the text of the question alone, and what was said before keeps its share
+    of the room, or all that it takes if that is less.
     """
     limit = sending.room.prompt or 0
-    asked = document.turns(messages)[-1] if sending.rules.compact else 0
-    own = messages[asked:]
-    if asked:
-        limit = round(sending.rules.compact_at * limit)
+    before, own = _parted(sending, messages)
+    if before:
+        rest = round(sending.rules.compact_at * limit) - (_safe(sending, before) - _safe(sending, []))
+        limit = max(round(_SHARE * limit), rest)
     room = limit - _safe(sending, cuts.without(own))
     made: list[Cut] = []
     while _safe(sending, own) > limit and (cut := cuts.cut(own, room, end)):
@@ -296,7 +302,23 @@ def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Mess
         room -= max(1, _safe(sending, own) - limit)  # where more was reported of what stays than is estimated
     for one in made:
         stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
-    return [*messages[:asked], *own]
+    return [*before, *own]
+
+
+def _parted(sending: Sending, messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """What a compaction can shorten, and behind it what only a cut can: the question, or all where none is allowed."""
+    asked = document.turns(messages)[-1] if sending.rules.compact else 0
+    return messages[:asked], messages[asked:]
+
+
+def _advice(sending: Sending, messages: list[Message], *, cut: bool) -> str:
+    """What else can be done about a prompt that does not fit."""
+    advice = ""
+    if not sending.rules.compact and document.turns(messages)[-1]:
+        advice += '; compact = "auto" under [context] sends less of the session'
+    if not cut and any(map(cuts.attached, _parted(sending, messages)[1])):
+        advice += "; --truncate cuts what is piped or attached"
+    return advice
 
 
 def _safe(sending: Sending, messages: Sequence[Message]) -> int:

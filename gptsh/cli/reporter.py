@@ -16,11 +16,12 @@ from gptsh.errors import GptshError, OutputError, TimedOut
 class Reporter:
     """Reports the failure of one run. ``told``: stdout has the JSON object already, or what it took of that.
 
-    ``output`` is the form of the answer, once it is known.
+    ``output`` is the form of the answer, ``asks`` whether there is to be one, once that is known.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.output: str | None = None
+        self.asks = not any(name in (*JOBS, "--compact") for name, _ in named(argv))
         self.told = False
         self._argv = argv
 
@@ -44,10 +45,9 @@ class Reporter:
         from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
 
         error = structured.error(str(err), err.hint, err.exit_code)
-        asks = not any(name in JOBS for name, _ in named(self._argv))  # else a list is expected, not an answer
-        result: dict[str, Any] = {**(structured.ANSWER if asks else {}), "error": error}
+        result: dict[str, Any] = {**(structured.ANSWER if self.asks else {}), "error": error}
         lines = [result]
-        if output == "jsonl" and asks:
+        if output == "jsonl" and self.asks:
             lines = [{"type": "error", "error": error}, {"type": "done", **result}]
         with contextlib.suppress(OutputError, BrokenPipeError):
             stdio.write_lines(map(structured.line, lines))

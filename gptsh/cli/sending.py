@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from gptsh.core import context, tokens
@@ -56,17 +57,19 @@ class Sending(NamedTuple):
         before = "\n".join(filter(None, (self.system, schema)))
         return tokens.of_system(before) + tokens.of_tools(self.tools)
 
-    def frame(self) -> Frame:
+    def frame(self, spoken: Sequence[Message]) -> Frame:
         """What the messages are to fit in."""
         fixed, limit = self._fixed(), self.room.prompt
-        return Frame(lambda sent, under: self._measure(sent, under, fixed, limit), self.room.budget(fixed), fixed)
+        scale = tokens.safe_scale(spoken, Asked(self.model, self.provider))
+        measure = partial(self._measure, fixed=fixed, limit=limit)
+        return Frame(measure, self.room.budget(fixed), fixed, scale=scale)
 
     def chosen(self, spoken: Sequence[Message], state: Mapping[str, Any], *, compacts: bool = False) -> Choice:
         """What of the messages is sent; ``state`` is the document's ``context``. A summary may still be missing.
 
         ``compacts``: there is to be a new compaction, if anything is shorter then.
         """
-        session, frame, everything = Session(spoken, state), self.frame(), None
+        session, frame, everything = Session(spoken, state), self.frame(spoken), None
         if not (state.get("compaction") or compacts):
             everything = whole(session, frame)
             if not self.rules.compact or is_below(everything, frame, self.rules):

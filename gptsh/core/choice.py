@@ -62,13 +62,20 @@ class Session(NamedTuple):
 class Frame(NamedTuple):
     """What a session is to fit in: tokens for its messages (None: unknown), and for what stands in front of them.
 
-    ``aim`` is what a new compaction goes down to, half of the budget unless it is asked for.
+    ``aim`` is what a new compaction goes down to, half of the budget unless it is asked for; estimates are multiplied
+    with ``scale`` (see ``tokens.safe_scale``).
     """
 
     measure: Measure
     budget: int | None
     fixed: int = 0
     aim: int | None = None
+    scale: float = 1.0
+
+    def measured(self, messages: Sequence[Message], under: str | None) -> Count:
+        """What messages take, as well as that can be told where no report stands for them."""
+        size = self.measure(messages, under)
+        return size if size.anchored else size._replace(safe=max(size.likely, round(self.scale * size.plain)))
 
     def taken(self, choice: Choice) -> int:
         """Tokens that the messages of a choice take."""
@@ -81,7 +88,7 @@ def whole(session: Session, frame: Frame) -> Choice:
 
 
 def is_below(choice: Choice, frame: Frame, rules: ContextRules) -> bool:
-    """Whether a choice needs no new compaction: it is below the mark, or fits and no compaction could get it there."""
+    """Whether a choice needs no new compaction: it is below the mark, or fits and no compaction went deeper."""
     if frame.budget is None:
         return True
     tight = choice.record is not None and choice.record.get("tight") is True

@@ -2,14 +2,15 @@
 
 A compaction is a record in the session (``context.compaction``): the strategy, and ``upto``, the id of the last message
 that is sent in a shorter form. It stays in force until what is sent has grown beyond the mark again, so that prompts
-keep their beginning from turn to turn and providers' caches hit. A new one goes deep: to half of the budget.
+keep their beginning from turn to turn and providers' caches hit. A new one goes deep: to half of the budget. One that
+could not go so deep is ``tight``: it stays until the budget is full.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gptsh.core.choice import FULL, Choice, Frame, Record, Session, Wanted, is_below, whole
-from gptsh.core.messages import Message, new_message_id, starts_turn, timestamp
+from gptsh.core.messages import Message, just_after, new_message_id, starts_turn, timestamp
 from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.strategies import BY_NAME, STRATEGIES, Past, Strategy, summary
@@ -18,11 +19,12 @@ from gptsh.core.tokens import FRAMING, Count
 
 _AIM = 0.5  # of the budget: what a new compaction goes down to
 _LARGER = 1.2  # times the budget that a compaction was made for: then more may fit, or all
-_WORTH = 0.9  # times what is sent now: what saves less than a tenth is not worth a new beginning of the prompt
+_WORTH = 0.9  # times what is sent now: what saves less is not worth a new beginning of the prompt
 _NO_ROOM = -1  # tokens: then nothing stands in place of what is older
 _UNKNOWN_SUMMARY = "[a summary of what is older, made when this is sent]"
 _QUARTER = 4  # what summaries take of a budget at most
 _LEAST = STRATEGIES[-1].name
+_ASKED = "asked"  # why a compaction was made that stands whatever the settings say
 
 
 class _Aims(NamedTuple):
@@ -38,15 +40,18 @@ def choose(session: Session, frame: Frame, rules: ContextRules, everything: Choi
 
     ``everything`` is the choice of all of it, where it was measured already.
 
-    The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``), or fits
-    where it could not get below the mark; in a much larger budget there is a new one, if there is need for any.
+    The compaction in force is kept for as long as what is sent under it stays below the mark (``compact_at``); in a
+    much larger budget there is a new one, if there is need for any. Where none saves anything all stays as it is until
+    the budget is full.
     """
-    record = _in_force(session) if rules.compact else None
+    record = _in_force(session)
+    if not rules.compact:
+        return current(session, frame) if record and record.get("reason") == _ASKED else whole(session, frame)
     if record is not None and not _has_grown(record, frame.budget):
         sent = _sent(session, frame, record)
         return sent if is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
     everything = everything or whole(session, frame)
-    if not rules.compact or is_below(everything, frame, rules):
+    if is_below(everything, frame, rules):
         return everything
     return _anew(session, frame, rules, before=_sent(session, frame, record) if record else everything)
 
@@ -61,7 +66,8 @@ def _in_force(session: Session) -> Record | None:
     record: Record | None = session.state.get("compaction")
     if record is None or record.get("strategy") not in BY_NAME or record["strategy"] == FULL or "id" not in record:
         return None
-    if _place(session.messages, record.get("upto")) is None:
+    at = _place(session.messages, record.get("upto"))
+    if at is None or len(session.messages) - at - 1 < (record.get("kept") or 0):  # a fork has fewer behind it
         return None
     lost = BY_NAME[record["strategy"]].summarises and summary_of(session.state, record.get("summary")) is None
     return None if lost else record
@@ -77,14 +83,14 @@ def _sent(session: Session, frame: Frame, record: Record | None) -> Choice:
     if record is None:
         return whole(session, frame)
     shortened = BY_NAME[record["strategy"]].shorten(_past(session, record))
-    return Choice(record["strategy"], shortened, frame.measure(shortened.messages, record["id"]), record)
+    return Choice(record["strategy"], shortened, frame.measured(shortened.messages, record["id"]), record)
 
 
 def _past(session: Session, record: Record, text: str | None = None) -> Past:
     """The session parted as a record says. ``text`` stands for a summary that is not made yet."""
     messages = session.messages
     end = (_place(messages, record["upto"]) or 0) + 1
-    recent = list(messages[end:])
+    older, recent = list(messages[:end]), list(messages[end:])
     thinned = _place(recent, record.get("pruned"))
     if thinned is not None:  # but not what the user sent along: that is cut visibly or not at all
         recent[: thinned + 1] = _thinned(recent[: thinned + 1])
@@ -92,8 +98,18 @@ def _past(session: Session, record: Record, text: str | None = None) -> Past:
     covered = end if text else 0
     if told and text is None:
         text, last = told["text"], _place(messages, told.get("last"))
-        covered = min(end, (-1 if last is None else last) + 1)
-    return Past(messages[:end], recent, text or "", covered, record.get("room") or 0)
+        if BY_NAME[record["strategy"]].summarises:  # the answer of a run beside this one may have come in between
+            late = [message for message in uncovered(older, told) if not _speaks(message)]
+            places = set(map(id, late))
+            older = [message for message in older if id(message) not in places]
+            recent = [*late, *recent]
+        covered = min(len(older), (-1 if last is None else last) + 1)
+    return Past(older, recent, text or "", covered, record.get("room") or 0)
+
+
+def _speaks(message: Message) -> bool:
+    """Whether a message is sent in its own words however old it is."""
+    return message["role"] == "system" or starts_turn(message)
 
 
 def _place(messages: Sequence[Message], ident: object) -> int | None:
@@ -115,31 +131,32 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     end = boundary(session.messages, rules.keep_messages)
     if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
         return None
-    choice = _deep(session, frame, rules, end)
-    if choice is None or _at_best(choice) > _WORTH * before.size.plain:
-        return None
-    return _finished(choice, frame, rules, before.size, "asked")
-
-
-def _at_best(choice: Choice) -> int:
-    """Tokens of what was chosen, a summary that is to be made being short."""
-    return choice.size.plain - (round(LONGER * choice.wanted.tokens) if choice.wanted else 0)
+    choice = _deep(session, frame, rules, end, before)
+    if choice is None and frame.budget is not None and frame.taken(before) > frame.budget:
+        choice = _least(session, frame, rules)
+    return _finished(choice, frame, before.size, _ASKED) if choice and choice.record else None
 
 
 def _anew(session: Session, frame: Frame, rules: ContextRules, *, before: Choice) -> Choice:
-    """A compaction that goes deep, by the first strategy that does; a summary may have to be made for it first."""
-    end = boundary(session.messages, rules.keep_messages)
-    choice = _deep(session, frame, rules, end) or _least(session, frame, rules)
-    return _finished(choice, frame, rules, before.size, "auto") if choice.record else choice
+    """A compaction that goes deep, by the first strategy that does; a summary may have to be made for it first.
+
+    Where there is none, what was sent ``before`` as long as it fits.
+    """
+    choice = _deep(session, frame, rules, boundary(session.messages, rules.keep_messages), before)
+    if choice is None:
+        if frame.budget is None or frame.taken(before) <= frame.budget:
+            return before
+        choice = _least(session, frame, rules)
+    return _finished(choice, frame, before.size, "auto") if choice.record else choice
 
 
 def without_summary(session: Session, frame: Frame, rules: ContextRules, failed: Choice) -> Choice:
     """What is sent where the summary that was wanted cannot be had."""
-    upto = session.messages[boundary(session.messages, rules.keep_messages) - 1]
+    last = boundary(session.messages, rules.keep_messages) - 1
     others = (strategy.name for strategy in STRATEGIES[1:-1] if not strategy.summarises)
-    choices = (_sent(session, frame, _record(name, upto, frame)) for name in others)
+    choices = (_sent(session, frame, _record(name, last, session, frame)) for name in others)
     below = next((choice for choice in choices if is_below(choice, frame, rules)), None)
-    return _like(failed, below or _least(session, frame, rules), frame, rules)
+    return _like(failed, below or _least(session, frame, rules), frame)
 
 
 def with_summary(session: Session, frame: Frame, rules: ContextRules, wanting: Choice) -> Choice:
@@ -148,20 +165,19 @@ def with_summary(session: Session, frame: Frame, rules: ContextRules, wanting: C
     choice = _sent(session, frame, record)
     if frame.budget is not None and frame.taken(choice) > frame.budget:
         choice = _least(session, frame, rules)
-    return _like(wanting, choice, frame, rules)
+    return _like(wanting, choice, frame)
 
 
-def _like(wanting: Choice, choice: Choice, frame: Frame, rules: ContextRules) -> Choice:
+def _like(wanting: Choice, choice: Choice, frame: Frame) -> Choice:
     before, reason = (wanting.record or {}).get("before"), (wanting.record or {}).get("reason", "auto")
-    told = _finished(choice, frame, rules, choice.size, reason) if choice.record else choice
+    told = _finished(choice, frame, choice.size, reason) if choice.record else choice
     return told._replace(record={**told.record, "before": before}) if told.record else told
 
 
-def _finished(choice: Choice, frame: Frame, rules: ContextRules, before: Count, reason: str) -> Choice:
+def _finished(choice: Choice, frame: Frame, before: Count, reason: str) -> Choice:
     """The choice, its record saying what came of it."""
     sizes = {"before": before.without(frame.fixed), "after": choice.size.without(frame.fixed)}
-    full = choice.strategy == _LEAST  # that fills the budget up to the mark
-    tight = frame.budget is not None and (full or frame.taken(choice) > rules.compact_at * frame.budget)
+    tight = frame.budget is not None and frame.taken(choice) > _AIM * frame.budget
     record = {**(choice.record or {}), **sizes, "tight": tight, "reason": reason}
     return choice._replace(record=record, made=True)
 
@@ -187,25 +203,33 @@ def _thinned(messages: Sequence[Message]) -> list[Message]:
     return [pruned(message) if message["role"] == "tool" else message for message in messages]
 
 
-def _record(strategy: str, upto: Message, frame: Frame, **more: Any) -> Record:
-    made = {"id": new_message_id()[:8], "at": timestamp(), "strategy": strategy, "upto": upto.get("id")}
-    return {**made, "summary": None, "room": None, "pruned": None, "budget": frame.budget, **more}
+def _record(strategy: str, at: int, session: Session, frame: Frame, **more: Any) -> Record:
+    """A compaction that shortens the messages up to this place."""
+    known = (session.state.get("compaction") or {}).get("at") or ""
+    moment = max(timestamp(), just_after(known) if known else "")  # of two that are united the later one counts
+    made = {"id": new_message_id()[:8], "at": moment, "strategy": strategy, "upto": session.messages[at].get("id")}
+    kept = len(session.messages) - at - 1
+    return {**made, "kept": kept, "summary": None, "room": None, "pruned": None, "budget": frame.budget, **more}
 
 
-def _deep(session: Session, frame: Frame, rules: ContextRules, end: int) -> Choice | None:
-    """The first strategy that goes as deep as is aimed at, or as the user's words and recent messages let it."""
+def _deep(session: Session, frame: Frame, rules: ContextRules, end: int, before: Choice) -> Choice | None:
+    """The first strategy that goes as deep as is aimed at, or as the user's words and recent messages let it.
+
+    None where none saves anything of what is sent ``before``.
+    """
     if not end:
         return None
     aims = _aims(session, frame, rules, end)
     worth = (way for way in STRATEGIES[1:-1] if frame.budget is None or frame.budget >= way.least)
     choices = ((_summed_up if way.summarises else _cut_down)(way, session, frame, end, aims) for way in worth)
-    return next(filter(None, choices), None)
+    most = _WORTH * before.size.plain
+    return next((choice for choice in choices if choice and choice.size.plain <= most), None)
 
 
 def _aims(session: Session, frame: Frame, rules: ContextRules, end: int) -> _Aims:
     """Half of the budget, or what must stay if that is more; for a summary a quarter of it at most."""
     bare = summary(Past(session.messages[:end], session.messages[end:]))
-    protected = frame.measure(bare.messages, "").safe - frame.fixed
+    protected = frame.measured(bare.messages, "").safe - frame.fixed
     aim = frame.aim if frame.aim is not None else round(min(_AIM, rules.compact_at) * (frame.budget or 0))
     room = 2 * aim if frame.aim is not None or frame.budget is None else frame.budget
     most = max(1, min(round(LONGER * rules.summary_tokens), room // _QUARTER))
@@ -217,7 +241,7 @@ def _cut_down(way: Strategy, session: Session, frame: Frame, end: int, aims: _Ai
     """A compaction by a strategy that needs nothing; None where it does not go deep enough."""
     if FRAMING * len(session.messages) > aims.goal:  # a message takes so much however short it is
         return None
-    choice = _sent(session, frame, _record(way.name, session.messages[end - 1], frame))
+    choice = _sent(session, frame, _record(way.name, end - 1, session, frame))
     return choice if frame.taken(choice) <= aims.goal else None
 
 
@@ -237,7 +261,7 @@ def _known(way: Strategy, session: Session, frame: Frame, aims: _Aims) -> Choice
         return None
     if told is None or (told.get("tokens") or 0) > aims.summary or uncovered(session.messages[: last + 1], told):
         return None
-    choice = _sent(session, frame, _record(way.name, session.messages[last], frame, summary=told["id"]))
+    choice = _sent(session, frame, _record(way.name, last, session, frame, summary=told["id"]))
     return choice if frame.taken(choice) <= aims.goal + aims.summary else None
 
 
@@ -246,9 +270,9 @@ def _wanting(way: Strategy, session: Session, frame: Frame, end: int, aims: _Aim
     older = list(session.messages[:end])
     previous, _ = latest(session.state, _ids(older)) or (None, 0)
     fresh = uncovered(older, previous) if previous else older
-    record, most = _record(way.name, older[-1], frame), aims.summary
+    record, most = _record(way.name, end - 1, session, frame), aims.summary
     shortened = way.shorten(_past(session, record, _UNKNOWN_SUMMARY))
-    size = frame.measure(shortened.messages, record["id"])
+    size = frame.measured(shortened.messages, record["id"])
     likely = size.likely + round(most * size.likely / max(1, size.safe))
     size = Count(size.safe + most, likely, size.plain + most, anchored=False)
     return Choice(way.name, shortened, size, record, wanted=Wanted(previous, fresh, older, int(most / LONGER)))
@@ -265,11 +289,11 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     if end == 0:
         return _sent(session, frame, None)
     found = latest(session.state, _ids(session.messages[:end]))
-    record = _record(_LEAST, session.messages[end - 1], frame, summary=found and found[0]["id"])
+    record = _record(_LEAST, end - 1, session, frame, summary=found and found[0]["id"])
     mark, last = round(rules.compact_at * budget), session.messages[-1].get("id")
     for pruned_to in (None, last):
         record["pruned"] = pruned_to
-        room = mark - _size(_past(session, record).recent, frame)
+        room = round((mark - _size(_past(session, record).recent, frame)) / frame.scale)
         for size in (room, _NO_ROOM):
             choice = _sent(session, frame, {**record, "room": size})
             if frame.taken(choice) <= budget:
@@ -279,11 +303,18 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
 
 def _end_for_least(session: Session, frame: Frame, rules: ContextRules) -> int:
     """Where the recent messages begin that go along: as many as take half of the budget, else the very last."""
-    start = boundary(session.messages, rules.keep_messages)
-    ends = [start, *(at for at in range(start + 1, len(session.messages)) if _may_part(session.messages, at))]
-    deep = (end for end in ends if _size(session.messages[end:], frame) <= _AIM * (frame.budget or 0))
-    return next(deep, ends[-1])
+    messages, half = session.messages, _AIM * (frame.budget or 0)
+    start = boundary(messages, rules.keep_messages)
+    ends = [start, *(at for at in range(start + 1, len(messages)) if _may_part(messages, at))]
+    size, place = 0, len(messages)
+    for end in reversed(ends):
+        size += _size(messages[end:place], frame)
+        if size > half:
+            return min(place, ends[-1])
+        place = end
+    return start
 
 
 def _size(messages: Sequence[Message], frame: Frame) -> int:
-    return frame.measure(messages, "").safe - frame.fixed
+    """Tokens that messages take by themselves."""
+    return round(frame.scale * (frame.measure(messages, "").plain - frame.fixed))

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from gptsh.core import snapshots
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
@@ -73,7 +72,7 @@ _RECORDS: dict[str, dict[str, type]] = {
     "snapshots": {**dict.fromkeys(("name", "created_at", "message", "reason"), str), "tokens": int, "messages": int,
                   "summaries": list, "compaction": dict},
     "compaction": {**dict.fromkeys(("id", "at", "strategy", "upto", "summary", "pruned"), str),
-                   **dict.fromkeys(("before", "after", "room", "budget"), int)},
+                   **dict.fromkeys(("before", "after", "room", "budget", "kept"), int)},
 }  # fmt: skip
 _NONE: dict[str, Any] = {}
 _SOUND: set[tuple[object, ...]] = set()  # keys and types of documents that were found to be right
@@ -179,6 +178,8 @@ def migrate(doc: Document) -> Document:
     Version 0 is the first gptsh: seconds in its times, no ids on its messages, no stats. The ids are derived,
     so that every reader of the same file gives a message the same one.
     """
+    from gptsh.core import snapshots  # noqa: PLC0415 - a list reads no session whole
+
     moment = doc.get("created_at") or "1970-01-01T00:00:00Z"
     blank: Document = {
         "version": VERSION,
@@ -298,11 +299,14 @@ def at_point(doc: Document, point: str) -> Document:
 
     Raises ValueError saying what there is instead.
     """
+    from gptsh.core import snapshots  # noqa: PLC0415 - as above
+
     messages, snapshot = doc["messages"], None
     end = len(messages) if not point else _end_of_numbered(messages, point)
     if end is None:
         snapshot = snapshots.named(doc["context"], point)
-        end = _end_of_snapshot(messages, snapshot)
+        at = {message["id"]: place for place, message in enumerate(messages, 1)}
+        end = at.get(snapshot.get("message", "")) if snapshot else None
     if end is None:
         raise ValueError(f"it has {len(turns(messages))} turns and no snapshot named {point!r}")
     left, context = messages[:end], snapshots.as_of(doc["context"], messages, end, snapshot)
@@ -324,11 +328,6 @@ def _end_of_numbered(messages: Sequence[Message], point: str) -> int | None:
     return [0, *starts[1:], len(messages)][turn] if starts else 0
 
 
-def _end_of_snapshot(messages: Sequence[Message], snapshot: snapshots.Snapshot | None) -> int | None:
-    at = {message["id"]: place for place, message in enumerate(messages, 1)}
-    return at.get(snapshot.get("message", "")) if snapshot else None
-
-
 def union(
     ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str], keep_snapshots: int | None = None
 ) -> Document:
@@ -338,6 +337,8 @@ def union(
     brings a message brings ``agent``, ``provider`` and the latest tokens; summaries, snapshots and the compaction join
     as ``snapshots.united`` says; all else is of the copy on disk.
     """
+    from gptsh.core import snapshots  # noqa: PLC0415 - as above
+
     new = {**ours, **theirs}
     new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
     new["title"] = title or theirs["title"] or ours["title"]

@@ -3,6 +3,7 @@
 Only what tools gave, and text that was piped or attached, is made shorter: what people and models said stays.
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -162,33 +163,48 @@ def _rest(text: str) -> Span:
 # ---- files that were touched
 
 
-def touched(messages: Sequence[Message]) -> list[Touched]:
+def touched(messages: Sequence[Message], room: float = math.inf) -> list[Touched]:
     """The files that tool calls named in their arguments, each once, in the order in which they were touched last.
 
     A tool's name tells what it did; one that tells nothing has read. Reading changes nothing about what was done
     before, and a file that was created and then modified is created; otherwise the last action counts. Left out are
     calls that failed, arguments that are no JSON, and what cannot be a path: long, or of more than one line.
+
+    Only the newest are looked for whose paths take so many tokens together, and what was done since the first of them.
     """
+    touches: list[Touched] = []
+    known: set[str] = set()
+    for touch in _touches(messages):
+        if touch.path not in known:
+            room -= estimate(touch.path)
+            if room < 0:
+                break
+            known.add(touch.path)
+        touches.append(touch)
     found: dict[str, str] = {}
-    for call in _carried_out(messages):
-        function = as_dict(call.get("function"))
-        action = _action(function.get("name"))
-        for path in _paths(function.get("arguments"), _PATHS_OF_MOVED if action == "moved" else _PATHS):
-            found[path] = _joined(found.pop(path, None), action)
+    for path, action in reversed(touches):
+        found[path] = _joined(found.pop(path, None), action)
     return [Touched(path, action) for path, action in found.items()]
 
 
-def _carried_out(messages: Sequence[Message]) -> list[Call]:
+def _touches(messages: Sequence[Message]) -> Iterator[Touched]:
+    """Every time that a call named a file, the newest first."""
+    for call in _carried_out(messages):
+        function = as_dict(call.get("function"))
+        action = _action(function.get("name"))
+        paths = _paths(function.get("arguments"), _PATHS_OF_MOVED if action == "moved" else _PATHS)
+        yield from (Touched(path, action) for path in reversed([*paths]))
+
+
+def _carried_out(messages: Sequence[Message]) -> Iterator[Call]:
     """The calls that no result says to have failed. From the end: a result is behind its call, and ids come again."""
-    found: list[Call] = []
     failed: dict[str, bool] = {}
     for message in reversed(messages):
         if message["role"] == "tool":
             failed[_id(message.get("tool_call_id"))] = bool(message.get("is_error"))
         elif message["role"] == "assistant":
             calls = reversed(as_dicts(message.get("tool_calls")))
-            found += [call for call in calls if not failed.pop(_id(call.get("id")), False)]
-    return found[::-1]
+            yield from (call for call in calls if not failed.pop(_id(call.get("id")), False))
 
 
 def _id(value: object) -> str:

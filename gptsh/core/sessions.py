@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from gptsh.core import document, files, snapshots
+from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
 from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
 from gptsh.core.references import (
@@ -224,6 +224,8 @@ def new_session_doc(
     cwd: str | None = None,
 ) -> Document:
     """A document that is not on disk yet. Its id is settled by the first save, should another have taken it."""
+    from gptsh.core import snapshots  # noqa: PLC0415 - a list makes no session
+
     now = timestamp()
     return {
         "version": VERSION,

@@ -5,7 +5,7 @@ and how far it was consolidated.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Literal
 
 from gptsh.core.messages import Message, just_after, new_message_id, timestamp
@@ -56,7 +56,7 @@ def take(
     context, messages = doc["context"], doc["messages"][:end]
     if not messages:
         raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
-    taken = context.get("snapshots", ())
+    taken, compaction = context.get("snapshots", ()), context.get("compaction")
     snapshot: Snapshot = {
         "id": new_message_id(),
         "name": name or _next_name(taken),
@@ -65,13 +65,26 @@ def take(
         "message": messages[-1]["id"],
         "tokens": tokens,
         "messages": len(messages),
-        "summaries": [summary["id"] for summary in context.get("summaries", ()) if _has_text(summary)],
-        "compaction": context.get("compaction"),
+        "summaries": _worth_keeping(context.get("summaries", ()), messages, compaction),
+        "compaction": compaction,
         "reason": reason,
     }
     kept = _with(taken, snapshot)
     doc["context"] = {**context, "snapshots": kept}
     return next(item for item in kept if item["id"] == snapshot["id"])
+
+
+def _worth_keeping(
+    summaries: Sequence[dict[str, Any]], messages: Sequence[Message], compaction: dict[str, Any] | None
+) -> list[str]:
+    """The ids of the summaries that a fork from here needs: the compaction's, and the newest of these messages.
+
+    No others, or none would ever be trimmed: each compaction makes one, and takes a snapshot.
+    """
+    told = [summary for summary in summaries if _has_text(summary)]
+    newest = sorted(_within(told, {message["id"] for message in messages}), key=_age)[-1:]
+    needed = {(compaction or {}).get("summary"), *(summary["id"] for summary in newest)}
+    return [summary["id"] for summary in told if summary["id"] in needed]
 
 
 def record(
@@ -207,6 +220,11 @@ def _has_text(summary: dict[str, Any]) -> bool:
     return summary.get("text") is not None
 
 
+def _within(summaries: Iterable[dict[str, Any]], ids: Set[str]) -> list[dict[str, Any]]:
+    """The summaries of messages with these ids."""
+    return [summary for summary in summaries if {summary.get("first"), summary.get("last")} <= ids]
+
+
 # ---- restoring
 
 
@@ -219,23 +237,24 @@ def named(context: dict[str, Any], name: str) -> Snapshot | None:
 def as_of(
     context: dict[str, Any], messages: Sequence[Message], end: int, snapshot: Snapshot | None = None
 ) -> dict[str, Any]:
-    """The context of a session of which the first ``end`` messages are left; that of a ``snapshot`` as it was then.
+    """The context of a session of which the first ``end`` messages are left; at a ``snapshot`` the compaction of then.
 
-    What refers to other messages goes, or, where it is the mark of what was consolidated, moves to the last one left:
-    none of them is to be consolidated again.
+    Of summaries all stay that tell of nothing else, also newer ones: they were paid for. What refers to other messages
+    goes, or, where it is the mark of what was consolidated, moves to the last one left: none of them is to be
+    consolidated again.
     """
-    left = {message["id"] for message in messages[:end]}
+    ids = [message["id"] for message in messages[:end]]
+    left = set(ids)
     taken = list(context.get("snapshots", ()))
     if snapshot:
         taken = taken[: 1 + [item["id"] for item in taken].index(snapshot["id"])]
     taken = [item for item in taken if item.get("message") in left]
     compaction = (snapshot or context).get("compaction")
-    summaries = [item for item in context.get("summaries", ()) if {item.get("first"), item.get("last")} <= left]
-    if snapshot:
-        then = _named_by(taken, compaction)
-        summaries = [item for item in summaries if item["id"] in then]
+    summaries = _within(context.get("summaries", ()), left)
     told = {None, *(item["id"] for item in summaries if _has_text(item))}
     if compaction and not (compaction.get("upto") in left and compaction.get("summary") in told):
+        compaction = None
+    if compaction and end < len(messages) and _lacks_recent(compaction, ids):
         compaction = None
     consolidated = context.get("consolidated")
     if consolidated not in left:
@@ -243,3 +262,8 @@ def as_of(
         consolidated = messages[end - 1]["id"] if is_behind and end else None
     of_then = {"summaries": summaries, "snapshots": taken, "compaction": compaction, "consolidated": consolidated}
     return {**context, **of_then}
+
+
+def _lacks_recent(compaction: dict[str, Any], ids: Sequence[str]) -> bool:
+    """Whether fewer messages are left behind what a compaction shortens than it was made with: it was not in force."""
+    return len(ids) - 1 - ids.index(compaction["upto"]) < (compaction.get("kept") or 0)

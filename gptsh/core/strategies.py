@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from gptsh.core.choice import FULL, Shortened
 from gptsh.core.media import media_of
-from gptsh.core.messages import Message, parts_of, starts_turn, text_of, text_parts_of, user_message
+from gptsh.core.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.core.pruning import pruned, touched
-from gptsh.core.tokens import estimate
+from gptsh.core.tokens import estimate, of_media
 
 _ENDS = 400  # characters of either end of an answer that stands for all that was done
 _HEADINGS = 100  # tokens of them all
@@ -66,25 +66,29 @@ def pruned_tools(past: Past) -> Shortened:
 def summary(past: Past) -> Shortened:
     """The older user words verbatim, a summary of all else that is older, and the recent messages as they are.
 
-    The words stand first: they are only ever added to, so that a prompt begins as the last one did.
+    The words stand first: they are only ever added to, so that a prompt begins as the last one did. Images and the like
+    go along with the question that is answered.
     """
-    lines = _numbered(past)
+    carried = _carried(past)
+    lines = _numbered(past, carried)
     sections = [[_WORDS, *lines] if lines else [], [_SUMMARY, past.summary] if past.summary else []]
-    return _shortened(past, sections, len(lines), tells=True)
+    return _shortened(past, sections, len(lines), carried, tells=True)
 
 
 def minimal(past: Past) -> Shortened:
     """The first question and as many of the newest as fit, verbatim, the files touched, and how things stand.
 
-    That is the newest summary, else the last answer. The question that is answered is sent, whether it fits or not.
+    That is the newest summary, else the last answer. The question that is answered is sent, whether it fits or not, and
+    what it carries where it fits.
     """
     lines = _numbered(past)
-    sizes = [estimate(line) + 1 for line in lines]
     asked = list(range(len(lines)))[-1:] if _asks(past) else []
     if past.room < 0 and not asked:
         return _shortened(past, None, 0, tells=False)._replace(questions=len(lines))
-    room = max(0, past.room - _HEADINGS)
-    room, share = room - sum(sizes[at] for at in asked), room // _SHARE
+    room = max(0, past.room - _HEADINGS) - sum(estimate(lines[at]) + 1 for at in asked)
+    carried, room = _that_fit(_carried(past), room)
+    lines = _numbered(past, carried) if carried else lines
+    sizes, share = [estimate(line) + 1 for line in lines], max(0, room) // _SHARE
     task = [0] if lines and 0 not in asked and sizes[0] <= share else []
     files, state = _files(past.older, share // 2), _state(past, share)
     room -= sum(sizes[at] for at in task) + sum(map(estimate, (*files, *state)))
@@ -97,7 +101,7 @@ def minimal(past: Past) -> Shortened:
     words = [_LATELY.format(left=left) if left else _WORDS, *(lines[at] for at in sorted(chosen))]
     sections = [[_TASK, lines[0]] if task else [], files, state, words if chosen or left else []]
     tells = bool(past.summary and state)
-    return _shortened(past, sections, len(lines) - left, tells=tells)._replace(questions=left)
+    return _shortened(past, sections, len(lines) - left, carried, tells=tells)._replace(questions=left)
 
 
 STRATEGIES = (  # in the order in which they are tried; the first is no compaction, the last is always possible
@@ -109,11 +113,14 @@ STRATEGIES = (  # in the order in which they are tried; the first is no compacti
 BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 
-def _shortened(past: Past, sections: Sequence[Sequence[str]] | None, words: int, *, tells: bool) -> Shortened:
+def _shortened(
+    past: Past, sections: Sequence[Sequence[str]] | None, words: int, carried: Sequence[Part] = (), *, tells: bool
+) -> Shortened:
     """The sections as one question in front of the recent messages. ``words``: so many questions are told in it."""
     systems = [message for message in past.older if message["role"] == "system"]
-    told = ["\n".join(section) for section in sections or () if section]
-    block = user_message("\n\n".join([_BEGINNING, *told, _END]), ())
+    told = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections or () if section)])
+    end: Part = {"type": "text", "text": _END}
+    block = user_message(told, [*carried, end]) if carried else user_message(f"{told}\n\n{_END}", ())
     summed_up = sum(not _is_kept(message) for message in past.older[: past.covered]) if tells else 0
     kept = words + len(systems)
     messages = [*systems, *([block] if past.older and sections is not None else []), *past.recent]
@@ -129,14 +136,39 @@ def _asks(past: Past) -> bool:
     return not any(map(starts_turn, past.recent))
 
 
-def _numbered(past: Past) -> list[str]:
-    """The user's older words, each question's under its number in the conversation; what goes along is named."""
-    questions = [message for message in past.older if starts_turn(message)]
+def _questions(past: Past) -> list[Message]:
+    return [message for message in past.older if starts_turn(message)]
+
+
+def _carried(past: Past) -> list[Part]:
+    """The images and the like of the question that is answered: without them it cannot be."""
+    asked = _questions(past)[-1:] if _asks(past) else []
+    return [part for message in asked for part in parts_of(message) if media_of(part)]
+
+
+def _that_fit(parts: Sequence[Part], room: int) -> tuple[list[Part], int]:
+    """Those that so many tokens hold, and how many tokens are left beside them."""
+    fitting: list[Part] = []
+    for part in parts:
+        media = media_of(part)
+        size = of_media(media) if media else 0
+        if size <= room:
+            fitting.append(part)
+            room -= size
+    return fitting, room
+
+
+def _numbered(past: Past, carried: Sequence[Part] = ()) -> list[str]:
+    """The user's older words, each question's under its number in the conversation; what is not sent is named."""
+    questions = _questions(past)
     asked = questions[-1] if questions and _asks(past) else None
-    return [f"{number}. {_words(message, asked is message)}" for number, message in enumerate(questions, 1)]
+    return [
+        f"{number}. {_words(message, asked=True, carried=carried) if message is asked else _words(message)}"
+        for number, message in enumerate(questions, 1)
+    ]
 
 
-def _words(message: Message, asked: bool) -> str:
+def _words(message: Message, *, asked: bool = False, carried: Sequence[Part] = ()) -> str:
     """What was typed, then the names of what was attached; where nothing else says what is asked, more of that."""
     texts = text_parts_of(message)
     typed = [part["text"] for part in texts if "source" not in part]
@@ -144,14 +176,14 @@ def _words(message: Message, asked: bool) -> str:
         typed = [text_of(pruned(message))]
     else:
         typed += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
-    carried = map(media_of, parts_of(message))
-    return "\n".join(filter(None, [*typed, *(str(media) for media in carried if media)]))
+    gone = (media_of(part) for part in parts_of(message) if part not in carried)
+    return "\n".join(filter(None, [*typed, *(str(media) for media in gone if media)]))
 
 
 def _files(messages: Sequence[Message], room: int) -> list[str]:
     """The files that calls of tools have touched, the newest of them that fit."""
     lines: list[str] = []
-    for file in reversed(touched(messages)):
+    for file in reversed(touched(messages, room)):
         line = f"- {file.path} ({file.action})"
         room -= estimate(line) + 1
         if room < 0:

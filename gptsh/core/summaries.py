@@ -220,7 +220,7 @@ def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[M
     last is not among the messages reaches beyond them.
     """
     last, until = summary.get("last"), _text(summary.get("until")) or _text(summary.get("created_at"))
-    end = next((place for place, message in enumerate(messages, 1) if message["id"] == last), len(messages))
+    end = next((place for place, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
     later = [message for message in messages[:end] if until and _time(message) > until]
     return [*later, *messages[end:]]
 

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.core.loose import as_dict, as_dicts
@@ -34,6 +35,7 @@ _LONGEST, _SHORTEST = 2048, 768  # sides in pixels to which an image is made sma
 # Median of true tokens over estimated ones, measured over 8 tokenizers: the estimate is made to be too high.
 _USUAL_SCALE = 0.75
 _LOWEST_SCALE, _HIGHEST_SCALE = 0.3, 1.2
+_LOWEST_SAFE_SCALE, _MARGIN = 0.6, 1.2  # where no report stands for the prompt itself, only for another one
 _TELLING = 200  # estimated tokens; fewer say nothing about the scale
 _ABSURD = 1e9  # tokens that no prompt has
 _LEAST_SHARE = 0.15  # of its estimate; what is reported of less was not the whole prompt
@@ -252,7 +254,8 @@ def count(
     before = of_system(system) + beside
     own = _of_all(messages, None if most is None else most - before)
     plain = before + own
-    anchor = next((message for message in reversed(messages) if _is_anchor(message, asked, messages)), None)
+    media = cache(lambda: _of_all_media(messages))  # once at most: hundreds of answers may ask
+    anchor = next((message for message in reversed(messages) if _is_anchor(message, asked, media)), None)
     if anchor is None or (most is not None and plain > most):
         return Count(plain, round(_USUAL_SCALE * plain), plain, anchored=False)
     usage, then = _usage(anchor), anchor["estimated"]
@@ -262,6 +265,20 @@ def count(
         return Count(plain, min(round(scale * plain), plain), plain, anchored=False)
     known = usage["prompt"] + _kept(anchor, usage)
     return Count(known + new, min(known + round(scale * new), known + new), plain, anchored=True)
+
+
+def safe_scale(messages: Sequence[Message], asked: Asked) -> float:
+    """What an estimate can safely be multiplied with for this model, going by its newest report; 1 without one.
+
+    A fifth more than what was true then, since the next prompt holds other text. English prose is estimated at 1.6
+    times the truth.
+    """
+    for message in reversed(messages):
+        then = message.get("estimated")
+        told = _usage(message).get("prompt") if _is_by(message, asked) else None
+        if told and type(then) is int and _TELLING < then < _ABSURD:
+            return min(1.0, _MARGIN * max(told / then, _LOWEST_SAFE_SCALE))
+    return 1.0
 
 
 def _of_all(messages: Sequence[Message], most: int | None) -> int:
@@ -314,17 +331,25 @@ def _least(text: str) -> int:
     return int(least)
 
 
-def _is_anchor(message: Message, asked: Asked, sent: Sequence[Message]) -> bool:
-    """Whether this is an answer of the model whose provider said how long prompt and answer were, sent as now."""
+def _is_anchor(message: Message, asked: Asked, media: Callable[[], int]) -> bool:
+    """Whether this is an answer of the model whose provider said how long prompt and answer were, sent as now.
+
+    ``media`` tells the tokens of all that is sent and no text.
+    """
     then = message.get("estimated")
-    if asked.model is None or message.get("model") != asked.model or message.get("provider") != asked.provider:
+    if not _is_by(message, asked):
         return False
     if message.get("compaction") != asked.compaction:
         return False
     if type(then) is not int or not 0 < then < _ABSURD:
         return False
     told = _usage(message).get("prompt", 0)
-    return told >= _LEAST_SHARE * then or 0 < told >= _LEAST_SHARE * (then - _of_all_media(sent))
+    return told >= _LEAST_SHARE * then or 0 < told >= _LEAST_SHARE * (then - media())
+
+
+def _is_by(message: Message, asked: Asked) -> bool:
+    by = message.get("model"), message.get("provider")
+    return asked.model is not None and by == (asked.model, asked.provider)
 
 
 def _usage(message: Message) -> dict[str, int]:

@@ -880,12 +880,13 @@ def test_bug_7_a_failure_is_not_paid_at_every_turn(agent: Home, model: ModelServ
     assert len(asked_of_small(model)) == 5
 
 
-def test_bug_8_a_degenerate_reply_is_read_at_once() -> None:
-    for text in ("{" * 200_000, '{"a":' * 40_000, '{"history_entry":' * 20_000):
-        began = time.process_time()
-        with pytest.raises(ModelError):
-            consolidation._parsed(text)
-        assert time.process_time() - began < 1.5  # it took up to twelve seconds
+@pytest.mark.parametrize("text", ["{" * 200_000, '{"a":' * 40_000, '{"history_entry":' * 20_000])
+def test_bug_8_a_degenerate_reply_is_read_in_few_tries(text: str) -> None:
+    assert len(list(consolidation._beginnings(text[:20_000]))) < 1300  # of 20,000 characters at most
+    with pytest.raises(ModelError):
+        consolidation._parsed(text)
+    with pytest.raises(ModelError):
+        consolidation._parsed(" " * 20_000 + answer_of("- m"))
 
 
 def test_bug_9_the_deadline_and_what_turns_saving_off_hold(agent: Home, model: ModelServer) -> None:

@@ -86,14 +86,14 @@ class Fitter:
             return None
         self._hands.client.learn(self.sending.model, window)
         room = context.room_for(window, params, self.sending.rules.reserve)
-        spoken = self.sending.spoken(messages)
         budget = (
-            self.sending._replace(room=room).frame(spoken).budget
+            self.sending._replace(room=room).frame(()).budget
         )  # of later turns, too: what follows is of this prompt
         if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
             fits = room.prompt * sent.size.safe // refused.prompt
             room = room._replace(reserve=window - min(fits, max(room.prompt, min(window, round(_SURE * fits)))))
         self.sending = self.sending._replace(room=room)
+        spoken = self.sending.spoken(messages)
         choice = self.sending.chosen(spoken, self._doc["context"])
         if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
             return None

@@ -7,6 +7,7 @@ import signal
 import stat
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core import consolidation, document, memory
+from gptsh.cli.options import Flags, build
+from gptsh.cli.remember import Consolidation
+from gptsh.cli.signals import Ended, Endings
+from gptsh.core import consolidation, document, material, memory, sessions
 from gptsh.core.consolidation import SYSTEM
 from gptsh.core.messages import Text, Usage, Used
 from gptsh.core.references import safe_name
@@ -23,7 +27,7 @@ from gptsh.core.settings import ContextRules
 from gptsh.core.small import Small
 from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError, TooLong
+from gptsh.errors import ModelError, StoreBusy, TooLong
 from tests.conftest import Home, Terminal, lab_config, wait_for
 from tests.server import USAGE, ModelServer
 from tests.test_usage import report, row
@@ -186,8 +190,9 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     assert doc["context"]["consolidated"] == doc["messages"][3]["id"]
     assert kept(agent, "MEMORY.md") == "- asks questions\n"
     moment = doc["messages"][3]["timestamp"][:16].replace("T", " ")
-    line = f"[{moment}] (session {doc['id']}) Questions were asked. <!-- {doc['messages'][3]['id']} -->\n"
-    assert kept(agent, "HISTORY.md") == line
+    line = rf"\[{moment}\] \(session {doc['id']}\) Questions were asked\. <!-- [0-9a-f-]{{36}} -->\n"
+    assert re.fullmatch(line, kept(agent, "HISTORY.md"))
+    assert kept(agent, ".told").split()[2:] == [message["id"] for message in doc["messages"][:4]]
     assert agent.run("-s", "@s", "question 3").stderr == ""
     assert len(asked_of_small(model)) == 1  # four are behind it again
     assert model.sent[-1]["messages"][0]["content"].endswith("- asks questions")
@@ -340,7 +345,7 @@ def test_it_is_told_to_programs(agent: Home, model: ModelServer) -> None:
     (line,) = agent.run("--consolidate", "-o", "jsonl").stdout.splitlines()
     assert json.loads(line)["session"] == "s000"
     model.refuse(500, BAD, FINAL, model="small")
-    assert agent.run("--consolidate").stdout == "s000 (default) 0 messages and then a failure\n"
+    assert agent.run("--consolidate").stdout == "s000 (default) failed\n"
 
 
 def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer) -> None:
@@ -435,7 +440,7 @@ def test_line_breaks_and_control_characters_of_a_reply(agent: Home, model: Model
     put(agent, 0)
     small_says(model, '{"history_entry": "a\nb \\u001b[2J <!-- a0-9-id -->", "memory_update": "- one\n- \\ud800two"}')
     assert agent.run("--consolidate").code == 0
-    assert kept(agent, "HISTORY.md").endswith(" a b [2J <!-- a0-9-id --> <!-- a0-2-id -->\n")
+    assert re.search(r" a b \[2J <!-- a0-9-id --> <!-- [0-9a-f-]{36} -->\n$", kept(agent, "HISTORY.md"))
     assert kept(agent, "MEMORY.md") == "- one\n- ?two\n"
 
 
@@ -490,7 +495,7 @@ def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: 
     halfway = position(path)
     assert halfway not in (None, "a0-19-id")
     assert kept(agent, "MEMORY.md") == "- part 2\n"
-    assert kept(agent, "HISTORY.md").splitlines()[-1].endswith(f"<!-- {halfway} -->")
+    assert len(kept(agent, "HISTORY.md").splitlines()) == 3
     for _ in range(20):
         small_says(model, answer_of("- whole"))
     assert agent.run("--consolidate").code == 0
@@ -519,7 +524,7 @@ def test_behind_a_turn_four_calls_are_enough(agent: Home, model: ModelServer) ->
 
 
 def test_a_window_without_room_says_so(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text().replace("base_url", "context_window = 1500\nbase_url", 1))
+    agent.configure(agent.config.read_text().replace("base_url", "context_window = 1200\nbase_url", 1))
     put(agent, 0)
     run = agent.run("--consolidate")
     assert (run.code, "model_small" in run.stderr) == (6, True)
@@ -638,7 +643,7 @@ def test_killed_between_two_writes_the_next_run_makes_it_whole(agent: Home, mode
     assert agent.run("--consolidate").code == 0
     path.write_bytes(untouched)  # the position was not saved
     if wrote != "all":
-        (folder(agent) / ".MEMORY.next").write_text("a0-2-id\n- new\n")
+        (folder(agent) / ".MEMORY.next").write_text(f"{mark_of(agent)}\n- new\n")
     if wrote in ("aside", "history"):
         (folder(agent) / "MEMORY.md").write_text("- old\n")
         os.utime(folder(agent) / "MEMORY.md", (1, 1))
@@ -654,14 +659,26 @@ def test_killed_between_two_writes_the_next_run_makes_it_whole(agent: Home, mode
     assert not (folder(agent) / ".MEMORY.next").exists()
 
 
-def test_what_is_put_aside_never_replaces_what_was_edited_since(agent: Home) -> None:
-    remember(agent, "- by hand\n")
-    (folder(agent) / "HISTORY.md").write_text("[2026] x <!-- a0-2-id -->\n")
-    (folder(agent) / ".MEMORY.next").write_text("a0-2-id\n- new\n")
-    os.utime(folder(agent) / ".MEMORY.next", (1, 1))
+def mark_of(home: Home) -> str:
+    """The end of the last line of HISTORY.md."""
+    return kept(home, "HISTORY.md").split()[-2]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_is_put_aside_never_replaces_what_was_edited_or_deleted_since(
+    agent: Home, model: ModelServer, deleted: bool
+) -> None:
     path = put(agent, 0)
+    untouched = path.read_bytes()
+    small_says(model, answer_of("- new"))
+    assert agent.run("--consolidate").code == 0
+    path.write_bytes(untouched)
+    (folder(agent) / ".MEMORY.next").write_text(f"{mark_of(agent)}\n- new\n")
+    os.utime(folder(agent) / ".MEMORY.next", (1, 1))
+    (folder(agent) / "MEMORY.md").unlink() if deleted else remember(agent, "- by hand\n")
     assert agent.run("--consolidate", "-s", "s000").code == 0
-    assert (kept(agent, "MEMORY.md"), position(path)) == ("- by hand\n", "a0-2-id")
+    assert (kept(agent, "MEMORY.md"), position(path)) == ("" if deleted else "- by hand\n", "a0-2-id")
+    assert len(asked_of_small(model)) == 1
 
 
 # ---- costs, names, permissions
@@ -700,7 +717,7 @@ def test_every_name_has_a_folder_of_its_own_below_memory(home: Home, model: Mode
     small_says(model, answer_of("- m"))
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
-    assert sorted(path.name for path in only.iterdir()) == [".lock", "HISTORY.md", "MEMORY.md"]
+    assert sorted(path.name for path in only.iterdir()) == [".lock", ".told", "HISTORY.md", "MEMORY.md"]
     assert home.run("-a", name, "hi").code == 0
     assert model.sent[-1]["messages"][0]["content"].endswith("- m")
 
@@ -716,5 +733,290 @@ def test_only_its_owner_reads_a_memory(agent: Home, model: ModelServer) -> None:
     small_says(model, answer_of("- m"))
     assert agent.run("--consolidate").code == 0
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (agent.state / "memory").rglob("*")}
-    assert modes == {"default": 0o700, "MEMORY.md": 0o600, "HISTORY.md": 0o600, ".lock": 0o600}
+    assert modes == {"default": 0o700, "MEMORY.md": 0o600, "HISTORY.md": 0o600, ".lock": 0o600, ".told": 0o600}
     assert stat.S_IMODE((agent.state / "memory").stat().st_mode) == 0o700
+
+
+# ---- what a review found, one test for each
+
+
+def test_bug_1_forks_are_never_told_twice(agent: Home, model: ModelServer) -> None:
+    for args in (["-s", "@o", "first"], ["-s", "@o", "second"], ["-s", "@o@-1", "second, better"],
+                 ["-s", "@o@-1", "second, best"]):  # fmt: skip
+        assert agent.run(*args).code == 0
+    for _ in range(3):
+        small_says(model, answer_of("- m"))
+    outs = agent.run("--consolidate").stdout.splitlines()
+    assert [line.split()[2] for line in outs] == ["4", "2", "2"]
+    told = "".join(body["messages"][1]["content"] for body in asked_of_small(model))
+    assert [told.count(f"USER: {text}\n") for text in ("first", "second", "second, better", "second, best")] == [1] * 4
+    assert agent.run("--consolidate") == ("", "", 0)
+
+
+def test_bug_2_each_turn_goes_to_the_memory_of_who_answered_it(agent: Home, model: ModelServer) -> None:
+    other = 'model = "lab/m"\nmodel_small = "lab/small"\n'
+    agents = f"[agents.other]\n{other}memory = true\n[agents.plain]\n{other}"
+    agent.configure(agent.config.read_text().replace("memory_window = 4", "memory_window = 40") + agents)
+    for name in ("default", "other", "plain", "default", "plain"):
+        assert agent.run("-s", "@s", "-a", name, f"to {name}").code == 0
+    for text in ("- d", "- o", "- d2"):
+        small_says(model, answer_of(text))
+    session = agent.doc()["id"]
+    expected = [f"{session} ({name}) 2 messages" for name in ("default", "other", "default")]
+    assert agent.run("--consolidate").stdout.splitlines() == expected
+    asked = [body["messages"][1]["content"] for body in asked_of_small(model)]
+    assert [re.findall("USER: to ([a-z]+)", text) for text in asked] == [["default"], ["other"], ["default"]]
+    assert (kept(agent, "MEMORY.md"), kept(agent, "MEMORY.md", "other")) == ("- d2\n", "- o\n")
+    assert not folder(agent, "plain").exists()
+    assert agent.run("--consolidate") == ("", "", 0)
+    assert agent.run("--consolidate", "-s", "@s").code == 0  # its agent now has none, but others of it have
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_bug_3_a_signal_leaves_json_that_parses(agent: Home, model: ModelServer, kind: str) -> None:
+    for number in range(3):
+        put(agent, number)
+    release = threading.Event()
+    small_says(model, answer_of("- m"))
+    small_says(model, answer_of("- m"), release)
+    process = agent.start("--consolidate", "-o", kind)
+    while len(asked_of_small(model)) < 2:
+        time.sleep(0.01)
+    process.terminate()
+    out, _ = process.communicate(timeout=30)
+    release.set()
+    assert wait_for(process) == 143
+    items = json.loads(out) if kind == "json" else [json.loads(line) for line in out.splitlines()]
+    assert [(item["session"], item["messages"]) for item in items] == [("s000", 6), ("s001", 0)]
+    assert items[1]["error"]["exit_code"] == 143
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_bug_4_a_smaller_window_than_was_thought_is_learned(agent: Home, model: ModelServer, named: bool) -> None:
+    path = put(agent, 0, turns=20, size=300)
+
+    def refuses(body: dict[str, Any]) -> str | None:
+        size = sum(map(of_message, body["messages"])) + body["max_tokens"]
+        told = f"This model's maximum context length is 6000 tokens. However, you requested {size} tokens."
+        return None if body["model"] == "m" or size <= 6000 else told if named else "prompt is too long"
+
+    model.refuses = refuses
+    for _ in range(20):
+        small_says(model, answer_of("- m"))
+    run = agent.run("--consolidate")
+    assert (run.stderr, run.code) == ("", 0)
+    assert position(path) == "a0-19-id"
+    refused = sum(bool(refuses(body)) for body in asked_of_small(model))
+    assert refused == 1 if named else refused >= 1
+
+
+def test_bug_5_who_reads_the_answer_sees_its_end_before_the_memory_is_made(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    release = threading.Event()
+    small_says(model, answer_of("- m"), release)
+    process = agent.start("-s", "s000", "hi")
+    assert process.stdout is not None
+    assert process.stdout.read() == b"You said: hi\n"  # to its end
+    assert process.poll() is None
+    release.set()
+    assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 0
+    assert kept(agent, "MEMORY.md") == "- m\n"
+
+
+def test_bug_5_what_is_behind_an_answer_has_a_limit() -> None:
+    with Endings(None) as endings, endings.held():
+        endings.arm_again(0.02)
+        with pytest.raises(Ended) as ended, endings.released():
+            time.sleep(10)
+        endings.disarm()
+    assert ended.value.by_deadline
+
+
+def test_bug_6_what_was_written_by_hand_is_kept(agent: Home, model: ModelServer) -> None:
+    remember(agent, "- by hand, and long\n" * 20)
+    put(agent, 0), put(agent, 1)
+    for text in ("- bad", "- bad too"):
+        small_says(model, answer_of(text))
+    run = agent.run("--consolidate")
+    assert (run.code, len(run.stderr.splitlines())) == (0, 1)
+    assert "MEMORY.previous.md" in run.stderr
+    assert kept(agent, "MEMORY.md") == "- bad too\n"
+    assert kept(agent, "MEMORY.previous.md") == "- by hand, and long\n" * 20  # not what the model wrote first
+    remember(agent, "- by hand")
+    put(agent, 2)
+    small_says(model, answer_of("- by hand\n- m"))
+    assert agent.run("--consolidate").stderr == ""
+    assert kept(agent, "MEMORY.previous.md") == "- by hand"
+
+
+def test_bug_7_reasoning_within_the_reply_is_text(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    small_says(model, "<think>{</think>" + answer_of("- <think> is a tag", "They spoke of <think>."))
+    assert agent.run("--consolidate").code == 0
+    assert kept(agent, "MEMORY.md") == "- <think> is a tag\n"
+
+
+def test_bug_7_a_failure_is_not_paid_at_every_turn(agent: Home, model: ModelServer) -> None:
+    path = put(agent, 0)
+    for _ in range(2):
+        small_says(model, "nonsense")
+    asked = []
+    for _ in range(3):
+        agent.run("-s", "s000", "hi")
+        asked.append(len(asked_of_small(model)))
+    assert asked == [1, 2, 3]  # keep_messages is 2: a turn
+    agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 4"))
+    path = put(agent, 1)
+    model._scripts.clear()
+    for text in ("nonsense", answer_of("- m")):
+        small_says(model, text)
+    positions = []
+    for _ in range(3):
+        assert agent.run("-s", "s001", "hi").code == 0
+        positions.append(position(path))
+    assert positions[:2] == [None, None]
+    assert positions[2] is not None
+    assert len(asked_of_small(model)) == 5
+
+
+@pytest.mark.parametrize("text", ["{" * 200_000, '{"a":' * 40_000, '{"history_entry":' * 20_000])
+def test_bug_8_a_degenerate_reply_is_read_in_few_tries(text: str) -> None:
+    assert len(list(consolidation._beginnings(text[:20_000]))) < 1300  # of 20,000 characters at most
+    with pytest.raises(ModelError):
+        consolidation._parsed(text)
+    with pytest.raises(ModelError):
+        consolidation._parsed(" " * 20_000 + answer_of("- m"))
+
+
+def test_bug_9_the_deadline_and_what_turns_saving_off_hold(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    release = threading.Event()
+    small_says(model, answer_of("- m"), release)
+    run = agent.run("--consolidate", "--timeout", "1", "-o", "json")
+    release.set()
+    assert run.code == 124
+    assert json.loads(run.stdout)[0]["error"]["exit_code"] == 124
+    assert agent.run("--consolidate", env={"GPTSH_NO_SAVE": "1"}).code == 2
+    agent.configure(agent.config.read_text().replace("[sessions]\n", "[sessions]\nsave = false\n"))
+    assert agent.run("--consolidate").code == 2
+    assert len(asked_of_small(model)) == 1
+
+
+def test_bug_10_a_memory_in_use_is_waited_for_once(
+    agent: Home, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        put(agent, number)
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, agent.env[name])
+    run = Consolidation(build_flags(), wait=0.3)
+    with memory.locked("default", 0), run.held():
+        done = list(run.of_all(sessions.list_sessions()))
+    assert [type(item.error) for item in done] == [StoreBusy]
+    assert (run.exit_code, run.ended) == (1, None)
+    assert len(capfd.readouterr().err.splitlines()) == 2
+
+
+def build_flags() -> Flags:
+    given = dict(build().make_context("gptsh", ["--consolidate"]).params)
+    return Flags(**{name: value for name, value in given.items() if name in Flags._fields})
+
+
+def test_bug_11_what_was_paid_before_a_signal_is_known(home: Home, model: ModelServer) -> None:
+    remembering(home, model, f'[providers.openai]\nbase_url = "{model.base_url}"\n')
+    home.env["OPENAI_API_KEY"] = "a-key"
+    path = put(home, 0)
+    path.write_text(path.read_text().replace("lab/small", "openai/gpt-4.1-mini"))
+    release, headers = threading.Event(), {"Content-Type": "application/json"}
+    model.script(json.dumps(reply(answer_of("long " * 2500))).encode(), headers=headers, framing="length")
+    model.script(release, b"{}", headers=headers, framing="length")
+    process = home.start("--consolidate")
+    while len([body for body in model.sent if body and "messages" in body]) < 2:
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=30)
+    release.set()
+    assert [item["cost"] for item in home.doc()["usage"]["memory_costs"]] == [pytest.approx(11 * 4e-7 + 5 * 1.6e-6)]
+
+
+def test_bug_12_short_ids_of_other_programs_are_not_the_same_messages(agent: Home, model: ModelServer) -> None:
+    for number in range(2):
+        path = put(agent, number, turns=1)
+        ids = path.read_text().replace(f"q{number}-0-id", "0").replace(f"a{number}-0-id", "1")
+        path.write_text(ids)
+        small_says(model, answer_of("- m"))
+    assert len(agent.run("--consolidate").stdout.splitlines()) == 2
+    assert len(asked_of_small(model)) == 2
+
+
+def test_bug_13a_an_empty_system_prompt_in_the_config_is_none(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("memory = true", 'memory = true\nsystem = ""'))
+    remember(agent, "- likes tea\n")
+    assert agent.run("hi").code == 0
+    assert model.sent[-1]["messages"][0]["content"].endswith("- likes tea")
+    assert agent.run("--system", "", "hi").code == 0
+    assert len(model.sent[-1]["messages"]) == 1
+
+
+def test_bug_13b_a_session_deleted_meanwhile_is_not_remembered(agent: Home, model: ModelServer) -> None:
+    path, release = put(agent, 0), threading.Event()
+    small_says(model, answer_of("- m"), release)
+    process = agent.start("--consolidate")
+    until_asked(model)
+    path.unlink()
+    release.set()
+    out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == (b"s000 (default) failed\n", 1)
+    assert b"deleted meanwhile" in err
+    assert state(agent) == [None, None]
+
+
+def test_bug_13c_a_memory_that_was_deleted_stays_so(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    small_says(model, answer_of("- m"))
+    assert agent.run("--consolidate").code == 0
+    (folder(agent) / ".MEMORY.next").write_text(f"{mark_of(agent)}\n- m\n")
+    (folder(agent) / "MEMORY.md").unlink()
+    put(agent, 1)
+    small_says(model, answer_of("- new"))
+    assert agent.run("--consolidate").code == 0
+    assert "- m" not in asked_of_small(model)[1]["messages"][1]["content"]
+    assert kept(agent, "MEMORY.md") == "- new\n"
+
+
+@pytest.mark.parametrize("mark", ["</conversation >", "</Memory>", "< memory>", "<SUMMARY>", "< / conversation\n>"])
+def test_bug_14a_no_text_ends_its_block(mark: str) -> None:
+    told = material.fenced("conversation", f"before {mark} behind")
+    assert told.count("<") == told.count(">") == 2
+    assert material.fenced("memory", "a < b > c <b>") == "<memory>\na < b > c <b>\n</memory>"
+
+
+def test_bug_14b_hidden_characters_are_left_out(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    small_says(model, answer_of("- a\u202eb\U000e0041c \u0646\u200c\u0645 \u2764\ufe0f\u200d\U0001f525", "x\u2066y"))
+    assert agent.run("--consolidate").code == 0
+    assert kept(agent, "MEMORY.md") == "- abc \u0646\u200c\u0645 \u2764\ufe0f\u200d\U0001f525\n"
+    assert " xy <!--" in kept(agent, "HISTORY.md")
+
+
+def test_bug_14c_an_entry_has_a_limit(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    small_says(model, answer_of("- m", "word " * 3000))
+    assert agent.run("--consolidate").code == 0
+    assert 1900 < len(kept(agent, "HISTORY.md")) < 2200
+
+
+def test_bug_14d_of_a_long_text_both_ends_are_looked_at() -> None:
+    text = "first words " + "middle " * 1_000_000 + "last words"
+    tracemalloc.start()
+    try:
+        (line,) = material.lines_of([{"role": "user", "content": text}], material.IN_SUMMARIES)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+    assert (line[:17], line[-10:], material.MARK in line, len(line)) == ("USER: first words", "last words", True, 406)
+    padded = "begin" + " " * 20_000 + "end"
+    assert list(material.lines_of([{"role": "user", "content": padded}], material.IN_SUMMARIES)) == [
+        f"USER: begin {material.MARK} end"
+    ]

@@ -129,10 +129,11 @@ def asked(small: Small, memory: str, told: str, spent: list[Usage]) -> Reply:
 
 def _parsed(text: str) -> Reply:
     """The first object with both texts, whatever stands around it. Raises ModelError where there is none."""
-    for start in _beginnings(text[:_LONGEST_REPLY]):
+    text = text[:_LONGEST_REPLY]
+    for start in _beginnings(text):
         found: Any = None
         with contextlib.suppress(ValueError, RecursionError):
-            found, _ = _decode(text[:_LONGEST_REPLY], start)
+            found, _ = _decode(text, start)
         given = as_dict(found)
         entry, memory = given.get("history_entry"), given.get("memory_update")
         if isinstance(entry, str) and isinstance(memory, str) and _clean(entry):

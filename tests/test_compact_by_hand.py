@@ -186,7 +186,7 @@ def test_truncate_leaves_no_more_to_a_small_session_than_it_takes(home: Home, ta
 
 def test_compact_apply_is_not_forgotten_where_the_question_is_cut(home: Home, talker: Talker) -> None:
     configure(home, talker)
-    kept(home, chat(14, of_answers=70))
+    kept(home, chat(14, of_answers=200))
     run = home.run("-s", "0", "--compact", "--apply", "--truncate", "tail", "sum up", stdin="a line of a log\n" * 3000)
     assert run.code == 0
     assert force(home)["reason"] == "asked"

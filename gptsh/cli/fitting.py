@@ -68,7 +68,7 @@ class Fitter:
     def fits(self, messages: Sequence[Message]) -> None:
         """Raise TooLong where not even the least of the messages fits."""
         spoken = self.sending.spoken(messages)
-        self.sending.built(self.sending.chosen(spoken, self._doc["context"]), spoken)
+        self.sending.built(self.sending.chosen(spoken, self._doc["context"]), messages)
 
     def carried_out(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
         """What was chosen, in a request. A new compaction is kept, with a snapshot of what was before it."""
@@ -77,7 +77,7 @@ class Fitter:
         if choice.shortened.questions and not self._warned:
             self._warned = True
             stdio.note(_left_out(choice.shortened.questions))
-        return self.sending.built(choice, spoken)
+        return self.sending.built(choice, self._doc["messages"])
 
     def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> tuple[Context, Request] | None:
         """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""

@@ -191,7 +191,7 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
         spoken = sending.spoken(doc["messages"])
         choice = sending.chosen(spoken, doc["context"], compacts=flags.compact)
     sending = sending._replace(advice=_advice(sending, doc["messages"], cut=flags.truncate is not None))
-    built, request = sending.built(choice, spoken)
+    built, request = sending.built(choice, doc["messages"])
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
 

@@ -79,8 +79,8 @@ class Sending(NamedTuple):
         asked_for = compaction.compacted(session, frame, self.rules) if compacts else None
         return asked_for or compaction.choose(session, frame, self.rules, everything)
 
-    def built(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
-        """The request for what was chosen of the messages. Raises TooLong."""
+    def built(self, choice: Choice, messages: Sequence[Message]) -> tuple[Context, Request]:
+        """The request for what was chosen of a session's messages. Raises TooLong."""
         sent, fixed = choice.shortened, self._fixed()
         made = context.build(sent.messages, self.system, choice.size, self.room, advice=self.advice, fixed=fixed)
         made = made._replace(
@@ -90,5 +90,5 @@ class Sending(NamedTuple):
             summarized=sent.summarized,
             left_out=sent.left_out,
         )
-        params, taken = dict(self.agent.params), context.taken(choice.size, self.room, self.agent.params, spoken)
+        params, taken = dict(self.agent.params), context.taken(choice.size, self.room, self.agent.params, messages)
         return made, Request(self.model, made.messages, params, self.stream, self.schema, self.tools, taken)

@@ -1020,3 +1020,55 @@ def test_bug_14d_of_a_long_text_both_ends_are_looked_at() -> None:
     assert list(material.lines_of([{"role": "user", "content": padded}], material.IN_SUMMARIES)) == [
         f"USER: begin {material.MARK} end"
     ]
+
+
+# ---- what a second review found
+
+
+BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
+ONE_LINE = "- what the model made of it, a line of some twenty words that stands in place of all that was written by hand"
+
+
+@pytest.mark.parametrize("lost", [None, "HISTORY.md"])
+def test_bug_15_what_the_model_wrote_never_replaces_what_a_hand_did(
+    agent: Home, model: ModelServer, lost: str | None
+) -> None:
+    remember(agent, BY_HAND)
+    put(agent, 0), put(agent, 1)
+    small_says(model, answer_of(ONE_LINE))
+    if lost:
+        assert agent.run("--consolidate", "-s", "s000").code == 0
+        (folder(agent) / lost).unlink()
+    small_says(model, answer_of("- tiny"))
+    run = agent.run("--consolidate")
+    assert run.code == 0
+    assert "what was written by hand is still in MEMORY.previous.md" in run.stderr
+    assert (kept(agent, "MEMORY.md"), kept(agent, "MEMORY.previous.md")) == ("- tiny\n", BY_HAND)
+    remember(agent, "- by hand, later")
+    put(agent, 2)
+    small_says(model, answer_of("- by hand, later, and more"))
+    assert agent.run("--consolidate").code == 0
+    assert kept(agent, "MEMORY.previous.md") == "- by hand, later"
+
+
+def test_bug_15_of_two_texts_of_the_model_the_latest_that_lost_something_is_kept(
+    agent: Home, model: ModelServer
+) -> None:
+    for number, text in enumerate(("- long " * 20, "- short", "- long, too " * 20, "- tiny")):
+        put(agent, number)
+        small_says(model, answer_of(text.strip()))
+    assert agent.run("--consolidate").stderr.count("what it was is in MEMORY.previous.md") == 2
+    assert kept(agent, "MEMORY.previous.md") == ("- long, too " * 20).strip() + "\n"
+
+
+def test_bug_16_a_memory_that_was_too_long_is_not_called_much_shorter(agent: Home, model: ModelServer) -> None:
+    remember(agent, facts(180))
+    assert estimate(facts(180)) > 2000
+    put(agent, 0)
+    small_says(model, answer_of(facts(140)))
+    (note,) = agent.run("--consolidate").stderr.splitlines()
+    assert "had more than 2,000 tokens, and is shorter now" in note
+
+
+def facts(count: int) -> str:
+    return "".join(f"- fact {number} is a sentence of a few words\n" for number in range(count))

@@ -300,10 +300,14 @@ class _Piece(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What the lines of HISTORY.md stand for: their messages, and the digest of the latest memory that was written."""
+    """What the lines of HISTORY.md stand for: their messages, and the digests of the memories that were written.
+
+    ``made`` are the digests of all that the model ever made, also where its line is gone.
+    """
 
     keys: set[str]
     digests: list[str]
+    made: set[str]
 
 
 def _entry(piece: _Piece, text: str, mark: str) -> str:
@@ -323,9 +327,11 @@ def _keep(folder: Path, before: bytes, reply: Reply, piece: _Piece, told: _Told)
         raise StoreError("MEMORY.md was changed meanwhile", "try again")
     mark, memory = new_message_id(), f"{reply.memory}\n".encode("utf-8", "replace") if reply.memory else b""
     keys, digest = [*map(_key, piece.messages)], _digest(memory)
-    shrinks = len(memory) < _SHRUNK * len(before) or (len(before) > LIMIT and estimate(_decoded(before)) > LIMIT)
+    loss = _loss(before, memory)
+    by_hand = bool(before) and told.digests[-1:] != [_digest(before)]
+    saves = _may_replace(before, _read(folder / _PREVIOUS), told) and (by_hand or loss is not None)
     try:
-        if before and (shrinks or told.digests[-1:] != [_digest(before)]):
+        if saves:
             files.replace(folder / _PREVIOUS, before, durable=True)
         if not (folder / _MEMORY).exists():  # one that is missing later was deleted, and stays so
             files.replace(folder / _MEMORY, b"", durable=True)
@@ -339,7 +345,23 @@ def _keep(folder: Path, before: bytes, reply: Reply, piece: _Piece, told: _Told)
         raise _unkept(err, folder) from err
     told.keys.update(keys)
     told.digests.append(digest)
-    return f"{folder / _MEMORY} is much shorter now: what it was is in {_PREVIOUS} beside it" if shrinks else None
+    told.made.add(digest)
+    what = "what it was is" if saves else "what was written by hand is still"
+    return f"{folder / _MEMORY} {loss}: {what} in {_PREVIOUS} beside it" if loss else None
+
+
+def _loss(before: bytes, memory: bytes) -> str | None:
+    """What the user should know of a memory that takes the place of another; None where it holds about as much."""
+    if len(memory) < _SHRUNK * len(before):
+        return "is much shorter now"
+    if len(before) > LIMIT and estimate(_decoded(before)) > LIMIT:
+        return f"had more than {LIMIT:,} tokens, and is shorter now"
+    return None
+
+
+def _may_replace(text: bytes, kept: bytes, told: _Told) -> bool:
+    """Whether a text may take the place of what is kept: nothing that the model made replaces what a hand wrote."""
+    return bool(text) and (not kept or _digest(kept) in told.made or _digest(text) not in told.made)
 
 
 def _digest(memory: bytes) -> str:
@@ -367,9 +389,11 @@ def _recovered(folder: Path) -> _Told:
         files.sweep(folder, names_in(folder))
     except OSError as err:
         raise _unkept(err, folder) from err
-    lines = (line.split() for line in _read(folder / _TOLD).splitlines())
-    counted = [[word.decode("utf-8", "replace") for word in line[1:]] for line in lines if line and line[0] in marks]
-    return _Told({key for words in counted for key in words[1:]}, [words[0] for words in counted if words])
+    lines = [line.split() for line in _read(folder / _TOLD).decode("utf-8", "replace").splitlines()]
+    lines = [words for words in lines if len(words) > 1]
+    counted = [words[1:] for words in lines if words[0].encode() in marks]
+    keys = {key for words in counted for key in words[1:]}
+    return _Told(keys, [words[0] for words in counted], {words[1] for words in lines})
 
 
 def _is_newer(path: Path, than: Path) -> bool:

@@ -289,7 +289,7 @@ def test_the_deadline_holds_for_it_and_costs_no_answer(agent: Home, model: Model
     small_says(model, answer_of("- m"), release)
     run = agent.run("-s", "s000", "--timeout", "1.5", "hi")
     release.set()
-    assert run == ("You said: hi\n", "gptsh: not remembered yet: timed out\n", 0)
+    assert run == ("You said: hi\n", "gptsh: not remembered yet: agent default, lab/small: timed out\n", 0)
 
 
 # ---- on request
@@ -1026,7 +1026,9 @@ def test_bug_14d_of_a_long_text_both_ends_are_looked_at() -> None:
 
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
-ONE_LINE = "- what the model made of it, a line of some twenty words that stands in place of all that was written by hand"
+ONE_LINE = (
+    "- what the model made of it, a line of some twenty words that stands in place of all that was written by hand"
+)
 
 
 @pytest.mark.parametrize("lost", [None, "HISTORY.md"])
@@ -1072,3 +1074,179 @@ def test_bug_16_a_memory_that_was_too_long_is_not_called_much_shorter(agent: Hom
 
 def facts(count: int) -> str:
     return "".join(f"- fact {number} is a sentence of a few words\n" for number in range(count))
+
+
+TWO_AGENTS = """
+[agents.a]
+model = "lab/m"
+model_small = "broken/x"
+memory = true
+[agents.b]
+model = "lab/m"
+model_small = "lab/small"
+memory = true
+[network]
+retries = 0
+"""
+
+
+def test_bug_17_a_failure_is_said_and_put_off_under_the_agent_that_failed(agent: Home, model: ModelServer) -> None:
+    broken = f'[providers.broken]\nbase_url = "{model.base_url}"\n'
+    settings = agent.config.read_text().replace("keep_messages = 2", "keep_messages = 4")
+    agent.configure(settings + TWO_AGENTS + broken)
+    path = put(agent, 0)
+    path.write_text(path.read_text().replace('"role": "assistant"', '"role": "assistant", "agent": "a"'))
+    for _ in range(2):
+        model.refuse(401, BAD, FINAL, model="x")
+    first, second = (agent.run("-s", "s000", "-a", "b", "hi") for _ in range(2))
+    assert re.fullmatch("gptsh: not remembered yet: agent a, broken/x: .*boom.*\n", first.stderr)
+    assert (second.stdout, second.stderr, second.code) == ("You said: hi\n", "", 0)
+    assert [body["model"] for body in model.sent if body and "messages" in body].count("x") == 1
+    assert kept(agent, ".later", "a").startswith("s000 ")
+    assert not folder(agent, "b").exists()
+
+
+def test_bug_18_agents_of_echo_count_as_without_a_memory(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text() + '[agents.e]\nmodel = "echo"\nmemory = true\n')
+    path = put(agent, 0)
+    doc = json.loads(path.read_bytes())
+    doc["messages"][1]["agent"] = "e"
+    path.write_text(json.dumps(doc))
+    small_says(model, answer_of("- m"))
+    assert agent.run("--consolidate") == ("s000 (default) 4 messages\n", "", 0)
+    (request,) = asked_of_small(model)
+    assert "q0-0 " not in request["messages"][1]["content"]
+    assert not folder(agent, "e").exists()
+
+
+def digits(home: Home, number: int, ident: str, turns: int) -> Path:
+    """A session of another program, its id taken for an index."""
+    path = put(home, number, turns)
+    renamed = path.with_name(path.name.replace(f"s{number:03d}", ident))
+    renamed.write_text(path.read_text().replace(f'"s{number:03d}"', f'"{ident}"'))
+    path.unlink()
+    return renamed
+
+
+def test_bug_19_an_id_of_digits_alone_is_no_index(agent: Home, model: ModelServer) -> None:
+    path, other = digits(agent, 0, "0000", 3), put(agent, 5)
+    small_says(model, answer_of("- m"))
+    assert agent.run("-s", path.name, "hi").stderr == ""
+    assert (position(path) is None, position(other)) == (False, None)
+    assert "(session 0000) They talked." in kept(agent, "HISTORY.md")
+    model.refuse(401, BAD, FINAL, model="m")
+    hint = agent.run("-s", path.name, "again").stderr.splitlines()[-1]
+    assert hint.endswith(f"'gptsh -s {path.name}' asks it again")
+    model.refuse(401, BAD, FINAL, model="m")
+    assert "'gptsh -s s005' asks" in agent.run("-s", "s005", "again").stderr
+
+
+def test_bug_20_behind_a_turn_calls_are_counted_not_pieces(agent: Home, model: ModelServer) -> None:
+    tiny = f'[providers.tiny]\nbase_url = "{model.base_url}"\ncontext_window = 6000\n'
+    agent.configure(agent.config.read_text() + tiny)
+    path = put(agent, 0, turns=80, size=200)
+    path.write_text(path.read_text().replace("lab/small", "tiny/small"))
+    for number in range(10):
+        small_says(model, answer_of("fact word " * 900))
+        small_says(model, answer_of(f"- short {number}"))
+    model.say("fine", usage=None, model="m")
+    assert agent.run("-s", "s000", "hi") == ("fine\n", "", 0)
+    assert len(asked_of_small(model)) == 4
+    assert len(kept(agent, "HISTORY.md").splitlines()) == 2
+
+
+def test_bug_20_what_the_fourth_call_leaves_unfinished_is_made_again(agent: Home, model: ModelServer) -> None:
+    tiny = f'[providers.tiny]\nbase_url = "{model.base_url}"\ncontext_window = 6000\n'
+    agent.configure(agent.config.read_text() + tiny)
+    path = put(agent, 0, turns=80, size=200)
+    path.write_text(path.read_text().replace("lab/small", "tiny/small"))
+    for number in range(3):
+        small_says(model, answer_of(f"- m{number}"))
+    small_says(model, answer_of("fact word " * 900))
+    model.say("fine", usage=None, model="m")
+    assert agent.run("-s", "s000", "hi") == ("fine\n", "", 0)
+    assert len(asked_of_small(model)) == 4
+    assert (kept(agent, "MEMORY.md"), kept(agent, ".later")) == ("- m2\n", "")
+    for number in range(4):
+        small_says(model, answer_of(f"- n{number}"))
+    model.say("fine", usage=None, model="m")
+    assert agent.run("-s", "s000", "hi").stderr == ""
+    assert asked_of_small(model)[3]["messages"] == asked_of_small(model)[4]["messages"]
+
+
+@pytest.mark.parametrize("way", [[], ["-o", "json"]])
+def test_bug_22_a_compaction_by_hand_is_remembered(agent: Home, model: ModelServer, way: list[str]) -> None:
+    path = put(agent, 0, turns=6, size=300)
+    small_says(model, "The summary.")
+    small_says(model, answer_of("- m"))
+    assert agent.run("-s", "s000", "--compact").code == 0
+    assert position(path) is None
+    assert agent.run("-s", "s000", "--compact", "--apply", *way).code == 0
+    assert position(path) == "a0-4-id"
+    assert kept(agent, "MEMORY.md") == "- m\n"
+
+
+def test_bug_22_a_signal_costs_no_compaction(agent: Home, model: ModelServer) -> None:
+    path, release = put(agent, 0, turns=6, size=300), threading.Event()
+    small_says(model, "The summary.")
+    small_says(model, answer_of("- m"), release)
+    process = agent.start("-s", "s000", "--compact", "--apply")
+    while len(asked_of_small(model)) < 2:
+        time.sleep(0.01)
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    release.set()
+    assert (wait_for(process), err.decode().splitlines()[-1]) == (143, NOT_YET)
+    assert json.loads(path.read_bytes())["context"]["compaction"]
+
+
+NOT_YET = "gptsh: all is kept in session s000, but not remembered yet"
+
+
+@pytest.mark.parametrize("given", [["--here"], ["--tag", "t"], ["-a", "default"], ["-m", "m"], ["--limit", "0"]])
+def test_bug_23_filters_beside_one_session_are_refused(agent: Home, model: ModelServer, given: list[str]) -> None:
+    path = put(agent, 0)
+    run = agent.run("--consolidate", "-s", "s000", *given)
+    assert (run.stdout, run.code, given[0] in run.stderr) == ("", 2, True)
+    assert position(path) is None
+    assert not model.asked
+
+
+def test_bug_23_the_other_filters_hold_for_it_too(agent: Home, model: ModelServer) -> None:
+    paths = [put(agent, number) for number in range(2)]
+    assert agent.run("--consolidate", "-m", "other").stdout == ""
+    small_says(model, answer_of("- m"))
+    assert agent.run("--consolidate", "-m", "lab/m", "--limit", "1").stdout == "s001 (default) 6 messages\n"
+    assert [position(path) for path in paths] == [None, "a1-2-id"]
+
+
+@pytest.mark.parametrize("way", [[], ["-o", "jsonl"]])
+def test_bug_23_it_goes_on_without_its_reader(agent: Home, model: ModelServer, way: list[str]) -> None:
+    paths = [put(agent, number) for number in range(3)]
+    gone = threading.Event()
+    for number, before in enumerate(([], [gone], [])):
+        small_says(model, answer_of(f"- m{number}"), *before)
+    process = agent.start("--consolidate", *way)
+    assert process.stdout
+    assert process.stderr
+    assert b"s000" in process.stdout.readline()
+    process.stdout.close()
+    gone.set()
+    with process.stderr:
+        assert wait_for(process) == 0
+    assert [position(path) for path in paths] == [f"a{number}-2-id" for number in range(3)]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_bug_24_a_signal_while_the_memory_is_made_does_not_belittle_the_answer(
+    agent: Home, model: ModelServer, signum: int, code: int
+) -> None:
+    put(agent, 0)
+    release = threading.Event()
+    small_says(model, answer_of("- m"), release)
+    process = agent.start("-s", "s000", "hi")
+    until_asked(model)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=30)
+    release.set()
+    assert (out, err.decode(), wait_for(process)) == (b"You said: hi\n", f"{NOT_YET}\n", code)

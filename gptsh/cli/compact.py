@@ -64,7 +64,22 @@ class Compact:
         stdio.write_lines(_lines(report, self._events, self._drafted.form))
         if failure:
             raise failure
+        if self._applies and self._drafted.agent.memory:
+            self._remember()
         return 0
+
+    def _remember(self) -> None:
+        """Put into memories what is due, as behind a turn. The exit code was told before, in JSON."""
+        from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have one
+
+        stdio.let_go()
+        drafted, keeper = self._drafted, self._keeper
+        after = AfterTurn(drafted.settings, drafted.client, self._endings)
+        with self._endings.held():
+            ended = after.carry_out(drafted.doc, keeper.filename or "")
+        if ended and not drafted.form.structured:
+            ended.hint = keeper.not_remembered()
+            raise ended
 
     def _label(self) -> None:
         """Save what the command line says about the session itself, whatever comes of the compaction."""

@@ -1,10 +1,11 @@
 """What is saved when, and what the user reads where that fails."""
 
 import contextlib
+import os
 from typing import NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.core import sessions
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.core.messages import Message, is_empty
 from gptsh.errors import BadSession, StoreBusy, StoreError
@@ -29,6 +30,7 @@ class Keeper:
         self.failure: StoreError | None = None  # of the last save
         self._said = False
         self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
+        self.filename = None if (by_hand.at or "@").startswith("@") else by_hand.at  # None until it has one
 
     def save(self, *, durable: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is said, the last save decides.
@@ -48,7 +50,8 @@ class Keeper:
         return self.failure is None
 
     def _write(self, *, durable: bool) -> None:
-        sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)
+        path = sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)
+        self.filename = os.path.basename(path)
 
     @property
     def keeps(self) -> bool:
@@ -75,9 +78,18 @@ class Keeper:
         """How to go on after a failure; empty where nothing was kept."""
         if not self.keeps:
             return ""
-        ref = self._doc["id"]
+        ref = self._ref
         if message is None or is_empty(message):
             return f"the question is kept in session {ref}: 'gptsh -s {ref}' asks it again"
         if message.get("tool_calls"):
             return f"what arrived is kept in session {ref}: 'gptsh -s {ref}' goes on from there"
         return f"what arrived is kept in session {ref}: go on with 'gptsh -s {ref} PROMPT'"
+
+    def not_remembered(self) -> str:
+        """What a signal leaves that comes while only a memory is made."""
+        return f"all is kept in session {self._ref}, but not remembered yet"
+
+    @property
+    def _ref(self) -> str:
+        """What means the session, also where another program gave it an id that is taken for an index."""
+        return references.ref_of(self.filename) if self.filename else self._doc["id"]

@@ -4,29 +4,29 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
 from gptsh.cli.ask import saves, seconds_of
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Job
 from gptsh.cli.reporter import in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.small import small_of
 from gptsh.core import memory, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.memory import Step
+from gptsh.core.messages import Event
 from gptsh.core.models import split_model
 from gptsh.core.sessions import SessionSummary
 from gptsh.core.settings import Settings, Wanted
 from gptsh.core.small import Small
-from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
+from gptsh.core.turn import Ask, Request
+from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy, UsageError
 from gptsh.llm.client import Client
 from gptsh.render import structured
 from gptsh.render.visible import one_line
 
-_CALLS = 4  # behind one turn, at most; the next one goes on
+_CALLS = 4  # of small models behind one turn, at most; the next one goes on
 _MOST = 60.0  # seconds that all of that may take
 _WAIT = 60.0  # seconds that --consolidate waits for another process, which waits for a model
 _LOOK = 0.2  # seconds between two looks for a signal
@@ -39,11 +39,17 @@ class _Hands(NamedTuple):
     settings: Settings
     client: Client
     endings: Endings
+    ask: Ask  # as ``client.ask``, where a signal may end the waiting
 
     @property
-    def remembering(self) -> set[str]:
+    def having(self) -> set[str]:
         """The agents that have a memory."""
         return {name for name, agent in self.settings.agents.items() if agent.memory}
+
+    def remembering(self, doc: Document) -> set[str]:
+        """Those of a session that have one. ``echo`` can remember nothing: its agents count as without."""
+        answered = self.having & {*memory.owners_of(doc).values()}
+        return {name for name in answered if not is_echo(self.model(doc, name))}
 
     def model(self, doc: Document, agent: str) -> str | None:
         """The small model of an agent, in the session whose agent it is as that session has it."""
@@ -52,17 +58,17 @@ class _Hands(NamedTuple):
         return settings.small_model(self.settings, settings.choose_agent(self.settings, *own))
 
     def next(self, filename: str, upto: str | None = None) -> str | None:
-        """Whose memory lacks what comes next in a session; None where nothing does, and for ``echo``, which cannot."""
+        """Whose memory lacks what comes next in a session; None where nothing does."""
         doc = sessions.load_session(filename)
-        stretch = memory.next_stretch(doc, self.remembering, upto)
-        return stretch.agent if stretch and not is_echo(self.model(doc, stretch.agent)) else None
+        stretch = memory.next_stretch(doc, self.remembering(doc), upto)
+        return stretch.agent if stretch else None
 
     def steps(self, filename: str, agent: str, wait: float, upto: str | None = None) -> Generator[Step, None, None]:
         """Bring one memory on, step by step. Raises ConfigError where no model is known, StoreBusy after ``wait``."""
         with show.Screen(self.endings.released).turning(_SAID), _awaited(agent, self.endings, wait):
             doc = sessions.load_session(filename)
             small = self._small(doc, agent)
-            for step in memory.consolidate(doc, filename, agent, small, self.remembering, upto):
+            for step in memory.consolidate(doc, filename, agent, small, self.remembering(doc), upto):
                 if step.note:
                     stdio.note(step.note)
                 yield step
@@ -71,7 +77,7 @@ class _Hands(NamedTuple):
         model = self.model(doc, agent)
         if model is None:
             raise ConfigError("no model is known that could remember", f"set agents.{agent}.model_small")
-        return small_of(self.settings, self.client, self.endings.heard(self.client.ask), model)
+        return small_of(self.settings, self.client, self.ask, model)
 
 
 def is_echo(model: str | None) -> bool:
@@ -79,41 +85,72 @@ def is_echo(model: str | None) -> bool:
     return model is not None and split_model(model)[0] == "echo"
 
 
-def after_turn(job: Job, endings: Endings) -> Ended | None:
-    """Put into the agents' memories what is due, within ``held``; a signal other than Ctrl-C, which ended that.
+class _Calls:
+    """Small models asked, so many times in all. Raises ModelError behind that: ``ran_out`` says that this was why."""
 
-    Ctrl-C only means that it is not worth the wait. The deadline counts again. A failure is a note, and the next turns
-    do not try again; where another process is at it, nothing is done.
-    """
-    agent, why = job.sending.agent.name, None
-    endings.arm_again(_MOST)
-    try:
-        _bring_further(job, agent, endings)
-    except StoreBusy:
+    def __init__(self, ask: Ask, most: int) -> None:
+        self.left, self.ran_out = most, False
+        self._ask = ask
+
+    def __call__(self, request: Request) -> Iterator[Event]:
+        """As ``client.ask``."""
+        if self.left < 1:
+            self.ran_out = True
+            raise ModelError(f"{_CALLS} calls for memories were made behind this turn")
+        self.left -= 1
+        return self._ask(request)
+
+
+class AfterTurn:
+    """What is done behind a turn, within ``held``: what is due is put into the memories of the session's agents."""
+
+    def __init__(self, loaded: Settings, client: Client, endings: Endings) -> None:
+        self._calls = _Calls(endings.heard(client.ask), _CALLS)
+        self._hands = _Hands(loaded, client, endings, self._calls)
+        self._whose: str | None = None  # the memory that is brought on
+
+    def carry_out(self, doc: Document, filename: str) -> Ended | None:
+        """All of it; a signal other than Ctrl-C, which ended that.
+
+        Ctrl-C only means that it is not worth the wait. The deadline counts again. A failure is a note, and the next
+        turns do not try again; where another process is at it, nothing is done.
+        """
+        endings, why = self._hands.endings, None
+        endings.arm_again(_MOST)
+        try:
+            self._bring_further(doc, filename)
+        except StoreBusy:
+            return None
+        except GptshError as err:
+            why = None if self._calls.ran_out else str(err)
+        except Ended as ended:
+            if not ended.by_deadline:
+                return None if ended.by_user else ended
+            why = "timed out"
+        finally:
+            endings.disarm()
+        if why:
+            self._put_off(doc, why)
         return None
-    except GptshError as err:
-        why = str(err)
-    except Ended as ended:
-        if not ended.by_deadline:
-            return None if ended.by_user else ended
-        why = "timed out"
-    finally:
-        endings.disarm()
-    if why:
-        stdio.note(f"not remembered yet: {why}")
-        memory.put_off(job.doc, agent)
-    return None
 
+    def _bring_further(self, doc: Document, filename: str) -> None:
+        rules, hands, calls = self._hands.settings.context, self._hands, self._calls
+        upto = memory.due(doc, rules)
+        while upto and (whose := hands.next(filename, upto)) and not memory.is_put_off(doc, whose, rules):
+            self._whose, before = whose, calls.left
+            with contextlib.closing(hands.steps(filename, whose, 0, upto)) as steps:
+                for _ in steps:
+                    if calls.left < max(1, before - calls.left):  # the next step may take as many as this one
+                        return
+                    before = calls.left
 
-def _bring_further(job: Job, agent: str, endings: Endings) -> None:
-    rules, hands = job.settings.context, _Hands(job.settings, job.client, endings)
-    upto = memory.due(job.doc, rules)
-    if upto is None or memory.is_put_off(job.doc, agent, rules):
-        return
-    filename, left = references.filename_of(job.doc["id"]), _CALLS
-    while left and (whose := hands.next(filename, upto)):
-        with contextlib.closing(hands.steps(filename, whose, 0, upto)) as steps:
-            left -= sum(1 for _ in islice(steps, left))
+    def _put_off(self, doc: Document, why: str) -> None:
+        agent = self._whose or doc["agent"].get("name") or "default"
+        model = None
+        with contextlib.suppress(ConfigError):  # which is what is said then
+            model = self._hands.model(doc, agent)
+        stdio.note(f"not remembered yet: agent {agent}{f', {model}' if model else ''}: {why}")
+        memory.put_off(doc, agent)
 
 
 @contextlib.contextmanager
@@ -172,7 +209,8 @@ class Consolidation:
             raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
         self.endings = Endings(seconds_of(flags, loaded))
         deadline = time.monotonic() + self.endings.seconds if self.endings.seconds else None
-        self._hands = _Hands(loaded, Client(loaded, os.environ, deadline), self.endings)
+        client = Client(loaded, os.environ, deadline)
+        self._hands = _Hands(loaded, client, self.endings, self.endings.heard(client.ask))
         self._wait = wait
         self._busy: set[str] = set()  # agents whose memory another process holds
         self._at: str | None = None  # the agent whose memory is brought on
@@ -193,11 +231,11 @@ class Consolidation:
         filename = references.filename_of(ref)
         doc = sessions.load_session(filename)
         own = settings.stored_agent(doc).name
-        having = self._hands.remembering & {own, *memory.owners_of(doc).values()}
+        having = self._hands.having & {own, *memory.owners_of(doc).values()}
         if not having:
             raise UsageError(f"agent {own!r} of session {doc['id']} has no memory", f"set agents.{own}.memory")
-        if having == {own} and is_echo(self._hands.model(doc, own)):
-            raise UsageError("echo can remember nothing", f"set agents.{own}.model_small")
+        if all(is_echo(self._hands.model(doc, name)) for name in having):
+            raise UsageError("echo can remember nothing", f"set agents.{min(having)}.model_small")
         done = False
         for item in self._of_session(doc["id"], filename, own):
             done = True
@@ -207,7 +245,7 @@ class Consolidation:
 
     def of_all(self, items: Sequence[SessionSummary]) -> Iterator[Consolidated]:
         """Those of the sessions in which there was something to do, as it is done."""
-        if not self._hands.remembering:
+        if not self._hands.having:
             stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
             return
         for item in items:

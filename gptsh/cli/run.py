@@ -362,12 +362,16 @@ class Run:
         """With what the agent's memory lacks put there, where that is due. The exit code was told before, in JSON."""
         if outcome.failure or not (self._keeper.keeps and self._job.sending.agent.memory):
             return outcome
-        from gptsh.cli.remember import after_turn  # noqa: PLC0415 - few agents have one
+        from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have one
 
         if self._screen.finished:
             stdio.let_go()
-        ended = after_turn(self._job, self._endings)
-        return outcome if self._reporter.told else outcome._replace(failure=ended)
+        after = AfterTurn(self._job.settings, self._job.client, self._endings)
+        ended = after.carry_out(self._job.doc, self._keeper.filename or "")
+        if ended is None or self._reporter.told:
+            return outcome
+        ended.hint = self._keeper.not_remembered()
+        return outcome._replace(failure=ended)
 
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""
@@ -434,5 +438,5 @@ def _raise(failure: BaseException | None, where: str) -> None:
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
             failure.hint = where
         case GptshError() | Ended():
-            failure.hint = where
+            failure.hint = failure.hint or where
     raise failure

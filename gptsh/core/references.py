@@ -109,6 +109,11 @@ def filename_of(ref: str) -> str:
     return _by_prefix(ref)
 
 
+def ref_of(filename: str) -> str:
+    """What means the session of a file: its id, but where that would be taken for an index."""
+    return filename if filename[ID].isdigit() else filename[ID]
+
+
 def _at_index(index: int) -> str:
     for name in islice(newest_first(), index, None):
         return name

@@ -27,6 +27,7 @@ from gptsh.core.references import (
     names_in,
     newest_first,
     point_name,
+    ref_of,
     resolve_session_ref,
     split_ref,
 )
@@ -346,7 +347,7 @@ def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
         path = get_sessions_dir() / filename
-        raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {doc['id']}@")
+        raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {ref_of(filename)}@")
 
 
 def _place(doc: Document, folder: Path, at: str | None) -> Path:

@@ -225,15 +225,29 @@ def consolidate(flags: Flags) -> int:
     ref = sessions.latest_in_project(current_project()) if flags.continue_ else flags.session
     if flags.continue_ and ref is None:
         raise UsageError("no session was used in this project yet", "see --list-sessions")
+    if ref is not None:
+        _refuse_filters(flags)
     run = Consolidation(flags)
     done = run.of_one(ref) if ref is not None else run.of_all([*_passing(flags)][::-1])
     lines = _lines(flags, done, lambda item: item.line(), lambda item: item.fields())
     with run.held():
-        stdio.write_lines(lines, waiting=run.endings.released)
+        try:
+            stdio.write_lines(lines, waiting=run.endings.released)
+        except BrokenPipeError:  # the reader has what it wanted, the memory has not
+            for _ in done:
+                pass
     if run.ended:
         run.ended.told = True
         raise run.ended
     return run.exit_code
+
+
+def _refuse_filters(flags: Flags) -> None:
+    """Raise UsageError for what chooses among sessions: one is named."""
+    given = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
+    names = [*(name for name, value in given.items() if value), *(["--limit"] if flags.limit is not None else ())]
+    if names:
+        raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")
 
 
 JOBS: dict[str, Callable[[Flags], int]] = {

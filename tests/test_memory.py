@@ -1174,6 +1174,28 @@ def test_bug_20_what_the_fourth_call_leaves_unfinished_is_made_again(agent: Home
     assert asked_of_small(model)[3]["messages"] == asked_of_small(model)[4]["messages"]
 
 
+@pytest.mark.parametrize("window", [1024, 2048, 4096])
+def test_bug_21_in_a_small_window_the_memory_gets_a_quarter(agent: Home, model: ModelServer, window: int) -> None:
+    agent.configure(agent.config.read_text().replace("base_url", f"context_window = {window}\nbase_url", 1))
+    remember(agent, facts(200))
+    model.refuses = lambda body: "too long" if sum(map(of_message, body["messages"])) > window else None
+    assert agent.run("hi") == ("You said: hi\n", "", 0)
+    told = model.sent[-1]["messages"][0]["content"].removeprefix(f"{memory.HEADING}\n\n")
+    assert window // 4 - 50 < estimate(told) <= window // 4
+    assert told.splitlines()[-1].startswith("[gptsh: the rest of ")
+    schema = agent.run("--dry-run", "--schema", '{"type": "object"}', "-o", "json", "hi").stdout
+    assert json.loads(schema)["body"]["messages"][0]["content"].startswith(f"{memory.HEADING}\n\n{told}")
+
+
+def test_bug_21_a_prompt_that_is_memory_for_the_most_part_says_so(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
+    remember(agent, facts(200))
+    for words, says in ((["hi"], True), (["word " * 1000], False)):
+        run = agent.run("-p", "max_tokens=1800", *words)
+        assert (run.stdout, run.code, "default/MEMORY.md" in run.stderr) == ("", 6, says)
+    assert not model.asked
+
+
 @pytest.mark.parametrize("way", [[], ["-o", "json"]])
 def test_bug_22_a_compaction_by_hand_is_remembered(agent: Home, model: ModelServer, way: list[str]) -> None:
     path = put(agent, 0, turns=6, size=300)

@@ -26,7 +26,7 @@ from gptsh.core.providers import DIRECT
 from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.core.shape import Shape, in_words
-from gptsh.core.tokens import Count
+from gptsh.core.tokens import Count, of_system
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
 from gptsh.errors import ConfigError, GptshError, StoreError, UsageError
@@ -190,7 +190,8 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
         doc["messages"] = _truncated(sending, doc["messages"], flags.truncate)
         spoken = sending.spoken(doc["messages"])
         choice = sending.chosen(spoken, doc["context"], compacts=flags.compact)
-    sending = sending._replace(advice=_advice(sending, doc["messages"], cut=flags.truncate is not None))
+    advice = _advice(sending, doc["messages"], cut=flags.truncate is not None) + _too_much_memory(sending, choice)
+    sending = sending._replace(advice=advice)
     built, request = sending.built(choice, doc["messages"])
     asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
     return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
@@ -200,14 +201,15 @@ def sending_for(drafted: Draft, flags: Flags, tools: Tools | None) -> tuple[Send
     """How the session is sent, and its messages as the model can read them. Raises ToolServerError, UsageError."""
     loaded, client, messages = drafted.settings, drafted.client, drafted.doc["messages"]
     lacks = _lacks(client, drafted.agent.model or "", messages)
-    sending = _sending(drafted.agent, drafted.form, loaded, stream=not flags.no_stream)._replace(lacks=lacks)
+    sending = _sending(drafted, stream=not flags.no_stream)._replace(lacks=lacks)
     if tools:
         sending = sending._replace(tools=tools.tools(), max_rounds=loaded.max_rounds)
         if tools.missing:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
     spoken = sending.spoken(messages)
     size = sending.measured(spoken, limit=ASK_FROM)
-    return sending._replace(room=_room(sending, size, flags, loaded, client)), spoken
+    sending = sending._replace(room=_room(sending, size, flags, loaded, client))
+    return _with_less_memory(sending, drafted), spoken
 
 
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
@@ -222,31 +224,66 @@ def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
     return Form(output, flags.extract, shape, not flags.no_reasoning)
 
 
-def _sending(agent: Agent, form: Form, loaded: Settings, *, stream: bool) -> Sending:
-    """A schema goes as a field where the model is known to take it, in words where not, as both where none knows."""
-    provider, name = settings.provider_of(loaded, agent.model or "")
-    system, schema = _with_memory(agent), None
-    if form.shape:
+def _sending(drafted: Draft, *, stream: bool) -> Sending:
+    agent, form, loaded = drafted.agent, drafted.form, drafted.settings
+    memory = _memory(agent)
+    system, schema = _asked_for(drafted, memory, None)
+    provider = settings.provider_of(loaded, agent.model or "")[0].name
+    return Sending(agent, provider, system, schema, stream, form.structured, loaded.context, memory=memory)
+
+
+def _asked_for(drafted: Draft, memory: str, window: int | None) -> tuple[str | None, dict[str, Any] | None]:
+    """The system prompt and the schema that are sent into a window.
+
+    A schema goes as a field where the model is known to take it, in words where not, as both where none knows.
+    """
+    agent, shape = drafted.agent, drafted.form.shape
+    provider, name = settings.provider_of(drafted.settings, agent.model or "")
+    system, schema = agent.system, None
+    if memory:
+        from gptsh.core.memory import in_system  # noqa: PLC0415 - few agents have one
+
+        system = in_system(system, memory, window)
+    if shape:
         # Ollama takes one for every model, and shows it to none.
         takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
         if takes or (takes is None and provider.wire in DIRECT):
-            schema = form.shape.schema
+            schema = shape.schema
         if not takes:
-            system = in_words(system, form.shape.schema)
-    return Sending(agent, provider.name, system, schema, stream, form.structured, loaded.context)
+            system = in_words(system, shape.schema)
+    return system, schema
 
 
-def _with_memory(agent: Agent) -> str | None:
-    """The system prompt that is sent. A memory that cannot be read is worth a note, and no answer."""
-    if not agent.memory:
-        return agent.system
+def _memory(agent: Agent) -> str:
+    """What the agent remembers. A memory that cannot be read is worth a note, and no answer."""
+    if not agent.memory or agent.system == "":
+        return ""
     from gptsh.core import memory  # noqa: PLC0415 - few agents have one
 
     try:
-        return memory.in_system(agent.system, agent.name)
+        return memory.known(agent.name)
     except StoreError as err:
         stdio.note(str(err))
-        return agent.system
+        return ""
+
+
+def _with_less_memory(sending: Sending, drafted: Draft) -> Sending:
+    """With no more of the memory than a small window has room for, once that is known."""
+    if not sending.memory or sending.room.window is None:
+        return sending
+    return sending._replace(system=_asked_for(drafted, sending.memory, sending.room.window)[0])
+
+
+def _too_much_memory(sending: Sending, choice: Choice) -> str:
+    """What else can be done about a prompt that does not fit, and of which the memory is the larger part."""
+    prompt, window = sending.room.prompt, sending.room.window
+    if not sending.memory or prompt is None or choice.size.safe <= prompt:
+        return ""
+    from gptsh.core import memory  # noqa: PLC0415 - few agents have one
+
+    told = memory.in_system(None, sending.memory, window) or ""
+    file = memory.folder_of(sending.agent.name) / "MEMORY.md"
+    return f"; most of it is {file}, the agent's memory" if 2 * of_system(told) > choice.size.likely else ""
 
 
 def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset[Kind]:

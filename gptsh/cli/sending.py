@@ -31,6 +31,7 @@ class Sending(NamedTuple):
     tools: tuple[Tool, ...] = ()
     max_rounds: int = 1
     room: Room = Room(None)
+    memory: str = ""  # what stands in the agent's, in the system prompt as far as it may
     advice: str = ""  # what else can be done about a prompt that is too long
     lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 

@@ -47,27 +47,35 @@ _MARK = re.compile(rb" <!-- ([0-9a-zA-F%._-]+) -->\r?$", re.MULTILINE)
 # ---- what is sent
 
 
-def in_system(system: str | None, agent: str) -> str | None:
-    """A system prompt with the agent's memory behind it; an empty one, which was asked for, stays empty.
+def known(agent: str) -> str:
+    """What stands in the agent's MEMORY.md. Raises StoreError where it cannot be read."""
+    return _decoded(_read(folder_of(agent) / _MEMORY)).strip()
 
-    Raises StoreError where MEMORY.md cannot be read.
+
+def in_system(system: str | None, text: str, window: int | None = None) -> str | None:
+    """A system prompt with a memory behind it, which gets a quarter of the window (tokens) at most.
+
+    An empty prompt, which was asked for, stays empty.
     """
-    if system == "":
+    if system == "" or not text:
         return system
-    text = _decoded(_read(folder_of(agent) / _MEMORY)).strip()
-    told = f"{HEADING}\n\n{_fitted(text)}" if text else None
-    return "\n\n".join(filter(None, (system, told))) or None
+    return "\n\n".join(filter(None, (system, f"{HEADING}\n\n{_fitted(text, limit_in(window))}")))
 
 
-def _fitted(text: str) -> str:
+def limit_in(window: int | None) -> int:
+    """Tokens that a memory may have in a prompt."""
+    return LIMIT if window is None else min(LIMIT, window // 4)
+
+
+def _fitted(text: str, limit: int) -> str:
     """As much of the beginning as fits, to the end of a line, and a line that says so: what matters most is first."""
-    if len(text) <= _LARGEST and estimate(text) <= LIMIT:
+    if len(text) <= _LARGEST and estimate(text) <= limit:
         return text
     mark = f"\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
     low, high = 0, min(len(text), _LARGEST)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if estimate(text[:middle] + mark) <= LIMIT else (low, middle - 1)
+        low, high = (middle, high) if estimate(text[:middle] + mark) <= limit else (low, middle - 1)
     end = text.rfind("\n", 0, low + 1)
     return text[: end if end > 0 else low].rstrip() + mark
 

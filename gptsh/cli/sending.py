@@ -32,6 +32,7 @@ class Sending(NamedTuple):
     max_rounds: int = 1
     room: Room = Room(None)
     advice: str = ""  # what else can be done about a prompt that is too long
+    scale: float | None = None  # of estimates, where a refusal has told how far they are from what the server counts
     lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 
     @property
@@ -60,7 +61,7 @@ class Sending(NamedTuple):
     def frame(self, spoken: Sequence[Message]) -> Frame:
         """What the messages are to fit in."""
         fixed, limit = self._fixed(), self.room.prompt
-        scale = tokens.safe_scale(spoken, Asked(self.model, self.provider))
+        scale = self.scale or tokens.safe_scale(spoken, Asked(self.model, self.provider))
         measure = partial(self._measure, fixed=fixed, limit=limit)
         return Frame(measure, self.room.budget(fixed), fixed, scale=scale)
 

@@ -628,3 +628,33 @@ def test_claude_is_sent_a_session_that_is_compacted_between_its_thoughts(home: H
     assert len(json.dumps(second)) < 4 * WINDOW
     assert [said_by for said_by in questions(home.doc())[:-1] if said_by not in json.dumps(first)] == []
     assert (after.code, third["messages"][-1]["content"][-1]["text"]) == (0, "and?")
+
+
+# ---- what a second reading found
+
+
+def test_what_cannot_be_sent_puts_nothing_in_force(home: Home, model: ModelServer) -> None:
+    """A refusal for length that nothing can mend leaves the session as it was sent before."""
+    configure(home, model)
+    kept(home, chat(40))
+    model.window = 6000
+    run = home.run("-s", "0", "sum up", stdin="a line of a log\n" * 6000)
+    assert run.code == 6
+    context = home.doc()["context"]
+    assert (context["compaction"], context["snapshots"]) == (None, [])
+    assert "are sent as" not in run.stderr
+
+
+def test_the_rounds_of_one_turn_take_one_snapshot(home: Home, talker: Talker) -> None:
+    configure_tools(home, talker)
+    home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
+    kept(home, chat(40))
+    for _ in range(6):
+        talker.script(*calling(call("repeat", number=1, text="line of it\n", times=700)), model="m")
+    talker.say("It is done.", model="m")
+    sum_up(talker, *[TOLD] * 20)
+    run = home.run("-s", "0", "--tools", "good", "do it six times")
+    context = home.doc()["context"]
+    assert run.code == 0
+    assert [item["name"] for item in context["snapshots"]] == ["auto-1"]
+    assert context["snapshots"][0]["compaction"] is None

@@ -401,6 +401,33 @@ def test_what_was_reported_leaves_room_for_more_words() -> None:
     assert space.taken(many) <= 3000
 
 
+def test_from_a_small_window_to_a_larger_one_the_words_come_back() -> None:
+    before = session([*talk(40, asked=1, answered=8), QUESTION])
+    small = choose(before, frame(2000), RULES)
+    assert small.shortened.questions > 0
+    held = in_force(before, small)
+    larger = choose(held, frame(5000), RULES)
+    assert (larger.strategy, larger.shortened.questions) == ("summary", 0)
+    by_hand = compacted(held, frame(5000), RULES)
+    assert by_hand
+    assert by_hand.strategy == "summary"
+
+
+def test_the_last_answer_goes_along_where_the_words_need_little() -> None:
+    messages = [
+        *talk(2, answered=5),
+        said("user", "A story, please.", "s"),
+        said("assistant", LINE * 230, "a"),
+        QUESTION,
+    ]
+    choice = choose(session(messages), frame(round(size(messages) / 1.02)), RULES)
+    assert "a" not in [message.get("id") for message in choice.shortened.messages]  # too large for what is left
+    messages[5] = said("assistant", LINE * 160, "a")
+    messages[1] = said("assistant", LINE * 90, "a0")
+    choice = choose(session(messages), frame(round(size(messages) / 1.02)), RULES)
+    assert "a" in [message.get("id") for message in choice.shortened.messages]
+
+
 def test_the_least_fills_the_budget_to_the_mark_and_stays_until_it_is_full() -> None:
     before, space = session([*talk(30, asked=4), QUESTION]), frame(1400)
     choice = choose(before, space, RULES)

@@ -139,6 +139,7 @@ def test_an_error_inside_a_stream_that_names_the_length_is_exit_6(lab: Home, mod
 
 
 def test_reported_tokens_count_more_than_the_estimate(small: Home, model: ModelServer) -> None:
+    small.config.write_text(small.config.read_text() + UNCOMPACTED)
     usage = {"prompt_tokens": 1400, "completion_tokens": 5, "total_tokens": 1405}
     model.say("ok", usage=usage)
     assert small.run("short").code == 0

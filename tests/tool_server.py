@@ -83,7 +83,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "tools/call":
         try:
             text, failed = TOOLS[params["name"]](**params.get("arguments") or {}), False
-        except (ValueError, TypeError) as err:
+        except (ValueError, TypeError, OSError) as err:
             text, failed = str(err), True
         return {"content": [{"type": "text", "text": text}], "isError": failed}
     return {}

@@ -50,7 +50,7 @@ class Compact:
             self._tell("compression_skipped", reason="nothing would be shorter")
         failure = self._keeper.failure
         report = {
-            "session": doc["id"],
+            "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
             "changes": then is not None,
             "applied": then is not None and self._applies and failure is None,
             **told(then or now),

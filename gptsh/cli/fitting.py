@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CALLS = 4  # of the small model in one run, for summaries
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
-_SURE = 0.95  # of the room that an estimate on the safe side leaves beyond what it seemed to be
+_SURE = 1.05  # times what a refusal counts is what is taken for true
 
 Tell = Callable[..., None]  # an event's type and its fields
 
@@ -49,7 +49,7 @@ class Fitter:
         self.sending, self._doc, self._hands = sending, doc, hands
         self.costs: list[float | None] = []
         self._calls = CALLS
-        self._warned = False
+        self._told = 0  # questions that the user knows to be left out
 
     def fitted(self, messages: Sequence[Message]) -> tuple[Context, Request]:
         """What is sent of the messages. Raises TooLong, and Ended while a summary is waited for."""
@@ -73,10 +73,11 @@ class Fitter:
     def carried_out(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
         """What was chosen, in a request. A new compaction is kept, with a snapshot of what was before it."""
         if choice.made:
+            self.sending.built(choice, self._doc["messages"])  # what does not fit all the same is not kept
             choice = self.compacted(choice, spoken)
-        if choice.shortened.questions and not self._warned:
-            self._warned = True
-            stdio.note(_left_out(choice.shortened.questions))
+        if choice.shortened.questions > self._told:
+            self._told = choice.shortened.questions
+            stdio.note(_left_out(self._told))
         return self.sending.built(choice, self._doc["messages"])
 
     def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> tuple[Context, Request] | None:
@@ -85,21 +86,18 @@ class Fitter:
         if window is None or not self.sending.rules.compact:
             return None
         self._hands.client.learn(self.sending.model, window)
-        room = context.room_for(window, params, self.sending.rules.reserve)
-        budget = (
-            self.sending._replace(room=room).frame(()).budget
-        )  # of later turns, too: what follows is of this prompt
+        room, scale = context.room_for(window, params, self.sending.rules.reserve), None
         if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
-            fits = room.prompt * sent.size.safe // refused.prompt
-            room = room._replace(reserve=window - min(fits, max(room.prompt, min(window, round(_SURE * fits)))))
-        self.sending = self.sending._replace(room=room)
+            scale = _SURE * refused.prompt / sent.size.safe
+            if scale > 1:
+                room = room._replace(reserve=window - int(room.prompt / scale))
+        self.sending = self.sending._replace(room=room, scale=min(1.0, scale) if scale else None)
         spoken = self.sending.spoken(messages)
         choice = self.sending.chosen(spoken, self._doc["context"])
         if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
             return None
-        own = {"reason": "refused", "budget": budget}
         try:
-            return self.carried_out(choice._replace(record={**choice.record, **own}), spoken)
+            return self.carried_out(choice._replace(record={**choice.record, "reason": "refused"}), spoken)
         except TooLong:
             return None
 
@@ -134,18 +132,19 @@ class Fitter:
         from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
 
         doc = self._doc
-        happened = snapshots.record(doc, self.sending.rules.snapshots, tokens=tokens, end=_before(doc, spoken))
+        end = _before(doc, spoken)
+        known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
+        happened = [] if known else snapshots.record(doc, self.sending.rules.snapshots, tokens=tokens, end=end)
         doc["context"]["compaction"] = choice.record
         if not self._hands.keep():
             return None
         named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
-        ref = None
         for kind, fields in happened:
             if kind == "snapshot_created":
                 fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
-                ref = f"{doc['id']}@{fields['snapshot']['name']}"
+                known = fields["snapshot"]["name"]
             self._hands.tell(kind, **fields)
-        return ref
+        return f"{doc['id']}@{known}" if known else None
 
     def _sum_up(self, wanted: Wanted) -> GptshError | None:
         """Make the summary and put it into the document, with what it cost; why there is none."""

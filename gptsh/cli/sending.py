@@ -33,6 +33,7 @@ class Sending(NamedTuple):
     room: Room = Room(None)
     memory: str = ""  # what stands in the agent's, in the system prompt as far as it may
     advice: str = ""  # what else can be done about a prompt that is too long
+    scale: float | None = None  # of estimates, where a refusal has told how far they are from what the server counts
     lacks: frozenset[Kind] = frozenset()  # the kinds of attachments that the model does not take
 
     @property
@@ -61,7 +62,7 @@ class Sending(NamedTuple):
     def frame(self, spoken: Sequence[Message]) -> Frame:
         """What the messages are to fit in."""
         fixed, limit = self._fixed(), self.room.prompt
-        scale = tokens.safe_scale(spoken, Asked(self.model, self.provider))
+        scale = self.scale or tokens.safe_scale(spoken, Asked(self.model, self.provider))
         measure = partial(self._measure, fixed=fixed, limit=limit)
         return Frame(measure, self.room.budget(fixed), fixed, scale=scale)
 

@@ -49,11 +49,13 @@ def choose(session: Session, frame: Frame, rules: ContextRules, everything: Choi
         return current(session, frame) if record and record.get("reason") == _ASKED else whole(session, frame)
     if record is not None and not _has_grown(record, frame.budget):
         sent = _sent(session, frame, record)
-        return sent if is_below(sent, frame, rules) else _anew(session, frame, rules, before=sent)
+        if is_below(sent, frame, rules):
+            return sent
+        return _anew(session, frame, rules, before=sent if record["strategy"] != _LEAST else whole(session, frame))
     everything = everything or whole(session, frame)
     if is_below(everything, frame, rules):
         return everything
-    return _anew(session, frame, rules, before=_sent(session, frame, record) if record else everything)
+    return _anew(session, frame, rules, before=everything)
 
 
 def current(session: Session, frame: Frame) -> Choice:
@@ -126,12 +128,14 @@ def compacted(session: Session, frame: Frame, rules: ContextRules) -> Choice | N
     """A new compaction because it is asked for, to half of what is sent now; None where hardly anything is saved."""
     before = current(session, frame)
     record = before.record
-    half = round(_AIM * (before.size.safe - frame.fixed))
-    frame = frame._replace(aim=half if frame.budget is None else min(half, round(_AIM * frame.budget)))
     end = boundary(session.messages, rules.keep_messages)
-    if end == 0 or (record and record["upto"] == session.messages[end - 1].get("id")):
+    leaves_out = record is not None and record["strategy"] == _LEAST  # then more may be sent, and that is better
+    if not leaves_out and record and record["upto"] == session.messages[end - 1].get("id"):
         return None
-    choice = _deep(session, frame, rules, end, before)
+    longer = whole(session, frame) if leaves_out else before
+    half = round(_AIM * frame.taken(longer))
+    frame = frame._replace(aim=half if frame.budget is None else min(half, round(_AIM * frame.budget)))
+    choice = _deep(session, frame, rules, end, longer)
     if choice is None and frame.budget is not None and frame.taken(before) > frame.budget:
         choice = _least(session, frame, rules)
     return _finished(choice, frame, before.size, _ASKED) if choice and choice.record else None
@@ -284,8 +288,18 @@ def _ids(messages: Sequence[Message]) -> list[str]:
 
 def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     """The least that can be sent, which holds the question: with as much of the rest as there is room for."""
+    start = boundary(session.messages, rules.keep_messages)
+    behind = range(start + 1, len(session.messages))
+    ends = [start, *(at for at in behind if _may_part(session.messages, at))]
+    choice = _least_from(_largest_end(session, frame, rules, ends), session, frame, rules)
+    if frame.taken(choice) > (frame.budget or 0):  # more was reported of it than it is estimated to take
+        choice = _least_from(ends[-1], session, frame, rules)
+    return choice
+
+
+def _least_from(end: int, session: Session, frame: Frame, rules: ContextRules) -> Choice:
+    """What the strategy of last resort makes of so many older messages, in front of the others as they are."""
     budget = frame.budget or 0
-    end = _end_for_least(session, frame, rules)
     if end == 0:
         return _sent(session, frame, None)
     found = latest(session.state, _ids(session.messages[:end]))
@@ -301,18 +315,21 @@ def _least(session: Session, frame: Frame, rules: ContextRules) -> Choice:
     return choice
 
 
-def _end_for_least(session: Session, frame: Frame, rules: ContextRules) -> int:
-    """Where the recent messages begin that go along: as many as take half of the budget, else the very last."""
-    messages, half = session.messages, _AIM * (frame.budget or 0)
-    start = boundary(messages, rules.keep_messages)
-    ends = [start, *(at for at in range(start + 1, len(messages)) if _may_part(messages, at))]
+def _largest_end(session: Session, frame: Frame, rules: ContextRules, ends: Sequence[int]) -> int:
+    """Where the recent messages begin that go along, of these places; the last one where hardly any do.
+
+    As many as take half of the budget, or what the user's older words leave of it.
+    """
+    messages, budget = session.messages, frame.budget or 0
+    words = _size(summary(Past(messages[: ends[0]], ())).messages, frame) if ends[0] else 0
+    most = max(_AIM * budget, rules.compact_at * budget - words)
     size, place = 0, len(messages)
     for end in reversed(ends):
         size += _size(messages[end:place], frame)
-        if size > half:
+        if size > most:
             return min(place, ends[-1])
         place = end
-    return start
+    return ends[0]
 
 
 def _size(messages: Sequence[Message], frame: Frame) -> int:

@@ -106,6 +106,14 @@ def record(
     return [created, *(("snapshot_deleted", {"snapshot": item.get("name")}) for item in dropped)]
 
 
+def automatic_at(doc: dict[str, Any], end: int | None) -> str | None:
+    """The name of the newest automatic snapshot, if it stands where the session has so many messages (None: all)."""
+    messages = doc["messages"][:end]
+    taken = [item for item in doc["context"].get("snapshots", ()) if _is_automatic(item)]
+    newest = max(taken, key=_age, default=None)
+    return newest.get("name") if newest and messages and newest.get("message") == messages[-1]["id"] else None
+
+
 def rolled(items: Sequence[Snapshot], keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
     """The snapshots that are kept, and those that are not: the newest ``keep`` automatic ones and as many by hand stay.
 

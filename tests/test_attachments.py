@@ -714,6 +714,7 @@ def far(home: Home, model: ModelServer) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_gemini_gets_images_documents_and_audio(far: Home, model: ModelServer) -> None:
     reply = {"candidates": [{"content": {"parts": [{"text": "seen"}], "role": "model"}, "finishReason": "STOP"}]}
     model.script(b"data: " + json.dumps(reply).encode() + b"\r\n\r\n")

@@ -160,6 +160,7 @@ def test_closed_streams_are_nobody(lab: Home, closed: str) -> None:
     assert (done.stdout, done.returncode) == (b"You said: go\n", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["deadline", "SIGTERM", "SIGINT"])
 def test_a_reader_that_stalls_does_not_hold_the_answer_hostage(lab: Home, model: ModelServer, how: str) -> None:
     """The final newline once went to the full pipe before the answer was saved, with signals held."""
@@ -218,6 +219,7 @@ def test_a_second_ctrl_c_waits_for_no_lock_of_the_question(lab: Home, model: Mod
     assert len(model.asked) == 1
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> None:
     """Nobody reads the answer, nor the line that says where it is kept."""
     model.script(*answer(*["x" * 1000] * 300))
@@ -237,6 +239,7 @@ def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> N
     assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["-x"], ["-o", "json"]])
 def test_a_deadline_while_a_whole_answer_waits_to_be_saved_is_none(
     lab: Home, model: ModelServer, args: list[str]
@@ -254,6 +257,7 @@ def test_a_deadline_while_a_whole_answer_waits_to_be_saved_is_none(
     assert b"first second" in out
 
 
+@pytest.mark.slow
 def test_what_arrived_waits_for_no_reader_of_stderr(lab: Home, model: ModelServer) -> None:
     """It was written for ever, behind the deadline and with signals held."""
     model.say("x" * 300_000, finish="length")
@@ -366,6 +370,7 @@ def test_nohup_opens_stdin_for_writing_only(lab: Home) -> None:
     assert process.communicate(timeout=30) == (b"You said: go\n", b"")
 
 
+@pytest.mark.slow
 def test_a_stderr_that_stalls_holds_nothing_up(lab: Home, model: ModelServer) -> None:
     """A note that nobody reads once kept the answer from being asked for, saved and given up."""
     lab.state.parent.mkdir(exist_ok=True)

@@ -141,6 +141,7 @@ def interrupted_answer(home: Home, servers: Servers) -> None:
         assert wait_for(process) == 143
 
 
+@pytest.mark.slow
 def test_a_session_moves_across_three_providers_and_is_refused_by_none(traveller: Home, servers: Servers) -> None:
     picture = traveller.cwd / "a.png"
     picture.write_bytes(a_png())

@@ -104,6 +104,7 @@ def test_tools_and_no_tools_exclude_each_other_in_a_question_too(two: Home) -> N
     assert two.run("-m", "echo", "--tools", "one", "--no-tools", "hi").code == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_is_exit_3_with_its_last_words_and_without_its_keys(home: Home) -> None:
     home.configure(entry(home, "bad", "dies", 'env = { TOOL_KEY = "${MY_KEY}" }') + entry(home, "good", "stubborn"))
     done = home.run("--list-tools", "-o", "json", env={"MY_KEY": "sk-very-secret"})

@@ -182,6 +182,7 @@ def responses(*pieces: str) -> list[bytes]:
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "params"), [("gpt-5.5", ["-p", f"tools=[{json.dumps(TOOL)}]"]), ("gpt-5.3-codex", [])]
 )
@@ -200,6 +201,7 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
 # ---- failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "payload", "line"),
     [

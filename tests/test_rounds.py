@@ -250,6 +250,7 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: bytes, runs: b
     assert b"so be it" in seen
 
 
+@pytest.mark.slow
 def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
@@ -482,6 +483,7 @@ def test_the_deadline_leaves_no_server_behind(
     assert not any(map(is_running, stubborn()))
 
 
+@pytest.mark.slow
 def test_a_question_is_kept_where_servers_are_given_up(home: Home, model: ModelServer) -> None:
     configure(home, model)
     mute = home.cwd / "mute.py"
@@ -493,6 +495,7 @@ def test_a_question_is_kept_where_servers_are_given_up(home: Home, model: ModelS
     assert roles(home.doc()) == ["user"]
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_though_one_of_its_tools_is_gone(home: Home, model: ModelServer) -> None:
     configure(home, model)
     assert home.run("--tools", "good__add,good__note", "go").code == 0

@@ -60,6 +60,7 @@ def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(
     assert model.sent[0]["messages"][0]["content"] == "go\n\nlate text"
 
 
+@pytest.mark.slow
 def test_a_silent_pipe_beside_a_file_is_noted_too(lab: Home) -> None:
     (lab.cwd / "a.txt").write_text("A")
     process = lab.start("-f", "a.txt", stdin=subprocess.PIPE)
@@ -67,6 +68,7 @@ def test_a_silent_pipe_beside_a_file_is_noted_too(lab: Home) -> None:
     assert process.communicate(timeout=30)[1] == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["go"]], ids=["the prompt itself", "begun in time"])
 def test_a_pipe_that_has_begun_or_is_the_prompt_is_worth_no_note(lab: Home, args: list[str]) -> None:
     process = lab.start(*args, stdin=subprocess.PIPE)
@@ -79,6 +81,7 @@ def test_a_pipe_that_has_begun_or_is_the_prompt_is_worth_no_note(lab: Home, args
     assert (out.endswith(b"second\n"), err) == (True, b"")
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_closes_counts_toward_the_timeout(lab: Home, model: ModelServer) -> None:
     reader, writer = os.pipe()
     process = lab.start("--timeout", "3", "go", stdin=reader)
@@ -417,6 +420,7 @@ def test_a_few_letters_between_nul_bytes_are_no_utf_16(lab: Home, data: bytes) -
     assert (run.code, "binary data" in run.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_silent_pipe_beside_a_label_is_worth_the_note_too(lab: Home) -> None:
     lab.run("hi")
     process = lab.start("-s", "0", "--title", "T", stdin=subprocess.PIPE)

@@ -402,6 +402,7 @@ def test_a_signal_in_mid_object_comes_too_late(lab: Home, model: ModelServer, si
     assert (wait_for(process), err) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 def test_a_reader_that_never_goes_on_gets_no_second_object(lab: Home, model: ModelServer, output: str) -> None:
     model.say(LONG)
@@ -414,6 +415,7 @@ def test_a_reader_that_never_goes_on_gets_no_second_object(lab: Home, model: Mod
     assert lab.doc()["messages"][-1]["content"] == LONG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes", [True, False])
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 def test_a_signal_before_the_first_byte_is_told_if_the_reader_comes(
@@ -478,6 +480,7 @@ def test_a_reader_that_leaves_is_success_and_the_answer_is_kept(lab: Home, model
     assert lab.doc()["messages"][-1]["content"] in ("first ", "first second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_a_slow_reader_gets_all_of_it(lab: Home, model: ModelServer, output: str, finish: str) -> None:

@@ -565,6 +565,7 @@ def test_blocks_come_as_they_are_complete_at_the_width_of_their_moment(lab: Home
     assert seen.count(b"half") == 1
 
 
+@pytest.mark.slow
 def test_the_spinner_goes_on_between_blocks_and_only_on_a_line_of_its_own(lab: Home, model: ModelServer) -> None:
     first, more = answer("one\n\n", "two\n")[1:3]
     thoughts = [event(chunk({"reasoning": "deep"})), 0.8, event(chunk({"reasoning": " thought\n"})), 0.8]

@@ -120,6 +120,7 @@ def test_retry_after_in_each_of_its_forms() -> None:
     assert retry_after({}) is None
 
 
+@pytest.mark.slow
 def test_a_connection_reset_before_the_answer_is_tried_again(lab: Home, model: ModelServer) -> None:
     model.hang_up()
     model.hang_up()
@@ -173,6 +174,7 @@ def test_a_wrong_stream_is_one_line_and_exit_1(lab: Home, model: ModelServer, st
     assert lab.doc()["messages"][0]["role"] == "user"
 
 
+@pytest.mark.slow
 def test_a_slow_beginning_is_waited_for_and_silence_after_it_is_not(home: Home, model: ModelServer) -> None:
     limits = '[sessions]\ntitles = "off"\n[network]\nfirst_byte_timeout = 5\nidle_timeout = 0.3\n'
     home.configure(lab_config(model, limits))
@@ -588,6 +590,7 @@ def test_pings_behind_a_complete_answer_do_not_hold_it(lab: Home, model: ModelSe
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.slow
 def test_a_deadline_behind_a_complete_answer_takes_nothing_from_it(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), 20.0)
     assert lab.run("--timeout", "2", "go") == ("whole\n", "", 0)
@@ -643,6 +646,7 @@ def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelSer
     assert login not in run.stderr
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from gptsh.core import document, usage
 from gptsh.core.messages import token_count
@@ -553,7 +554,7 @@ _report = st.builds(
 def test_no_line_of_a_table_is_wider_than_the_terminal(found: Report, width: int) -> None:
     for line in drawn(found, width, Look(styles=False, colors=False)):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
-        assert len(line) <= width
+        assert cell_len(line) <= width
 
 
 @given(_report)

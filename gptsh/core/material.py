@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from gptsh.core.cuts import common_level
@@ -151,8 +152,8 @@ def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = Fal
     """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for message in messages:
-        told = [own for own in translated(message) if not (dated and own["role"] == "system")]
-        text = "\n".join(filter(None, (_line_of(own, names, lengths).replace("\n", "\n ") for own in told)))
+        told = [_line_of(own, names, lengths) for own in translated(message) if not (dated and own["role"] == "system")]
+        text = "\n".join([line.replace("\n", "\n ") for line in told if line])
         moment = moment_of(message) if dated and text and message["role"] == "user" else None
         yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
 
@@ -166,21 +167,24 @@ def moment_of(message: Message) -> datetime | None:
 
 def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     """One message of our vocabulary; empty where it tells nothing. ``names`` of tools, by their calls, grow."""
-    parts = parts_of(message)
+    content = message.get("content")
+    plain = content if isinstance(content, str) else None  # as most are: no part has to be looked at
+    parts = parts_of(message) if plain is None else []
     others = [part for part in parts if not _is_words(part)]
     match message["role"]:
         case "tool":
             name = _named(message.get("name")) or names.get(message.get("tool_call_id") or "") or "unknown"
             failed = " failed" if message.get("is_error") is True else ""
-            return f"[tool {name}{failed}: {shortened(' '.join(map(shown, parts)), lengths.rest)}]"
+            told = " ".join(map(shown, parts)) if plain is None else plain
+            return f"[tool {name}{failed}: {shortened(told, lengths.rest)}]"
         case "assistant":
-            words = [text_of(message).strip(), message.get("refusal") or ""]
+            words = [(text_of(message) if plain is None else plain).strip(), message.get("refusal") or ""]
             if lengths.answer is not None:
                 words = [without_middle(text, lengths.answer) for text in words]
             calls = _calls(message, names, lengths.rest)
             said = [*words, *(_carried(part, lengths.rest) for part in others), *calls]
         case _:
-            words = [part["text"] for part in parts if _is_words(part)]
+            words = [part["text"] for part in parts if _is_words(part)] if plain is None else [plain]
             said = [_folded("\n\n".join(words), lengths.user), *(_carried(part, lengths.rest) for part in others)]
     text = "\n".join(filter(None, said))
     return f"{message['role'].upper()}: {text}" if text else ""
@@ -220,4 +224,9 @@ def _calls(message: Message, names: dict[str, str], most: int) -> Iterator[str]:
 
 
 def _named(value: object) -> str:
-    return shortened(value, _OF_NAME) if isinstance(value, str) else ""
+    return _short_name(value) if isinstance(value, str) else ""
+
+
+@lru_cache(256)  # a session has few tools and many calls
+def _short_name(name: str) -> str:
+    return shortened(name, _OF_NAME)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
+from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.core import table
@@ -143,6 +144,7 @@ def facts(provider: str | None, name: str) -> Facts:
     return Facts(provider, name)
 
 
+@cache
 def likely_facts(provider: str | None, name: str) -> Facts:
     """The facts of a model; of one that is newer than the table those of its family."""
     known = facts(provider, name)

@@ -275,7 +275,7 @@ def safe_scale(messages: Sequence[Message], asked: Asked) -> float:
     """
     for message in reversed(messages):
         then = message.get("estimated")
-        told = _usage(message).get("prompt") if _is_by(message, asked) else None
+        told = _usage(message).get("prompt") if then and _is_by(message, asked) else None
         if told and type(then) is int and _TELLING < then < _ABSURD:
             return min(1.0, _MARGIN * max(told / then, _LOWEST_SAFE_SCALE))
     return 1.0
@@ -337,7 +337,7 @@ def _is_anchor(message: Message, asked: Asked, media: Callable[[], int]) -> bool
     ``media`` tells the tokens of all that is sent and no text.
     """
     then = message.get("estimated")
-    if not _is_by(message, asked):
+    if not then or not _is_by(message, asked):
         return False
     if message.get("compaction") != asked.compaction:
         return False

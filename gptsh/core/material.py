@@ -176,7 +176,7 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
             name = _named(message.get("name")) or names.get(message.get("tool_call_id") or "") or "unknown"
             failed = " failed" if message.get("is_error") is True else ""
             told = " ".join(map(shown, parts)) if plain is None else plain
-            return f"[tool {name}{failed}: {shortened(told, lengths.rest)}]"
+            return f"[tool {name}{failed}: {_beginning(told, lengths.rest)}]"
         case "assistant":
             words = [(text_of(message) if plain is None else plain).strip(), message.get("refusal") or ""]
             if lengths.answer is not None:
@@ -188,6 +188,13 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
             said = [_folded("\n\n".join(words), lengths.user), *(_carried(part, lengths.rest) for part in others)]
     text = "\n".join(filter(None, said))
     return f"{message['role'].upper()}: {text}" if text else ""
+
+
+def _beginning(text: str, most: int) -> str:
+    """White space folded, cut to so many characters; of a long text only the beginning is looked at."""
+    near = 3 * most
+    folded = " ".join(text[:near].split())
+    return folded if len(folded) <= most and len(text) <= near else f"{folded[: most - 1].rstrip()}…"
 
 
 def _folded(text: str, most: int) -> str:
@@ -220,7 +227,7 @@ def _calls(message: Message, names: dict[str, str], most: int) -> Iterator[str]:
         name, arguments = (call["function"].get(key) for key in ("name", "arguments"))
         names[call["id"]] = _named(name) or "unknown"
         given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        yield f"[call {names[call['id']]}: {shortened(given, most)}]"
+        yield f"[call {names[call['id']]}: {_beginning(given, most)}]"
 
 
 def _named(value: object) -> str:

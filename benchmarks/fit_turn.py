@@ -41,7 +41,7 @@ def fit(strategy: str) -> float:
     hands = Hands(loaded, client, _summary, lambda _text: contextlib.nullcontext(), lambda *_, **__: None, lambda: True)
     started = time.perf_counter()
     job = prepare(drafted, flags, None)
-    sent, _ = Fitter(job.sending, job.doc, hands).carried_out(job.choice, job.spoken)
+    sent, _ = Fitter(job.sending, job.doc, hands).carried_out(job.choice, job.spoken, (job.context, job.request))
     took = time.perf_counter() - started
     if sent.strategy != strategy:
         sys.exit(f"{sent.strategy} instead of {strategy}")

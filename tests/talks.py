@@ -101,13 +101,18 @@ def whole(text: str, *, finish: str = "stop", usage: Any = USAGE, status: int = 
 
 
 class Talker(ModelServer):
-    """Answers of ``words`` words, and a summary where one is asked for, with a usage by a count of its own."""
+    """Answers of ``words`` words, and a summary where one is asked for, with a usage by a count of its own.
+
+    A ``window`` is enforced, and told of the models ``m`` and ``s``.
+    """
 
     words = 60
 
-    def __init__(self) -> None:
+    def __init__(self, window: int) -> None:
         super().__init__()
         self._dice = random.Random(5)
+        self.window = window
+        self.tell(window, "m", "s")
 
     def _default(self, body: Any) -> Script:
         asked_for = super()._default(body)

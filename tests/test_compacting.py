@@ -42,9 +42,7 @@ TURNS = 70  # of the session that all begins with; it takes 10,600 tokens at mos
 @pytest.fixture
 def talker() -> Iterator[Talker]:
     """A model with answers of some length and a small window, which it enforces and tells."""
-    server = Talker()
-    server.tell(WINDOW, "m", "s")
-    server.window = WINDOW
+    server = Talker(WINDOW)
     yield server
     server.close()
 

@@ -149,9 +149,7 @@ def test_one_long_session_goes_on_in_any_window(home: Home, model: ModelServer, 
 @pytest.fixture
 def talker() -> Iterator[Talker]:
     """A model with answers of some length and a small window, which it enforces."""
-    server = Talker()
-    server.tell(WINDOW, "m", "s")
-    server.window = WINDOW
+    server = Talker(WINDOW)
     yield server
     server.close()
 

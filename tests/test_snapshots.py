@@ -506,8 +506,7 @@ def test_a_point_has_the_compaction_of_then_and_all_summaries_of_what_is_left(st
 
 
 def test_asking_from_before_a_compaction_pays_for_no_second_summary(home: Home) -> None:
-    with closing(Talker()) as talker:
-        talker.tell(8192, "m", "s")
+    with closing(Talker(8192)) as talker:
         configure(home, talker)
         kept(home, chat(70))
         assert home.run("-s", "0", "--snapshot", "before").code == 0

@@ -73,12 +73,11 @@ class Compact:
         from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have one
 
         stdio.let_go()
-        drafted, keeper = self._drafted, self._keeper
+        drafted = self._drafted
         after = AfterTurn(drafted.settings, drafted.client, self._endings)
         with self._endings.held():
-            ended = after.carry_out(drafted.doc, keeper.filename or "")
+            ended = after.carry_out(drafted.doc, self._keeper)
         if ended and not drafted.form.structured:
-            ended.hint = keeper.not_remembered()
             raise ended
 
     def _label(self) -> None:

@@ -26,6 +26,7 @@ _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not aske
 _SURE = 1.05  # times what a refusal counts is what is taken for true
 
 Tell = Callable[..., None]  # an event's type and its fields
+Built = tuple[Context, Request]
 
 
 class Hands(NamedTuple):
@@ -51,11 +52,12 @@ class Fitter:
         self._calls = CALLS
         self._told = 0  # questions that the user knows to be left out
 
-    def fitted(self, messages: Sequence[Message]) -> tuple[Context, Request]:
+    def fitted(self, messages: Sequence[Message]) -> Built:
         """What is sent of the messages. Raises TooLong, and Ended while a summary is waited for."""
         spoken = self.sending.spoken(messages)
         self._look_at_the_window(spoken)
-        return self.carried_out(self.sending.chosen(spoken, self._doc["context"]), spoken)
+        choice = self.sending.chosen(spoken, self._doc["context"])
+        return self.carried_out(choice, spoken, self.sending.built(choice, messages))
 
     def _look_at_the_window(self, spoken: Sequence[Message]) -> None:
         """Learn the window once a turn has grown beyond what fits any: it began with too little to ask for that."""
@@ -70,17 +72,21 @@ class Fitter:
         spoken = self.sending.spoken(messages)
         self.sending.built(self.sending.chosen(spoken, self._doc["context"]), messages)
 
-    def carried_out(self, choice: Choice, spoken: Sequence[Message]) -> tuple[Context, Request]:
-        """What was chosen, in a request. A new compaction is kept, with a snapshot of what was before it."""
+    def carried_out(self, choice: Choice, spoken: Sequence[Message], built: Built) -> Built:
+        """What was chosen, in a request: as ``built``, but for a new compaction.
+
+        That one is kept, with a snapshot of what was before it. What does not fit all the same is never built, so that
+        it is not kept either.
+        """
         if choice.made:
-            self.sending.built(choice, self._doc["messages"])  # what does not fit all the same is not kept
             choice = self.compacted(choice, spoken)
+            built = self.sending.built(choice, self._doc["messages"])
         if choice.shortened.questions > self._told:
             self._told = choice.shortened.questions
             stdio.note(_left_out(self._told))
-        return self.sending.built(choice, self._doc["messages"])
+        return built
 
-    def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> tuple[Context, Request] | None:
+    def refitted(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> Built | None:
         """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
         window, params = refused.window, self.sending.agent.params
         if window is None or not self.sending.rules.compact:
@@ -96,8 +102,9 @@ class Fitter:
         choice = self.sending.chosen(spoken, self._doc["context"])
         if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
             return None
+        choice = choice._replace(record={**choice.record, "reason": "refused"})
         try:
-            return self.carried_out(choice._replace(record={**choice.record, "reason": "refused"}), spoken)
+            return self.carried_out(choice, spoken, self.sending.built(choice, messages))
         except TooLong:
             return None
 

@@ -333,10 +333,12 @@ def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Mess
         rest = round(sending.rules.compact_at * limit) - (_safe(sending, before) - _safe(sending, []))
         limit = max(round(_SHARE * limit), rest)
     room = limit - _safe(sending, cuts.without(own))
+    size = _safe(sending, own)
     made: list[Cut] = []
-    while _safe(sending, own) > limit and (cut := cuts.cut(own, room, end)):
+    while size > limit and (cut := cuts.cut(own, room, end)):
         own, made = cut
-        room -= max(1, _safe(sending, own) - limit)  # where more was reported of what stays than is estimated
+        size = _safe(sending, own)
+        room -= max(1, size - limit)  # where more was reported of what stays than is estimated
     for one in made:
         stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
     return [*before, *own]

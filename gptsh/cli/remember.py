@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
 from gptsh.cli.ask import saves, seconds_of
+from gptsh.cli.keeper import Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import in_words
 from gptsh.cli.signals import Ended, Endings
@@ -109,8 +110,8 @@ class AfterTurn:
         self._hands = _Hands(loaded, client, endings, self._calls)
         self._whose: str | None = None  # the memory that is brought on
 
-    def carry_out(self, doc: Document, filename: str) -> Ended | None:
-        """All of it; a signal other than Ctrl-C, which ended that.
+    def carry_out(self, doc: Document, keeper: Keeper) -> Ended | None:
+        """All of it, of the document that was kept; a signal other than Ctrl-C, which ended that.
 
         Ctrl-C only means that it is not worth the wait. The deadline counts again. A failure is a note, and the next
         turns do not try again; where another process is at it, nothing is done.
@@ -118,13 +119,14 @@ class AfterTurn:
         endings, why = self._hands.endings, None
         endings.arm_again(_MOST)
         try:
-            self._bring_further(doc, filename)
+            self._bring_further(doc, keeper.filename or "")
         except StoreBusy:
             return None
         except GptshError as err:
             why = None if self._calls.ran_out else str(err)
         except Ended as ended:
             if not ended.by_deadline:
+                ended.hint = keeper.not_remembered()
                 return None if ended.by_user else ended
             why = "timed out"
         finally:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
 from gptsh.cli.calls import Calls
-from gptsh.cli.fitting import Fitter, Hands
+from gptsh.cli.fitting import Built, Fitter, Hands
 from gptsh.cli.keeper import Keeper
 from gptsh.cli.prepare import Job
 from gptsh.cli.reporter import Reporter, in_words
@@ -34,7 +34,7 @@ from gptsh.core.turn import Request, Round, calls_to_run, shortcoming
 from gptsh.errors import GptshError, Incomplete, Misshapen, OutputError, TimedOut, TooLong, UsageError
 from gptsh.render import structured
 
-Fit = Callable[[], tuple[Context, Request]]  # what is sent; raises TooLong, and Ended while a summary is waited for
+Fit = Callable[[], Built]  # what is sent; raises TooLong, and Ended while a summary is waited for
 
 
 class _Outcome(NamedTuple):
@@ -84,7 +84,8 @@ class Run:
         """All of it; the exit code."""
         with self._endings.held():
             self._keep_question(self._job.question)
-            outcome = self._asked(partial(self._fitter.carried_out, self._job.choice, self._job.spoken))
+            job = self._job
+            outcome = self._asked(partial(self._fitter.carried_out, job.choice, job.spoken, (job.context, job.request)))
             if self._form.shape:
                 outcome = self._in_shape(outcome, self._form.shape)
             self._endings.disarm()
@@ -367,11 +368,8 @@ class Run:
         if self._screen.finished:
             stdio.let_go()
         after = AfterTurn(self._job.settings, self._job.client, self._endings)
-        ended = after.carry_out(self._job.doc, self._keeper.filename or "")
-        if ended is None or self._reporter.told:
-            return outcome
-        ended.hint = self._keeper.not_remembered()
-        return outcome._replace(failure=ended)
+        ended = after.carry_out(self._job.doc, self._keeper)
+        return outcome if self._reporter.told else outcome._replace(failure=ended)
 
     def _object(self, outcome: _Outcome) -> dict[str, Any]:
         """The answer for a program."""

@@ -13,7 +13,7 @@ from gptsh.core.choice import FULL, Choice, Frame, Record, Session, Wanted, is_b
 from gptsh.core.messages import Message, just_after, new_message_id, starts_turn, timestamp
 from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
-from gptsh.core.strategies import BY_NAME, STRATEGIES, Past, Strategy, summary
+from gptsh.core.strategies import BY_NAME, STRATEGIES, Past, Strategy, is_kept, summary
 from gptsh.core.summaries import LONGER, latest, summary_of, uncovered
 from gptsh.core.tokens import FRAMING, Count
 
@@ -101,17 +101,12 @@ def _past(session: Session, record: Record, text: str | None = None) -> Past:
     if told and text is None:
         text, last = told["text"], _place(messages, told.get("last"))
         if BY_NAME[record["strategy"]].summarises:  # the answer of a run beside this one may have come in between
-            late = [message for message in uncovered(older, told) if not _speaks(message)]
+            late = [message for message in uncovered(older, told) if not is_kept(message)]
             places = set(map(id, late))
             older = [message for message in older if id(message) not in places]
             recent = [*late, *recent]
         covered = min(len(older), (-1 if last is None else last) + 1)
     return Past(older, recent, text or "", covered, record.get("room") or 0)
-
-
-def _speaks(message: Message) -> bool:
-    """Whether a message is sent in its own words however old it is."""
-    return message["role"] == "system" or starts_turn(message)
 
 
 def _place(messages: Sequence[Message], ident: object) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gptsh.core.choice import FULL, Shortened
+from gptsh.core.material import MARK
 from gptsh.core.media import media_of
 from gptsh.core.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.core.pruning import pruned, touched
@@ -121,13 +122,14 @@ def _shortened(
     told = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections or () if section)])
     end: Part = {"type": "text", "text": _END}
     block = user_message(told, [*carried, end]) if carried else user_message(f"{told}\n\n{_END}", ())
-    summed_up = sum(not _is_kept(message) for message in past.older[: past.covered]) if tells else 0
+    summed_up = sum(not is_kept(message) for message in past.older[: past.covered]) if tells else 0
     kept = words + len(systems)
     messages = [*systems, *([block] if past.older and sections is not None else []), *past.recent]
     return Shortened(messages, kept + len(past.recent), summed_up, len(past.older) - kept - summed_up)
 
 
-def _is_kept(message: Message) -> bool:
+def is_kept(message: Message) -> bool:
+    """Whether a message is sent in its own words however old it is."""
     return message["role"] == "system" or starts_turn(message)
 
 
@@ -199,7 +201,7 @@ def _state(past: Past, room: int) -> list[str]:
         return [_SUMMARY, *told] if told else []
     answers = (message for message in reversed(past.older) if message["role"] == "assistant" and text_of(message))
     last = next(map(text_of, answers), "")
-    text = last if len(last) <= 3 * _ENDS else f"{last[:_ENDS]}\n[…]\n{last[-_ENDS:]}"
+    text = last if len(last) <= 3 * _ENDS else f"{last[:_ENDS]}\n{MARK}\n{last[-_ENDS:]}"
     told = _fitting(text, room) if last else []
     return [_LAST, *told] if told else []
 
@@ -211,6 +213,6 @@ def _fitting(text: str, room: int) -> list[str]:
         kept = min(len(text) - 1, len(text) * room // size - 4)
         if kept < _ENDS // 4:
             return []
-        text = f"{text[:kept].rstrip()} […]"
+        text = f"{text[:kept].rstrip()} {MARK}"
         size = estimate(text)
     return [text]

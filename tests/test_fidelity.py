@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.core import context, document, files, sessions, tokens, usage
+from gptsh.core import checks, context, document, files, sessions, tokens, usage
 from gptsh.core.context import Room
 from gptsh.core.cuts import as_sent
 from gptsh.core.media import media_of
@@ -173,7 +173,7 @@ def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messag
 @given(vocabulary.spoilt())
 def test_what_is_no_message_is_refused_or_does_no_harm(messages: list[Any]) -> None:
     with contextlib.suppress(ValueError):
-        doc = document.check({"version": 1, "id": "7x2m", "messages": messages})
+        doc = checks.check({"version": 1, "id": "7x2m", "messages": messages})
         everything_with(doc)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.core import document, files
+from gptsh.core import checks, files
 from gptsh.core.messages import Event
 from gptsh.core.turn import Round
 from gptsh.errors import ModelError, TooLong
@@ -112,7 +112,7 @@ def saved(answer: Round, ended: str | None) -> None:
         "id": "7x2m",
         "messages": [asked, {**message, "id": "a", "provider": "anthropic", "model": "anthropic/m"}],
     }
-    everything_with(document.check(files.parsed(files.encoded(doc).decode())))
+    everything_with(checks.check(files.parsed(files.encoded(doc).decode())))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

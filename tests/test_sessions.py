@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.core import sessions
+from gptsh.core import listing, sessions
 from gptsh.core.files import locked
 from gptsh.core.messages import Text
 from gptsh.core.settings import Agent, Providers, load, small_model
@@ -254,7 +254,7 @@ def test_dangling_links_and_unreadable_files_are_skipped_with_a_line(store: Stor
     home.sessions.mkdir(parents=True)
     (home.sessions / "20250101-000000-dang.json").symlink_to("/nowhere/at/all")
     (home.sessions / "20250101-000001-fold.json").mkdir()
-    causes = {item.path.name[16:20]: item.cause for item in sessions.scan_sessions()}  # type: ignore[union-attr]
+    causes = {item.path.name[16:20]: item.cause for item in listing.scan_sessions()}  # type: ignore[union-attr]
     assert causes == {"dang": "dangling link: No such file or directory", "fold": "Is a directory"}
     for ident in causes:
         with pytest.raises(BadSession, match=ident):
@@ -264,7 +264,7 @@ def test_dangling_links_and_unreadable_files_are_skipped_with_a_line(store: Stor
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_an_unreadable_file_is_skipped_with_a_line(store: Store, home: Home) -> None:
     Path(sessions.save_session(new())).chmod(0)
-    (item,) = sessions.scan_sessions()
+    (item,) = listing.scan_sessions()
     assert item.cause == "Permission denied"  # type: ignore[union-attr]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.core.document import check
+from gptsh.core.checks import check
 from gptsh.core.material import chunks_of
 from gptsh.core.messages import Event, Finished, Text, Used, text_part, timestamp
 from gptsh.core.models import likely_facts, small_params, split_model

@@ -13,9 +13,9 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from gptsh.cli import stdio
 from gptsh.cli.options import build
-from gptsh.core import references, sessions, settings
+from gptsh.core import listing, references, settings
+from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.references import ID
-from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.visible import one_line, visible
 
@@ -134,7 +134,7 @@ def _agents(ctx: click.Context, _prefix: str) -> _Found:
 
 def _models(ctx: click.Context, _prefix: str) -> _Found:
     loaded = settings.load(os.environ, ctx.params.get("config"))
-    used = (summary["model"] for summary in _readable(islice(sessions.scan_sessions(), _RECENT)))
+    used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
     configured = (agent.model for agent in loaded.agents.values())
     for model in chain(used, configured, ("echo",)):
         yield model or "", ""
@@ -149,7 +149,7 @@ def _tools(ctx: click.Context, prefix: str) -> _Found:
 def _sessions(_ctx: click.Context, prefix: str) -> _Found:
     for name, filename in references.used_names():
         yield name, filename[ID]
-    for summary in _readable(sessions.scan_sessions(prefix)):
+    for summary in _readable(listing.scan_sessions(prefix)):
         if not summary["id"].isdigit():  # that would be an index
             yield summary["id"], f"{summary['title'] or summary['preview']}"
 

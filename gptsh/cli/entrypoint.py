@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
-from gptsh.cli.options import JOBS, SHORT_HELP, Flags, build
+from gptsh.cli.options import JOBS, OF_JOBS, SHORT_HELP, Flags, build
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, die_of
 from gptsh.errors import GptshError, UsageError
@@ -54,10 +55,10 @@ def _run(argv: list[str], reporter: Reporter) -> int:
         return _print(command.get_help(ctx))
     if given.pop("version"):
         return _print(f"gptsh {__version__}")
-    for name in ("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools"):
+    for name in ("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools", "search_sessions"):
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if any(value is not None and not value.strip() for value in values):
-            raise UsageError(f"--{name} is empty")
+            raise UsageError(f"--{name.replace('_', '-')} is empty")
     return dispatch(Flags(**given), reporter)
 
 
@@ -66,7 +67,8 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
     which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
     _only_one(which)
     _only_one({"--tools": flags.tools is not None, "--no-tools": flags.no_tools})
-    job = _only_one({name: getattr(flags, name[2:].replace("-", "_")) not in (False, None) for name in JOBS})
+    job = _only_one({name: _is_given(flags, name) for name in JOBS})
+    _refuse_strays(flags, job)
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
@@ -75,14 +77,25 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         raise UsageError(f"{job} takes no prompt")
     changing = {"--compact": flags.compact, "--apply": flags.apply, "--snapshot": flags.snapshot is not None}
     _only_one({job: True, **changing, "--title": flags.title is not None})
-    from gptsh.cli import manage  # noqa: PLC0415 - neither a question nor a help text needs it
-
     if "GPTSH_OUTPUT" in os.environ:
         from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
 
         output = output_in(os.environ)
         flags = flags._replace(output=flags.output or output)
-    return manage.JOBS[job](flags)
+    module, _, function = JOBS[job].partition(":")
+    done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
+    return done
+
+
+def _is_given(flags: Flags, name: str) -> bool:
+    return getattr(flags, name[2:].replace("-", "_")) not in (False, None, ())
+
+
+def _refuse_strays(flags: Flags, job: str | None) -> None:
+    """Raise UsageError for an option that says how another job is done."""
+    for name, jobs in OF_JOBS.items():
+        if _is_given(flags, name) and job not in jobs:
+            raise UsageError(f"{name} says nothing here", f"it goes with {' or '.join(jobs)}")
 
 
 def _only_one(given: dict[str, bool]) -> str | None:

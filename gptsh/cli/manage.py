@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core import references, sessions
+from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
 from gptsh.core.forms import STRUCTURED
+from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.messages import full_name, is_named
-from gptsh.core.sessions import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.render.plain import agent_line, listing_line, model_line, tool_line, transcript
+from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
     from gptsh.llm.catalog import Listed, Silent
@@ -25,11 +25,11 @@ Item = TypeVar("Item")
 
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
-    stdio.write_lines(_lines(flags, _passing(flags), listing_line, _session_object))
+    stdio.write_lines(lines_of(flags, passing(flags), listing_line, session_object))
     return 0
 
 
-def _lines(
+def lines_of(
     flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
 ) -> Iterator[str]:
     """The lines of a list: for people, or for programs where ``-o`` asks for it."""
@@ -40,15 +40,17 @@ def _lines(
     return structured.listing(map(fields, items), flags.output)
 
 
-def _session_object(item: SessionSummary) -> dict[str, Any]:
+def session_object(item: SessionSummary) -> dict[str, Any]:
+    """What a list for programs has of a session."""
     return {key: value for key, value in item.items() if key != "filename"}
 
 
-def _passing(flags: Flags) -> Iterator[SessionSummary]:
+def passing(flags: Flags) -> Iterator[SessionSummary]:
+    """The sessions that the filters let through, as they are read; a note for each that cannot be read."""
     project = current_project() if flags.here else None
     all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
     left = flags.limit
-    for item in sessions.scan_sessions():
+    for item in listing.scan_sessions(archived=flags.archived):
         if left == 0:
             return
         if isinstance(item, Unreadable):
@@ -78,22 +80,7 @@ def current_project() -> str:
         cwd = os.getcwd()
     except FileNotFoundError as err:
         raise UsageError("the working folder does not exist any more") from err
-    return sessions.find_project(cwd)
-
-
-def show_session(flags: Flags) -> int:
-    """Print a session for reading; its document for a program, or each of its messages."""
-    doc = sessions.load_at(flags.show_session or "")
-    stdio.write_lines(_shown(doc, flags.output))
-    return 0
-
-
-def _shown(doc: Document, output: str | None) -> Iterator[str]:
-    if output not in STRUCTURED:
-        return transcript(doc)
-    from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
-
-    return map(structured.line, [doc] if output == "json" else doc["messages"])
+    return listing.find_project(cwd)
 
 
 def show_usage(flags: Flags) -> int:
@@ -102,7 +89,7 @@ def show_usage(flags: Flags) -> int:
 
     report = usage.count(_documents(flags), flags.model, flags.limit)
     if flags.output in STRUCTURED:
-        from gptsh.render import structured  # noqa: PLC0415 - as in ``_lines``
+        from gptsh.render import structured  # noqa: PLC0415 - as in ``lines_of``
 
         stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))
         return 0
@@ -118,7 +105,7 @@ def show_usage(flags: Flags) -> int:
 
 def _documents(flags: Flags) -> Iterator[Document]:
     here = current_project() if flags.here else None
-    for doc in sessions.scan_documents():
+    for doc in listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
         elif _is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):
@@ -149,7 +136,7 @@ def list_agents(flags: Flags) -> int:
     agents = [(name, agent.model) for name, agent in loaded.agents.items()]
     chosen = (agent for agent in agents if is_named(agent[1] and with_provider(agent[1]), flags.model))
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
-    stdio.write_lines(_lines(flags, items, lambda item: agent_line(*item), _agent_object))
+    stdio.write_lines(lines_of(flags, items, lambda item: agent_line(*item), _agent_object))
     return 0
 
 
@@ -165,7 +152,7 @@ def list_models(flags: Flags) -> int:
 
     loaded = settings.load(os.environ, flags.config)
     items = islice(_named(catalog(loaded, Client(loaded, os.environ)), flags.model or ""), flags.limit)
-    stdio.write_lines(_lines(flags, items, lambda item: model_line(*item), _model_object))
+    stdio.write_lines(lines_of(flags, items, lambda item: model_line(*item), _model_object))
     return 0
 
 
@@ -204,7 +191,7 @@ def list_tools(flags: Flags) -> int:
             with endings.held():
                 toolbox.close()
     items = islice(offered, flags.limit)
-    stdio.write_lines(_lines(flags, items, lambda item: tool_line(item.tool), _tool_object))
+    stdio.write_lines(lines_of(flags, items, lambda item: tool_line(item.tool), _tool_object))
     return 0
 
 
@@ -222,14 +209,14 @@ def consolidate(flags: Flags) -> int:
 
     if flags.no_save or flags.dry_run:
         raise UsageError("--consolidate writes a memory", "leave out --no-save and --dry-run")
-    ref = sessions.latest_in_project(current_project()) if flags.continue_ else flags.session
+    ref = listing.latest_in_project(current_project()) if flags.continue_ else flags.session
     if flags.continue_ and ref is None:
         raise UsageError("no session was used in this project yet", "see --list-sessions")
     if ref is not None:
         _refuse_filters(flags)
     run = Consolidation(flags)
-    done = run.of_one(ref) if ref is not None else run.of_all([*_passing(flags)][::-1])
-    lines = _lines(flags, done, lambda item: item.line(), lambda item: item.fields())
+    done = run.of_one(ref) if ref is not None else run.of_all([*passing(flags)][::-1])
+    lines = lines_of(flags, done, lambda item: item.line(), lambda item: item.fields())
     with run.held():
         try:
             stdio.write_lines(lines, waiting=run.endings.released)
@@ -248,14 +235,3 @@ def _refuse_filters(flags: Flags) -> None:
     names = [*(name for name, value in given.items() if value), *(["--limit"] if flags.limit is not None else ())]
     if names:
         raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")
-
-
-JOBS: dict[str, Callable[[Flags], int]] = {
-    "--list-sessions": list_sessions,
-    "--show-session": show_session,
-    "--usage": show_usage,
-    "--list-agents": list_agents,
-    "--list-models": list_models,
-    "--list-tools": list_tools,
-    "--consolidate": consolidate,
-}

@@ -9,15 +9,33 @@ import click
 from gptsh.core.forms import OUTPUTS
 
 ENDS = ("head", "tail", "middle")
-JOBS = (
-    "--list-sessions",
-    "--show-session",
-    "--usage",
-    "--list-agents",
-    "--list-models",
-    "--list-tools",
-    "--consolidate",
-)  # not asking
+JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a function of a module of ``cli/``
+    "--list-sessions": "manage:list_sessions",
+    "--show-session": "reading:show_session",
+    "--search-sessions": "searching:search_sessions",
+    "--export-session": "transfer:export_session",
+    "--import-session": "transfer:import_session",
+    "--delete-session": "keeping:delete_sessions",
+    "--archive-session": "keeping:archive_sessions",
+    "--prune-sessions": "keeping:prune_sessions",
+    "--usage": "manage:show_usage",
+    "--list-agents": "manage:list_agents",
+    "--list-models": "manage:list_models",
+    "--list-tools": "manage:list_tools",
+    "--consolidate": "manage:consolidate",
+}
+LISTS = ("--list-sessions", "--search-sessions", "--prune-sessions", "--usage", "--consolidate")  # of sessions
+# What says how a job is done, and means nothing beside any other.
+OF_JOBS: Mapping[str, tuple[str, ...]] = {
+    "--full": ("--show-session",),
+    "--format": ("--export-session",),
+    "--keep": ("--prune-sessions",),
+    "--older-than": ("--prune-sessions",),
+    "--archive": ("--prune-sessions",),
+    "--yes": ("--prune-sessions",),
+    "--archived": ("--list-sessions", "--search-sessions"),
+}
+FORMATS = ("markdown", "html", "json", "openai", "nanobot")  # that a session is exported in
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -65,7 +83,20 @@ class Flags(NamedTuple):
     no_save: bool
     list_sessions: bool
     show_session: str | None
+    full: bool
+    search_sessions: str | None
+    export_session: str | None
+    format: str | None
+    import_session: str | None
+    delete_session: tuple[str, ...]
+    archive_session: tuple[str, ...]
+    prune_sessions: bool
+    keep: int | None
+    older_than: str | None
+    archive: bool
+    yes: bool
     here: bool
+    archived: bool
     limit: int | None
     usage: bool
     consolidate: bool
@@ -130,10 +161,28 @@ ROWS = (
     Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
     Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
     Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),
+    Row("Manage", ("--full",), "With --show-session: tool calls and results in full.", _FLAG),
+    Row("Manage", ("--search-sessions",), "List sessions that have all these words, and where.", {"metavar": "TEXT"}),
+    Row("Manage", ("--export-session",), "Write a session to stdout in another format.", {"metavar": "REF"}, "session"),
+    Row("Manage", ("--format",), "With --export-session: the format; markdown where none is named.",
+        {"type": click.Choice(FORMATS)}),
+    Row("Manage", ("--import-session",), "Bring in sessions of this or another tool: a file, a folder, or -.",
+        {"metavar": "PATH"}, "file"),
+    Row("Manage", ("--delete-session",), "Delete a session for good. Repeatable.", {"metavar": "REF", **_MANY},
+        "session"),
+    Row("Manage", ("--archive-session",), "Put a session away: in no list, still found by its id. Repeatable.",
+        {"metavar": "REF", **_MANY}, "session"),
+    Row("Manage", ("--prune-sessions",), "Show which old sessions would be deleted; with --yes delete them.", _FLAG),
+    Row("Manage", ("--keep",), "With --prune-sessions: all but the N last used.",
+        {"metavar": "N", "type": click.IntRange(0)}),
+    Row("Manage", ("--older-than",), "With --prune-sessions: not used for so long, such as 30d.", {"metavar": "AGE"}),
+    Row("Manage", ("--archive",), "With --prune-sessions: put them away instead.", _FLAG),
+    Row("Manage", ("--yes",), "With --prune-sessions: do it.", _FLAG),
     Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.", _FLAG),
     Row("Manage", ("--consolidate",), "Put what is new in sessions, or in that of -s, into their agents' memory.",
         _FLAG),
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
+    Row("Manage", ("--archived",), "In a list, the sessions that were put away.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
     Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),

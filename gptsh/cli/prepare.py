@@ -13,7 +13,7 @@ from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
-from gptsh.core import context, cuts, document, references, sessions, settings
+from gptsh.core import context, cuts, document, listing, references, sessions, settings
 from gptsh.core.choice import Choice
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut
@@ -75,7 +75,7 @@ def session_ref(flags: Flags, loaded: Settings) -> str | None:
     if flags.continue_:
         from gptsh.cli.manage import current_project  # noqa: PLC0415 - a list's own
 
-        latest = sessions.latest_in_project(current_project())
+        latest = listing.latest_in_project(current_project())
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
         return latest

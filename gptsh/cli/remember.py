@@ -15,10 +15,10 @@ from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.small import small_of
 from gptsh.core import memory, references, sessions, settings
 from gptsh.core.document import Document
+from gptsh.core.listing import SessionSummary
 from gptsh.core.memory import Step
 from gptsh.core.messages import Event
 from gptsh.core.models import split_model
-from gptsh.core.sessions import SessionSummary
 from gptsh.core.settings import Settings, Wanted
 from gptsh.core.small import Small
 from gptsh.core.turn import Ask, Request

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.document import Document, check, migrate
+from gptsh.core.checks import check
+from gptsh.core.document import Document, migrate
 from gptsh.errors import StoreBusy, StoreError
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
@@ -34,7 +35,7 @@ def _finite(text: str) -> float:
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-_decode = _decoder.raw_decode
+parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
 parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
@@ -173,7 +174,7 @@ def _split(data: bytes) -> Document | None:
     """
     end = data.find(b',"messages":[')
     try:
-        head, _ = _decode(data[:end].decode() + "}") if end > 0 else (None, 0)
+        head, _ = parsed_from(data[:end].decode() + "}") if end > 0 else (None, 0)
     except (ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) else None
@@ -186,11 +187,11 @@ def _scan(data: bytes) -> dict[str, Any] | None:
     at = 0
     while separator := _OPEN_OR_COMMA.match(text, at):
         try:
-            key, at = _decode(text, separator.end())
+            key, at = parsed_from(text, separator.end())
             at = (_COLON.match(text, at) or separator).end()
             if key == "messages":
                 return found if text.startswith("[", at) else None
-            value, at = _decode(text, at)
+            value, at = parsed_from(text, at)
         except (ValueError, RecursionError):
             return None
         if at == len(text):  # a number may go on in the next block

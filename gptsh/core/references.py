@@ -29,8 +29,14 @@ def get_sessions_dir() -> Path:
 
 
 def get_archive_dir() -> Path:
-    """Where sessions are that no reference means any more. It may not exist."""
+    """Where sessions are that were put away: in no list, still found by id and name. It may not exist."""
     return get_sessions_dir().parent / "archive"
+
+
+def path_of(filename: str) -> Path:
+    """The file of a session: in the archive where it is there alone, else among the sessions."""
+    path, archived = get_sessions_dir() / filename, get_archive_dir() / filename
+    return archived if not os.path.lexists(path) and os.path.lexists(archived) else path
 
 
 def make_private(folder: Path) -> None:
@@ -51,9 +57,9 @@ def names_in(folder: Path) -> list[str]:
         raise BadSession(f"{folder}: {err.strerror}") from err
 
 
-def newest_first() -> Iterator[str]:
+def newest_first(folder: Path | None = None) -> Iterator[str]:
     """File names, newest first. Those of one second go by ``created_at``, which has milliseconds."""
-    folder = get_sessions_dir()
+    folder = folder or get_sessions_dir()
     names = sorted(filter(FILENAME.fullmatch, names_in(folder)), reverse=True)
     for _, group in groupby(names, key=lambda name: name[_SECOND]):
         same = list(group)
@@ -96,7 +102,10 @@ def resolve_session_ref(ref: str) -> str:
 
 
 def filename_of(ref: str) -> str:
-    """The file name that a reference without a point means. Raises as ``resolve_session_ref``."""
+    """The file name that a reference without a point means; ``path_of`` says in which folder it is.
+
+    Raises as ``resolve_session_ref``.
+    """
     if ref.startswith("@"):
         name = filename_named(ref)
         if name is None:
@@ -104,7 +113,7 @@ def filename_of(ref: str) -> str:
         return name
     if re.fullmatch("[0-9]{1,9}", ref):
         return _at_index(int(ref))
-    if FILENAME.fullmatch(ref) and os.path.lexists(get_sessions_dir() / ref):
+    if FILENAME.fullmatch(ref) and os.path.lexists(path_of(ref)):
         return ref
     return _by_prefix(ref)
 
@@ -124,7 +133,9 @@ def _at_index(index: int) -> str:
 
 
 def _by_prefix(ref: str) -> str:
-    names = [name for name in newest_first() if name[ID].startswith(ref)] if ref else []
+    names: list[str] = []
+    for folder in (get_sessions_dir(), get_archive_dir()) if ref else ():
+        names = names or [name for name in newest_first(folder) if name[ID].startswith(ref)]
     if not names:
         raise UnknownSession(f"no session {ref!r}", "see gptsh --list-sessions")
     exact = [name for name in names if name[ID] == ref]
@@ -175,7 +186,7 @@ def filename_named(ref: str) -> str | None:
         return None
     except OSError as err:
         raise BadSession(f"{pointer}: {err.strerror}") from err
-    return name if FILENAME.fullmatch(name) and os.path.lexists(get_sessions_dir() / name) else None
+    return name if FILENAME.fullmatch(name) and os.path.lexists(path_of(name)) else None
 
 
 def point_name(name: str, filename: str, *, durable: bool) -> None:
@@ -184,3 +195,11 @@ def point_name(name: str, filename: str, *, durable: bool) -> None:
         pointer = _pointer(name)
         make_private(pointer.parent)
         files.replace(pointer, f"{filename}\n".encode(), durable=durable)
+
+
+def free_names(filename: str) -> list[str]:
+    """Let no ``@NAME`` point at a session any more, under the store's lock; those that did. Raises OSError."""
+    freed = [name for name, of in used_names() if of == filename]
+    for name in freed:
+        _pointer(name).unlink(missing_ok=True)
+    return freed

@@ -1,19 +1,18 @@
 """The store: one JSON file per session, found by index, id, prefix, file name or ``@NAME``.
 
-Saving is a union under the store's lock, so writers never overwrite each other and a session only grows.
-Nothing here prints; a list yields what it could not read beside what it could.
+Saving is a union under the store's lock, so writers never overwrite each other and a session only grows. One that was
+put away comes back out of the archive with its next message. Nothing here prints.
 """
 
-import contextlib
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
+from gptsh.core.listing import find_project, list_sessions
 from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
 from gptsh.core.references import (
     BASE36,
@@ -25,7 +24,7 @@ from gptsh.core.references import (
     get_sessions_dir,
     make_private,
     names_in,
-    newest_first,
+    path_of,
     point_name,
     ref_of,
     resolve_session_ref,
@@ -37,21 +36,16 @@ if TYPE_CHECKING:
     from gptsh.core.turn import Ask
 
 __all__ = [
-    "SessionSummary",
-    "Unreadable",
     "append_messages",
     "fork_session",
     "generate_title",
     "get_sessions_dir",
-    "latest_in_project",
     "list_sessions",
     "load_at",
     "load_session",
     "new_session_doc",
     "resolve_session_ref",
     "save_session",
-    "scan_documents",
-    "scan_sessions",
 ]
 
 TITLE_SOURCE = 2000  # characters of the first question that the title is made from
@@ -63,126 +57,6 @@ TITLE_SYSTEM = (
 )
 
 
-class SessionSummary(TypedDict):
-    """What a list tells of a session, read from the head of its file. Times are UTC, cost is USD."""
-
-    index: int
-    id: str
-    filename: str
-    created_at: str
-    updated_at: str
-    title: str | None
-    agent: str | None
-    model: str | None
-    provider: str | None
-    turns: int
-    messages: int
-    tokens: int | None
-    cost: float | None
-    tags: list[str]
-    project: str | None
-    preview: str
-
-
-class Unreadable(NamedTuple):
-    """A session file that a list skips, and why."""
-
-    path: Path
-    cause: str
-
-
-# ---- listing
-
-
-def scan_sessions(prefix: str = "") -> Iterator[SessionSummary | Unreadable]:
-    """Every session whose id begins with ``prefix``, newest first, as it is read.
-
-    What is left out or cannot be read keeps its index: nothing renumbers.
-    """
-    folder = get_sessions_dir()
-    for index, name in enumerate(newest_first()):
-        if name[ID].startswith(prefix):
-            head = _found(f"{folder}/{name}", files.read_head)
-            if isinstance(head, Unreadable):
-                yield head
-            elif head is not None:
-                yield _summary(head, index, name)
-
-
-def scan_documents() -> Iterator[Document | Unreadable]:
-    """Every whole document, those in the archive among them, oldest first, as it is read."""
-    folders = (get_sessions_dir(), get_archive_dir())
-    names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
-    for name, folder in sorted(names):
-        doc = _found(f"{folder}/{name}", files.read_document)
-        if doc is not None:
-            yield doc
-
-
-def _found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
-    """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
-    try:
-        return read(path)
-    except FileNotFoundError as err:
-        return Unreadable(Path(path), f"dangling link: {err.strerror}") if os.path.islink(path) else None
-    except OSError as err:
-        return Unreadable(Path(path), err.strerror or str(err))
-    except ValueError as err:
-        return Unreadable(Path(path), str(err))
-
-
-def list_sessions(limit: int | None = None) -> list[SessionSummary]:
-    """Summaries of the sessions that can be read, newest first, ``limit`` at most."""
-    readable = (item for item in scan_sessions() if not isinstance(item, Unreadable))
-    return list(islice(readable, limit))
-
-
-def _summary(head: Document, index: int, filename: str) -> SessionSummary:
-    agent, meta, usage = head.get("agent", {}), head.get("meta", {}), head.get("usage", {})
-    stats: dict[str, Any] = head.get("stats", {})
-    created: str = head.get("created_at", "")
-    return {
-        "index": index,
-        "id": head["id"],
-        "filename": filename,
-        "created_at": created,
-        "updated_at": head.get("updated_at", created),
-        "title": head.get("title") or None,
-        "agent": agent.get("name"),
-        "model": agent.get("model"),
-        "provider": head.get("provider", {}).get("name"),
-        "turns": stats.get("turns", 0),
-        "messages": stats.get("messages", 0),
-        "tokens": (usage.get("tokens") or {}).get("total"),
-        "cost": usage.get("cost"),
-        "tags": document.tags_of({"meta": meta}),
-        "project": meta.get("project"),
-        "preview": stats.get("preview", ""),
-    }
-
-
-def latest_in_project(project: str) -> str | None:
-    """The file name of the session of this project that was written last, by file time; None where there is none."""
-    folder = get_sessions_dir()
-    dated = []
-    for name in filter(FILENAME.fullmatch, names_in(folder)):
-        with contextlib.suppress(OSError):
-            dated.append(((folder / name).stat().st_mtime_ns, name))
-    for _, name in sorted(dated, reverse=True):
-        with contextlib.suppress(OSError, ValueError):
-            if files.read_head(folder / name).get("meta", {}).get("project") == project:
-                return name
-    return None
-
-
-def find_project(cwd: str) -> str:
-    """The nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
-    for folder in (cwd, *map(str, Path(cwd).parents)):
-        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False where a folder may not be searched
-            return folder
-    return cwd
-
-
 # ---- reading
 
 
@@ -191,8 +65,7 @@ def load_session(id_or_filename: str) -> Document:
 
     Raises UnknownSession, or BadSession naming path and cause when the file is no readable session.
     """
-    path = get_sessions_dir() / filename_of(split_ref(id_or_filename)[0])
-    return _read(path)
+    return _read(path_of(filename_of(split_ref(id_or_filename)[0])))
 
 
 def load_at(ref: str) -> Document:
@@ -328,14 +201,16 @@ def save_session(
         make_private(folder)
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, folder, at)
-            joined, is_used = _joined(doc, path, title, tags, keep_snapshots)
-            times = None if is_used else path.stat()
-            files.replace(path, files.to_bytes(joined), durable=durable)
+            joined = _joined(doc, path, title, tags, keep_snapshots)
+            times = None if joined.is_used else path.stat()
+            files.replace(path, files.to_bytes(joined.doc), durable=durable)
             if times:
                 os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            doc.update(joined)  # it is on disk now, whatever fails below
+            doc.update(joined.doc)  # it is on disk now, whatever fails below
             if name:
                 point_name(name, path.name, durable=durable)
+            if joined.has_grown and path.parent != folder:
+                path = path.replace(folder / path.name)
             if durable:
                 files.sync_folder(path.parent)
     except OSError as err:
@@ -346,7 +221,7 @@ def save_session(
 def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
-        path = get_sessions_dir() / filename
+        path = path_of(filename)
         raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {ref_of(filename)}@")
 
 
@@ -355,37 +230,45 @@ def _place(doc: Document, folder: Path, at: str | None) -> Path:
     fresh = document.is_unsaved(doc)
     if fresh and at and (first := filename_named(at)):
         doc["id"] = first[ID]
-        return folder / first
-    if not fresh and at and FILENAME.fullmatch(at) and os.path.lexists(folder / at):
-        return folder / at
-    path = folder / _name_for(doc)
+        return path_of(first)
+    if not fresh and at and FILENAME.fullmatch(at) and os.path.lexists(path_of(at)):
+        return path_of(at)
     if not fresh:
-        return path if os.path.lexists(path) else _moved(doc, folder)
+        path = path_of(name_for(doc))
+        return path if os.path.lexists(path) else _moved(doc)
     held = names_in(folder)
     files.sweep(folder, held)
     taken = {other[ID] for other in (*held, *names_in(get_archive_dir()))}
     if doc["id"] in taken:
         doc["id"] = new_id(taken)
-    return folder / _name_for(doc)
+    return folder / name_for(doc)
 
 
-def _name_for(doc: Document) -> str:
+def name_for(doc: Document) -> str:
+    """The name of the file that a document begins in."""
     stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
     return f"{stamp}-{doc['id']}.json"
 
 
-def _moved(doc: Document, folder: Path) -> Path:
+def _moved(doc: Document) -> Path:
     """The file of a session whose name does not follow from ``created_at``: renamed, or of another program."""
-    for other in names_in(folder):
-        if FILENAME.fullmatch(other) and other[ID] == doc["id"]:
-            return folder / other
+    for folder in (get_sessions_dir(), get_archive_dir()):
+        for other in names_in(folder):
+            if FILENAME.fullmatch(other) and other[ID] == doc["id"]:
+                return folder / other
     raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
 
 
-def _joined(
-    doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None
-) -> tuple[Document, bool]:
-    """What the file will hold: our document united with what stands there now; whether the session was used."""
+class _Joined(NamedTuple):
+    """What a file will hold; whether the session was used, and has messages that it had not."""
+
+    doc: Document
+    is_used: bool
+    has_grown: bool
+
+
+def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None) -> _Joined:
+    """Our document united with what stands in its file now."""
     if os.path.lexists(path):
         theirs = _read(path)
     elif document.is_unsaved(doc):
@@ -400,7 +283,7 @@ def _joined(
     if is_used:
         document.touch(joined)
     document.count(joined)
-    return document.ordered(joined), is_used
+    return _Joined(document.ordered(joined), is_used, len(joined["messages"]) > len(theirs["messages"]))
 
 
 # ---- titles

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.core.document import Document, tags_of, turns
+from gptsh.core.listing import SessionSummary
 from gptsh.core.loose import as_dict
 from gptsh.core.media import media_in, media_of, name_of, shown
 from gptsh.core.messages import (
@@ -20,7 +21,6 @@ from gptsh.core.messages import (
     parts_of,
     shortened,
 )
-from gptsh.core.sessions import SessionSummary
 from gptsh.render.visible import Pieces, one_line
 
 _FOLDED = 120  # characters of a tool's arguments and of its result that a transcript shows

@@ -1,0 +1,136 @@
+"""What stands in the store: its sessions as lists tell of them, newest first, read from the heads of their files.
+
+A list yields what it could not read beside what it could.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+from gptsh.core import document, files
+from gptsh.core.document import Document
+from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
+
+
+class SessionSummary(TypedDict):
+    """What a list tells of a session, read from the head of its file. Times are UTC, cost is USD.
+
+    ``index`` is None in the archive: no index means what is there.
+    """
+
+    index: int | None
+    id: str
+    filename: str
+    created_at: str
+    updated_at: str
+    title: str | None
+    agent: str | None
+    model: str | None
+    provider: str | None
+    turns: int
+    messages: int
+    tokens: int | None
+    cost: float | None
+    tags: list[str]
+    project: str | None
+    preview: str
+
+
+class Unreadable(NamedTuple):
+    """A session file that a list skips, and why."""
+
+    path: Path
+    cause: str
+
+
+def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
+    """Every session whose id begins with ``prefix``, newest first, as it is read; ``archived``: those put away.
+
+    What is left out or cannot be read keeps its index: nothing renumbers.
+    """
+    folder = get_archive_dir() if archived else get_sessions_dir()
+    for index, name in enumerate(newest_first(folder)):
+        if name[ID].startswith(prefix):
+            head = found(f"{folder}/{name}", files.read_head)
+            if isinstance(head, Unreadable):
+                yield head
+            elif head is not None:
+                yield summary_of(head, None if archived else index, name)
+
+
+def scan_documents() -> Iterator[Document | Unreadable]:
+    """Every whole document, those in the archive among them, oldest first, as it is read."""
+    folders = (get_sessions_dir(), get_archive_dir())
+    names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
+    for name, folder in sorted(names):
+        doc = found(f"{folder}/{name}", files.read_document)
+        if doc is not None:
+            yield doc
+
+
+def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
+    """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
+    try:
+        return read(path)
+    except FileNotFoundError as err:
+        return Unreadable(Path(path), f"dangling link: {err.strerror}") if os.path.islink(path) else None
+    except OSError as err:
+        return Unreadable(Path(path), err.strerror or str(err))
+    except ValueError as err:
+        return Unreadable(Path(path), str(err))
+
+
+def list_sessions(limit: int | None = None) -> list[SessionSummary]:
+    """Summaries of the sessions that can be read, newest first, ``limit`` at most."""
+    readable = (item for item in scan_sessions() if not isinstance(item, Unreadable))
+    return list(islice(readable, limit))
+
+
+def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
+    """What a list tells, of a document or its head."""
+    agent, meta, usage = head.get("agent", {}), head.get("meta", {}), head.get("usage", {})
+    stats: dict[str, Any] = head.get("stats", {})
+    created: str = head.get("created_at", "")
+    return {
+        "index": index,
+        "id": head["id"],
+        "filename": filename,
+        "created_at": created,
+        "updated_at": head.get("updated_at", created),
+        "title": head.get("title") or None,
+        "agent": agent.get("name"),
+        "model": agent.get("model"),
+        "provider": head.get("provider", {}).get("name"),
+        "turns": stats.get("turns", 0),
+        "messages": stats.get("messages", 0),
+        "tokens": (usage.get("tokens") or {}).get("total"),
+        "cost": usage.get("cost"),
+        "tags": document.tags_of({"meta": meta}),
+        "project": meta.get("project"),
+        "preview": stats.get("preview", ""),
+    }
+
+
+def latest_in_project(project: str) -> str | None:
+    """The file name of the session of this project that was written last, by file time; None where there is none."""
+    folder = get_sessions_dir()
+    dated = []
+    for name in filter(FILENAME.fullmatch, names_in(folder)):
+        with contextlib.suppress(OSError):
+            dated.append(((folder / name).stat().st_mtime_ns, name))
+    for _, name in sorted(dated, reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            if files.read_head(folder / name).get("meta", {}).get("project") == project:
+                return name
+    return None
+
+
+def find_project(cwd: str) -> str:
+    """The nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
+    for folder in (cwd, *map(str, Path(cwd).parents)):
+        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False where a folder may not be searched
+            return folder
+    return cwd

@@ -1,0 +1,10 @@
+"""The formats that are read, in the order in which a source is held against them."""
+
+from gptsh.formats.source import Reader, Source
+
+READERS: tuple[Reader, ...] = ()
+
+
+def reader_of(source: Source) -> Reader | None:
+    """The first format that a source is of; None where it is of none."""
+    return next((reader for reader in READERS if reader.recognises(source)), None)

@@ -1,0 +1,178 @@
+"""Where sessions come from: the bytes of one file, as JSON, as lines of JSON. Nothing in it is trusted.
+
+What is too large or nested too deeply is refused before anything is made of it, and no path that stands in a file is
+ever opened.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gptsh.core.document import Document
+from gptsh.core.files import parsed_from
+from gptsh.core.messages import timestamp
+
+LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
+DEEPEST = 100  # levels of JSON; every reader of the session has to follow
+_DATABASE = b"SQLite format 3\0"
+_BOM = b"\xef\xbb\xbf"
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is not waited for
+_BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
+_NO_BYTES = b" \t\r\n\0"
+
+
+class Unread(NamedTuple):
+    """What could not be read: where, as ``path`` or ``path:line``, and why."""
+
+    where: str
+    why: str
+
+
+class Refused(ValueError):
+    """A source, or a piece of one, that is not taken. Its text says why."""
+
+
+class Line(NamedTuple):
+    """An object that stands on a line: the line's number, counted from 1, its text, and what it says."""
+
+    number: int
+    raw: str
+    value: dict[str, Any]
+
+
+class Source:
+    """One file, or what was piped: ``name`` is what people read, ``path`` is None for a pipe.
+
+    ``data`` is all of it, of a database the beginning alone. Raises Refused for what is no plain file, too large, or
+    cannot be read.
+    """
+
+    def __init__(self, name: str, path: Path | None, data: bytes = b"") -> None:
+        self.name, self.path = name, path
+        self.modified = timestamp()
+        self.data = data if path is None else self._read(path)
+        if len(self.data) > LARGEST:
+            raise Refused(f"more than {LARGEST // 1_000_000} MB")
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            with open(os.open(path, _OPEN), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise Refused("no plain file")
+                self.modified = timestamp(datetime.fromtimestamp(found.st_mtime, UTC))
+                start = file.read(len(_DATABASE))
+                return start if start == _DATABASE else start + file.read(LARGEST + 1 - len(start))
+        except OSError as err:
+            raise Refused(err.strerror or str(err)) from err
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is an SQLite database."""
+        return self.data.startswith(_DATABASE)
+
+    def beside(self, *names: str) -> "Source | None":
+        """A file at a place that the format sets, seen from this one's folder; None where there is none.
+
+        Never a name that a file gave, unless it was checked to be a hash or an id.
+        """
+        if self.path is None:
+            return None
+        path = self.path.parent.joinpath(*names)
+        try:
+            return Source(str(path), path)
+        except Refused:
+            return None
+
+    def unread(self, why: str, line: int | None = None) -> Unread:
+        """What could not be read of it."""
+        return Unread(self.name if line is None else f"{self.name}:{line}", why)
+
+    @cached_property
+    def text(self) -> str | None:
+        """The whole of it as text; None where it is no UTF-8."""
+        try:
+            return self.data.removeprefix(_BOM).decode()
+        except UnicodeDecodeError:
+            return None
+
+    @cached_property
+    def json(self) -> Any:
+        """The whole of it as one JSON value; None where it is none, or none that is taken."""
+        try:
+            values = list(values_in(self.data.removeprefix(_BOM)))
+        except Refused:
+            return None
+        return values[0][1] if len(values) == 1 else None
+
+    @property
+    def lines(self) -> list[Line]:
+        """The objects on its lines, in order; two on one line are two."""
+        return self._split[0]
+
+    @property
+    def broken(self) -> list[Unread]:
+        """What stands on its lines and is no JSON object."""
+        return self._split[1]
+
+    @cached_property
+    def _split(self) -> tuple[list[Line], list[Unread]]:
+        lines: list[Line] = []
+        broken: list[Unread] = []
+        for number, data in enumerate(self.data.removeprefix(_BOM).split(b"\n"), 1):
+            try:
+                for raw, value in values_in(data):
+                    if isinstance(value, dict):
+                        lines.append(Line(number, raw, value))
+                    else:
+                        broken.append(self.unread("not a JSON object", number))
+            except Refused as err:
+                broken.append(self.unread(str(err), number))
+        return lines, broken
+
+
+def values_in(data: bytes) -> Iterator[tuple[str, Any]]:
+    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none."""
+    try:
+        text = data.strip(_NO_BYTES).decode()
+    except UnicodeDecodeError as err:
+        raise Refused("not UTF-8") from err
+    at = 0
+    while at < len(text):
+        try:
+            value, end = parsed_from(text, at)
+        except RecursionError as err:
+            raise Refused("nested too deeply") from err
+        except ValueError as err:
+            raise Refused(f"not JSON: {err}") from err
+        _refuse_deep(value)
+        yield text[at:end], value
+        at = end
+        while at < len(text) and text[at] in _BLANK:
+            at += 1
+
+
+def _refuse_deep(value: Any) -> None:
+    """Raise Refused for what has too many levels."""
+    level = [value]
+    for _ in range(DEEPEST):
+        tables = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level = [child for table in tables for child in table]
+        if not level:
+            return
+    raise Refused(f"nested more than {DEEPEST} levels deep")
+
+
+class Reader(NamedTuple):
+    """A format that is read: its name, whether a source is of it, and the sessions in one, whole documents.
+
+    ``read`` tells what it cannot read beside them; of a file that only belongs to a session it may find nothing.
+    """
+
+    name: str
+    recognises: Callable[[Source], bool]
+    read: Callable[[Source], Iterator[Document | Unread]]

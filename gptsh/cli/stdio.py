@@ -238,14 +238,21 @@ def report(err: GptshError, *, debug: bool) -> None:
 def write_lines(lines: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:
     """Lines to stdout, each at once, so that a pipe may end early. ``safe``: as they are, on a terminal too.
 
-    ``waiting`` is entered while the reader stalls.
+    ``waiting`` is entered while the reader stalls. Raises as ``write_pieces``.
+    """
+    write_pieces((f"{line}\n" for line in lines), safe=safe, waiting=waiting)
+
+
+def write_pieces(pieces: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:
+    """Text to stdout, each piece at once, with nothing between them.
+
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
     sink = Sink(answers_to(), waiting)
     put = sink.draw if safe else sink.write
-    for line in lines:
+    for piece in pieces:
         try:
-            put(f"{line}\n")
+            put(piece)
         except BrokenPipeError:
             raise
         except OSError as err:

@@ -130,7 +130,8 @@ def fork_session(doc: Document, point: str) -> Document:
     kept = {key: value for key, value in doc.items() if key not in ("usage", "stats")}
     origin = {"forked_from": f"{doc['id']}@{point}"}
     fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at")}
-    meta = {key: value for key, value in doc["meta"].items() if key != "mcp_approved"}  # it was said of that session
+    of_it_alone = ("mcp_approved", "imported")
+    meta = {key: value for key, value in doc["meta"].items() if key not in of_it_alone}
     return {**new, **kept, **fresh, "meta": {**meta, **origin}, "messages": list(doc["messages"])}
 
 

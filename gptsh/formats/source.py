@@ -176,3 +176,21 @@ class Reader(NamedTuple):
     name: str
     recognises: Callable[[Source], bool]
     read: Callable[[Source], Iterator[Document | Unread]]
+
+
+def walk(folder: Path) -> Iterator[Path | Unread]:
+    """The files under a folder that may hold sessions, hidden ones too, by the alphabet. No link is followed."""
+    left = [folder]
+    while left:
+        here = left.pop()
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError as err:
+            yield Unread(str(here), err.strerror or str(err))
+            continue
+        yield from (Path(e.path) for e in entries if e.is_file(follow_symlinks=False) and _may_hold(e.name))
+        left += [Path(e.path) for e in reversed(entries) if e.is_dir(follow_symlinks=False)]
+
+
+def _may_hold(name: str) -> bool:
+    return name.lower().endswith((".json", ".jsonl", ".db", ".md"))

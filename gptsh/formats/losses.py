@@ -1,0 +1,98 @@
+"""What of a session each format carries: one table, read by the notes of an export and shown in the README."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gptsh.core.document import Document
+from gptsh.core.foreign import translated
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.media import media_in, media_of
+from gptsh.core.messages import Message, parts_of
+
+YES, SHOWN, NO = "yes", "as text", "-"
+FORMATS = ("json", "markdown", "html", "openai", "nanobot")
+
+
+class Feature(NamedTuple):
+    """Something that a session may have: its name, of how many things, and how each format has it, as in FORMATS."""
+
+    name: str
+    count: Callable[[Document], int]
+    carried: tuple[str, str, str, str, str]
+
+
+def _messages(doc: Document) -> Iterator[Message]:
+    return (own for message in doc["messages"] for own in translated(message))
+
+
+def _having(key: str) -> Callable[[Document], int]:
+    """How many messages have something under a key."""
+    return lambda doc: sum(bool(as_dict(message).get(key)) for message in _messages(doc))
+
+
+def _calls(doc: Document) -> int:
+    return sum(len(as_dicts(message.get("tool_calls"))) for message in _messages(doc))
+
+
+def _results(doc: Document) -> int:
+    return sum(message["role"] == "tool" for message in _messages(doc))
+
+
+def _failed(doc: Document) -> int:
+    return sum(message.get("is_error") is True for message in _messages(doc))
+
+
+def _reasoning(doc: Document) -> int:
+    """Answers with reasoning as text, beside thinking in blocks."""
+    return sum(any(isinstance(v, str) and v for v in as_dict(m.get("replay")).values()) for m in _messages(doc))
+
+
+def _media(*kinds: str) -> Callable[[Document], int]:
+    return lambda doc: sum(media.kind in kinds for message in _messages(doc) for _, media in media_in(message))
+
+
+def _odd(doc: Document) -> int:
+    """Parts of types that nobody knows."""
+    parts = (part for message in _messages(doc) for part in parts_of(message))
+    return sum(part.get("type") != "text" and media_of(part) is None for part in parts)
+
+
+def _in_context(key: str) -> Callable[[Document], int]:
+    return lambda doc: len(as_dicts(doc["context"].get(key)))
+
+
+FEATURES = (
+    Feature("title", lambda doc: int(bool(doc["title"])), (YES, YES, YES, NO, YES)),
+    Feature("tags", lambda doc: len(as_dict(doc["meta"]).get("tags") or ()), (YES, YES, YES, NO, NO)),
+    Feature("system prompt", lambda doc: int(bool(doc["agent"].get("system"))), (YES, YES, YES, YES, NO)),
+    Feature("texts of messages", lambda doc: len(doc["messages"]), (YES, YES, YES, YES, YES)),
+    Feature("times of messages", _having("timestamp"), (YES, YES, YES, NO, YES)),
+    Feature("models of answers", _having("model"), (YES, YES, YES, NO, NO)),
+    Feature("usage of answers", _having("usage"), (YES, YES, SHOWN, NO, NO)),
+    Feature("tool calls", _calls, (YES, SHOWN, SHOWN, YES, YES)),
+    Feature("tool results", _results, (YES, SHOWN, SHOWN, YES, YES)),
+    Feature("errors of tools, as such", _failed, (YES, SHOWN, SHOWN, NO, NO)),
+    Feature("raw output of tools", _having("raw"), (YES, NO, NO, NO, NO)),
+    Feature("thinking blocks", _having("thinking"), (YES, SHOWN, SHOWN, NO, YES)),
+    Feature("reasoning", _reasoning, (YES, SHOWN, SHOWN, NO, YES)),
+    Feature("order of text and calls", _having("order"), (YES, SHOWN, SHOWN, NO, NO)),
+    Feature("images", _media("image"), (YES, NO, YES, YES, YES)),
+    Feature("documents and audio", _media("document", "audio"), (YES, NO, YES, YES, NO)),
+    Feature("parts of other kinds", _odd, (YES, NO, NO, NO, NO)),
+    Feature("snapshots", _in_context("snapshots"), (YES, NO, SHOWN, NO, NO)),
+    Feature("summaries", _in_context("summaries"), (YES, NO, NO, NO, NO)),
+    Feature("origin of a fork", lambda doc: int(bool(doc["meta"].get("forked_from"))), (YES, YES, SHOWN, NO, NO)),
+)
+
+
+def lost(doc: Document, form: str) -> list[tuple[int, str]]:
+    """What of this session a format cannot carry: how many, of what."""
+    at = FORMATS.index(form)
+    counts = [(feature.count(doc), feature.name) for feature in FEATURES if feature.carried[at] == NO]
+    return [(count, name) for count, name in counts if count]
+
+
+def note(doc: Document, form: str) -> str | None:
+    """The same in a line; None where nothing is lost."""
+    found = [f"{name} ({count})" if count > 1 else name for count, name in lost(doc, form)]
+    return f"{form} has no place for {', '.join(found)}; --format json has" if found else None

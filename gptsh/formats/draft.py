@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import NAMESPACE_URL, uuid5
 
 from gptsh.core import checks, document, sessions
@@ -47,6 +47,7 @@ class Draft:
     kept: dict[str, Any] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
     _seen: dict[str, int] = field(default_factory=dict)  # how often a message stood there in the same words
 
     def add(self, message: Mapping[str, Any], line: int | None = None) -> Message | None:
@@ -65,17 +66,17 @@ class Draft:
         except ValueError as err:
             self.unread.append(self.source.unread(str(err).removeprefix("not a session: "), line))
             return None
-        known = {item["id"] for item in self.messages[-1:]}
-        new["id"] = own if isinstance(own, str) and _ID.fullmatch(own) else self._derived(message)
-        last = next(iter(known), None)
-        new["parent"] = parent if isinstance(parent, str) and _ID.fullmatch(parent) else last
+        last = self.messages[-1]["id"] if self.messages else None
+        new["id"] = own if _is_id(own) and own not in self._ids else self._derived(message)
+        new["parent"] = parent if _is_id(parent) else last
+        self._ids.add(new["id"])
         self.messages.append(new)  # type: ignore[arg-type]
         return self.messages[-1]
 
     def _derived(self, message: Mapping[str, Any]) -> str:
-        words = hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()
+        words = _hash([self.format, self.key, message])
         nth = self._seen[words] = self._seen.get(words, 0) + 1
-        return str(uuid5(NAMESPACE_URL, f"gptsh:{self.format} {self.key} {words} {nth}"))
+        return str(uuid5(NAMESPACE_URL, f"gptsh:{words} {nth}"))
 
     def document(self) -> Document:
         """The session, which has not been saved. Raises ValueError saying why it is none."""
@@ -135,4 +136,12 @@ def word(value: object) -> str | None:
 
 def short_key(key: str) -> str:
     """A key of a length that can stand in a head."""
-    return key if len(key) <= _LONGEST else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+    return key if len(key) <= _LONGEST else _hash(key)
+
+
+def _is_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(_ID.fullmatch(value))
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,288 @@
+"""--import-session: what is brought in, found again, and never in the place of another session."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptsh.formats.readers import READERS
+from tests.conftest import COMMAND, Home, Result
+
+SAMPLES = Path(__file__).parent / "data" / "histories"
+MOMENT = "2025-10-27T09:15:30.120Z"
+
+
+def question(text: str, ident: str = "m1") -> dict[str, Any]:
+    return {"id": ident, "parent": None, "timestamp": MOMENT, "role": "user", "content": text}
+
+
+def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A session as another machine's gptsh left it."""
+    return {
+        "version": 1,
+        "id": ident,
+        "title": "From elsewhere",
+        "created_at": MOMENT,
+        "updated_at": "2025-10-27T10:00:00.000Z",
+        "provider": {"name": "openai"},
+        "usage": {"tokens": {}, "cost": None},
+        "meta": {"cwd": "/home/u", "project": "/home/u", "tags": []},
+        "agent": {"name": "default", "model": "gpt-4.1"},
+        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+        "messages": list(messages) or [question("hello"), answer("hi")],
+        **more,
+    }
+
+
+def answer(text: str, ident: str = "m2") -> dict[str, Any]:
+    return {**question(text, ident), "role": "assistant", "model": "gpt-4.1", "parent": "m1"}
+
+
+def written(folder: Path, doc: Any, name: str = "one.json") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(json.dumps(doc))
+    return str(path)
+
+
+def states(run: Result) -> list[str]:
+    return [line.split()[0] for line in run.stdout.splitlines()]
+
+
+def snapshot(home: Home) -> dict[str, bytes]:
+    """All that the state folder holds."""
+    return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
+
+
+# ---- a session of gptsh
+
+
+def test_a_session_keeps_its_id_its_times_and_its_messages(home: Home) -> None:
+    run = home.run("--import-session", written(home.folder / "in", session()))
+    assert (run.stdout, run.stderr, run.code) == ("imported 7x2m: 2 messages, From elsewhere (gptsh)\n", "", 0)
+    doc = home.doc()
+    assert doc["messages"] == session()["messages"]
+    assert (doc["id"], doc["created_at"], doc["updated_at"]) == ("7x2m", MOMENT, "2025-10-27T10:00:00.000Z")
+    assert [path.name for path in home.files()] == ["20251027-091530-7x2m.json"]
+    assert home.files()[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_twice_adds_nothing_and_touches_nothing(home: Home) -> None:
+    path = written(home.folder / "in", session())
+    home.run("--import-session", path)
+    before, moment = snapshot(home), home.files()[0].stat().st_mtime_ns
+    run = home.run("--import-session", path)
+    assert (run.stdout, run.code) == ("known 7x2m: nothing new, From elsewhere (gptsh)\n", 0)
+    assert snapshot(home) == before
+    assert home.files()[0].stat().st_mtime_ns == moment
+
+
+def test_a_copy_that_has_grown_brings_what_is_new(home: Home) -> None:
+    home.run("--import-session", written(home.folder / "in", session()))
+    home.run("-m", "echo", "-s", "7x2m", "asked here")
+    grown = session("7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4"))
+    run = home.run("--import-session", written(home.folder / "in", grown))
+    assert run.stdout == "grown 7x2m: 2 more messages, From elsewhere (gptsh)\n"
+    said = [message["content"] for message in home.doc()["messages"]]
+    assert said == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]
+    assert home.doc()["agent"]["model"] == "echo"  # what the next turn uses is not the file's to say
+
+
+def test_what_this_store_has_is_known_to_it(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    home.run("-m", "echo", "-s", "0", "two")
+    before = snapshot(home)
+    assert states(home.run("--import-session", str(home.state))) == ["known"]
+    assert {key: value for key, value in snapshot(home).items() if not key.startswith(".")} == {
+        key: value for key, value in before.items() if not key.startswith(".")
+    }
+
+
+def test_an_archived_session_is_known_where_it_is(home: Home) -> None:
+    path = written(home.folder / "in", session())
+    home.run("--import-session", path)
+    assert home.run("--archive-session", "7x2m").code == 0
+    assert states(home.run("--import-session", path)) == ["known"]
+    assert home.files() == []
+
+
+def test_the_first_gptsh_comes_along(home: Home) -> None:
+    run = home.run("--import-session", str(SAMPLES / "gptsh"))
+    assert states(run) == ["imported"]
+    assert home.doc()["id"] == "7x2m"
+    assert states(home.run("--import-session", str(SAMPLES / "gptsh"))) == ["known"]
+
+
+# ---- what is not to be trusted
+
+
+def test_an_id_that_is_taken_by_another_session_gets_a_new_one(home: Home) -> None:
+    home.run("--import-session", written(home.folder / "in", session()))
+    before = home.files()[0].read_bytes()
+    other = session("7x2m", question("another", "x1"), answer("one", "x2"), title="Another")
+    path = written(home.folder / "in", other)
+    (line,) = home.run("--import-session", path).stdout.splitlines()
+    assert line.startswith("imported ")
+    assert " 7x2m" not in line
+    assert len(home.files()) == 2
+    assert before in [file.read_bytes() for file in home.files()]
+    assert states(home.run("--import-session", path)) == ["known"]
+    assert len(home.files()) == 2
+
+
+@pytest.mark.parametrize("ident", ["../../evil", "/etc/passwd", "1234", "7X2M", "", "7x2m\n", "a" * 5000, "..%2f"])
+def test_an_id_is_no_path(home: Home, ident: str) -> None:
+    outside = {path for path in home.folder.rglob("*") if home.state not in path.parents}
+    path = written(home.folder / "in", session(ident))
+    run = home.run("--import-session", path)
+    assert run.code == 0
+    (file,) = home.files()
+    assert file.name[:16] == "20251027-091530-"
+    assert len(file.name) == 25
+    assert not file.name[16:20].isdigit()
+    assert {p for p in home.folder.rglob("*") if home.state not in p.parents} - outside - {home.state} <= {
+        Path(path), Path(path).parent, home.state.parent
+    }  # fmt: skip
+    assert states(home.run("--import-session", path)) == ["known"]
+
+
+def test_nothing_is_allowed_and_no_tool_is_offered_by_a_file(home: Home) -> None:
+    meta = {"mcp_approved": ["shell__run"], "mcp_allowed_servers": ["shell"], "tags": ["mine"]}
+    home.run("--import-session", written(home.folder / "in", session(meta=meta)))
+    assert "mcp_approved" not in home.doc()["meta"]
+    assert home.doc()["meta"]["mcp_allowed_servers"] == []
+    assert home.doc()["meta"]["tags"] == ["mine"]
+
+
+def test_a_time_to_come_is_now(home: Home) -> None:
+    later = session(created_at="8999-01-01T00:00:00Z", updated_at="8999-01-02T00:00:00Z")
+    path = written(home.folder / "in", later)
+    assert states(home.run("--import-session", path)) == ["imported"]
+    assert home.doc()["created_at"] < "2100"
+    assert home.run("-m", "echo", "newer").code == 0
+    assert home.run("--show-session", "0").stdout.startswith("# (untitled)")
+    assert states(home.run("--import-session", path)) == ["known"]
+
+
+def test_a_newer_version_is_left_out_and_said(home: Home) -> None:
+    path = written(home.folder / "in", session(version=99))
+    run = home.run("--import-session", path)
+    assert run.code == 2
+    assert f"{path}: " in run.stderr
+    assert home.files() == []
+
+
+def test_depth_has_a_limit(home: Home) -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    run = home.run("--import-session", written(home.folder / "in", session(odd=deep)))
+    assert run.code == 2
+    assert home.files() == []
+
+
+def test_size_has_a_limit(home: Home) -> None:
+    path = home.folder / "large.json"
+    with path.open("wb") as file:
+        file.truncate(100_000_001)
+    run = home.run("--import-session", str(path))
+    assert (run.code, run.stdout) == (2, "")
+    assert "more than 100 MB" in run.stderr
+
+
+# ---- folders
+
+
+def test_a_folder_is_searched_hidden_ones_too_and_no_link_is_followed(home: Home) -> None:
+    folder = home.folder / "in"
+    written(folder / ".hidden" / "deep", session("aaaa"))
+    written(folder, session("bbbb"), "b.json")
+    outside = written(home.folder / "outside", session("cccc"))
+    (folder / "link.json").symlink_to(outside)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.json")
+    (folder / "broken.json").write_text('{"version":1,')
+    (folder / "settings.json").write_text('{"theme": "dark"}')
+    (folder / "notes.txt").write_text("no session")
+    run = home.run("--import-session", str(folder))
+    assert run.code == 0
+    assert sorted(path.name[16:20] for path in home.files()) == ["aaaa", "bbbb"]
+    assert f"gptsh: {folder}/broken.json: not JSON" in run.stderr
+    assert "of no format that is known: 1 (" in run.stderr
+    assert "settings.json" in run.stderr
+    assert run.stderr.count("\n") == 3
+
+
+def test_one_from_a_pipe(home: Home) -> None:
+    run = home.run("--import-session", "-", stdin=json.dumps(session()))
+    assert states(run) == ["imported"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "no such file or folder"), ("", "nothing that could be imported"), ("[1]", "nothing that could be")],
+)
+def test_nothing_to_import_is_exit_2(home: Home, content: str | None, says: str) -> None:
+    path = home.folder / "x.json"
+    if content is not None:
+        path.write_text(content)
+    run = home.run("--import-session", str(path))
+    assert (run.code, run.stdout) == (2, "")
+    assert says in run.stderr
+    assert not home.files()
+
+
+def test_the_reader_that_left_does_not_end_the_import(home: Home) -> None:
+    for number in range(40):
+        ident = f"a{number:03}"
+        written(home.folder / "in", session(ident, question(f"q {number}", ident)), f"{number}.json")
+    command = " ".join(COMMAND) + f" --import-session {home.folder / 'in'} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], env=home.env, capture_output=True, check=False)
+    assert done.stdout.count(b"\n") == 1
+    assert done.returncode == 0
+    assert len(home.files()) == 40
+
+
+def test_two_imports_at_once_bring_each_session_once(home: Home) -> None:
+    for number in range(20):
+        ident = f"b{number:03}"
+        written(home.folder / "in", session(ident, question(f"q {number}", ident)), f"{number}.json")
+    runs = [home.start("--import-session", str(home.folder / "in")) for _ in range(3)]
+    out = b"".join(run.communicate(timeout=60)[0] for run in runs)
+    assert len(home.files()) == 20
+    assert out.count(b"imported ") == 20
+    assert out.count(b"known ") == 40
+
+
+def test_programs_get_objects(home: Home) -> None:
+    path = written(home.folder / "in", session())
+    (item,) = json.loads(home.run("--import-session", path, "-o", "json").stdout)
+    assert item == {
+        "state": "imported", "session": "7x2m", "title": "From elsewhere", "source": path, "format": "gptsh",
+        "messages": 2, "added": 2,
+    }  # fmt: skip
+    (line,) = home.run("--import-session", path, "-o", "jsonl").stdout.splitlines()
+    assert (json.loads(line)["state"], json.loads(line)["added"]) == ("known", 0)
+
+
+# ---- every format
+
+
+def test_all_samples_at_once_and_again(home: Home) -> None:
+    run = home.run("--import-session", str(SAMPLES))
+    assert run.code == 0
+    formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
+    assert formats == {reader.name for reader in READERS} - {"markdown", "openai"}
+    assert set(states(run)) == {"imported"}
+    held = {path.name: path.read_bytes() for path in home.files()}
+    assert len(held) == len(run.stdout.splitlines())
+    again = home.run("--import-session", str(SAMPLES))
+    assert set(states(again)) == {"known"}
+    assert {path.name: path.read_bytes() for path in home.files()} == held
+    assert again.stderr == run.stderr
+    for name in held:
+        assert home.run("--show-session", name).code == 0
+        assert home.run("-m", "echo", "-s", name, "and now?").stdout == "You said: and now?\n"

@@ -135,12 +135,11 @@ class _Work:
 
 def _line(change: Change) -> str:
     """What became of a session, and what of it stays, always one line."""
-    was, about = change.was, [*change.names]
+    was, title, size = change.was, "", "not readable"
     if was:
-        about.insert(0, "1 turn" if was["turns"] == 1 else f"{was['turns']:,} turns")
-    title = (was["title"] or "(untitled)") if was else "(not readable)"
-    what = f"{title} ({', '.join(about)})" if about else title
-    return one_line("; ".join((f"{change.state} {change.filename[ID]} {what}", *_stays(change))))
+        title, size = was["title"] or "(untitled)", "1 turn" if was["turns"] == 1 else f"{was['turns']:,} turns"
+    what = f"{change.state} {change.filename[ID]} {title} ({', '.join((size, *change.names))})"
+    return one_line("; ".join((what, *_stays(change))))
 
 
 def _stays(change: Change) -> Iterator[str]:

@@ -192,7 +192,7 @@ def age(text: str) -> timedelta:
     given = _AGE.fullmatch(text)
     hours = int(given[1]) * _HOURS[given[2]] if given else 0
     if not 0 < hours <= _LONGEST:
-        raise ValueError(f"expected hours, days, weeks or years, such as 12h, 30d, 2w or 1y, not {text!r}")
+        raise ValueError(f"expected hours, days, weeks or years, such as 12h, 30d, 2w or 1y, not {text[:20]!r}")
     return timedelta(hours=hours)
 
 

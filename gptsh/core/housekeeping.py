@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gptsh.core import archive, files
 from gptsh.core.archive import Target
 from gptsh.core.listing import found, summary_of
-from gptsh.core.references import FILENAME, get_sessions_dir
+from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, names_in
 from gptsh.core.settings import Housekeeping
 
 _DAY = 86400
@@ -24,10 +24,10 @@ def put_away_old(rules: Housekeeping, just_used: str) -> None:
     Raises StoreError, OSError where the folder cannot be read.
     """
     going: list[Target] = []
-    dated = sorted(_dated())
+    dated, taken = sorted(_dated()), {just_used, *names_in(get_archive_dir())}
     beyond = len(dated) - rules.max_sessions if rules.max_sessions else 0
     since = time.time() - min(rules.archive_after_days, _LONGEST) * _DAY if rules.archive_after_days else 0.0
-    for used, target in _longest_unused([entry for entry in dated if entry[1] != just_used]):
+    for used, target in _longest_unused([entry for entry in dated if entry[1] not in taken]):
         if (len(going) >= beyond and used >= since) or len(going) == _MOST:
             break
         going.append(target)

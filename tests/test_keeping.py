@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gptsh.core import archive, files, references
 from gptsh.core.listing import list_sessions
-from gptsh.errors import StoreBusy
+from gptsh.errors import StoreBusy, UnknownSession
 from tests.conftest import COMMAND, Home, Result, in_mid_answer, texts
 from tests.server import ModelServer
 
@@ -67,8 +67,8 @@ def objects(run: Result) -> list[dict[str, Any]]:
 def test_a_session_is_deleted_for_good_and_its_name_is_free_again(home: Home) -> None:
     home.run("-m", "echo", "-s", "@work", "--title", "A  Talk", "one")
     home.run("-m", "echo", "other")
-    path = home.files()[1]
-    ident = path.name[16:20]
+    ident = home.docs()[1]["id"]
+    (path,) = home.sessions.glob(f"*-{ident}.json")
     leftover = home.sessions / f"{path.name}.4711.abcdef.tmp"
     leftover.write_text("half of it")
     run = home.run("--delete-session", "@work")
@@ -298,23 +298,27 @@ def test_a_session_is_found_while_it_moves(home: Home, store: Store) -> None:
     path = put(home, "aaaa", 1)
     point(home, "work", path)
     (home.state / "archive").mkdir()
-    away, done = home.state / "archive" / path.name, threading.Event()
+    places, both = [path, home.state / "archive" / path.name], threading.Barrier(2)
 
     def move() -> None:
-        while not done.is_set():
-            path.rename(away)
-            away.rename(path)
+        for _ in range(900):
+            both.wait()
+            places[0].rename(places[1])
+            places.reverse()
+            both.wait()
 
     mover = threading.Thread(target=move)
     mover.start()
-    try:
-        for _ in range(300):
-            assert references.filename_of("aaaa") == path.name
-            assert not references.is_new_name("@work")
-            assert references.filename_of(path.name) == path.name
-    finally:
-        done.set()
-        mover.join()
+    found = []
+    for number in range(900):
+        both.wait()
+        try:
+            found.append(references.filename_of(("aaaa", "@work", path.name)[number % 3]))
+        except UnknownSession:
+            found.append("nothing")
+        both.wait()
+    mover.join()
+    assert set(found) == {path.name}
 
 
 # ---- at once

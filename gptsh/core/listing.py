@@ -71,6 +71,15 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield doc
 
 
+def scan_heads() -> Iterator[tuple[str, Document]]:
+    """The file name and the head of each session that can be read, those in the archive among them."""
+    for folder in (get_sessions_dir(), get_archive_dir()):
+        for name in sorted(filter(FILENAME.fullmatch, names_in(folder))):
+            head = found(f"{folder}/{name}", files.read_head)
+            if isinstance(head, dict):
+                yield name, head
+
+
 def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
     """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
     try:

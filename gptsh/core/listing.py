@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import document, files
 from gptsh.core.document import Document
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
+
+Item = TypeVar("Item")
 
 
 class SessionSummary(TypedDict):
@@ -80,7 +82,7 @@ def scan_heads() -> Iterator[tuple[str, Document]]:
                 yield name, head
 
 
-def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
+def found(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
     """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
     try:
         return read(path)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -48,12 +48,13 @@ class Draft:
     messages: list[Message] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)  # how often a message stood there in the same words
+    _ids: set[str] = field(default_factory=set)
 
     def add(self, message: Mapping[str, Any], line: int | None = None) -> Message | None:
         """Take a message, which may have ``id``, ``parent`` and ``timestamp``; None where it is none.
 
-        One that is no message is noted as unread. Its id is its own, else made of its words, so that it is the same
-        each time the source is read, wherever it stands there.
+        One that is no message is noted as unread. Its id is its own where no other message has it, else made of its
+        words, so that it is the same each time the source is read, wherever it stands there.
         """
         new: dict[str, Any] = dict(message)
         moment = new.pop("timestamp", None)
@@ -65,9 +66,10 @@ class Draft:
         except ValueError as err:
             self.unread.append(self.source.unread(str(err).removeprefix("not a session: "), line))
             return None
-        known = {item["id"] for item in self.messages[-1:]}
-        new["id"] = own if isinstance(own, str) and _ID.fullmatch(own) else self._derived(message)
-        last = next(iter(known), None)
+        is_free = isinstance(own, str) and _ID.fullmatch(own) and own not in self._ids
+        new["id"] = own if is_free else self._derived(message)
+        self._ids.add(new["id"])
+        last = self.messages[-1]["id"] if self.messages else None
         new["parent"] = parent if isinstance(parent, str) and _ID.fullmatch(parent) else last
         self.messages.append(new)  # type: ignore[arg-type]
         return self.messages[-1]
@@ -75,7 +77,16 @@ class Draft:
     def _derived(self, message: Mapping[str, Any]) -> str:
         words = hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()
         nth = self._seen[words] = self._seen.get(words, 0) + 1
-        return str(uuid5(NAMESPACE_URL, f"gptsh:{self.format} {self.key} {words} {nth}"))
+        return str(uuid5(NAMESPACE_URL, f"gptsh:{self.format} {json.dumps(self.key)} {words} {nth}"))
+
+    def results(self) -> Iterator[Document | Unread]:
+        """What could not be read, then the session, where a message of it could be."""
+        yield from self.unread
+        if self.messages:
+            try:
+                yield self.document()
+            except ValueError as err:
+                yield self.source.unread(str(err).removeprefix("not a session: "))
 
     def document(self) -> Document:
         """The session, which has not been saved. Raises ValueError saying why it is none."""

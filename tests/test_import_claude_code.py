@@ -154,8 +154,9 @@ def test_a_response_whose_results_came_between_its_lines_is_still_one() -> None:
         return line(number, [block], "assistant", message={"id": "m"}, parentUuid=line(number - 1, "")["uuid"])
 
     def result(number: int, name: str) -> dict[str, Any]:
-        return line(number, [{"type": "tool_result", "tool_use_id": name, "content": name, "is_error": False}],
-                    parentUuid=line(number - 1, "")["uuid"], toolUseResult={"stdout": name, "isImage": False})  # fmt: skip
+        block = {"type": "tool_result", "tool_use_id": name, "content": name, "is_error": False}
+        beside = {"stdout": name, "isImage": False}
+        return line(number, [block], parentUuid=line(number - 1, "")["uuid"], toolUseResult=beside)
 
     doc = read_one(as_lines([line(1, "go"), call(2, "a"), result(3, "a"), call(4, "b"), result(5, "b")]), NAME)
     assert [message["role"] for message in doc["messages"]] == ["user", "assistant", "tool", "tool"]
@@ -213,7 +214,9 @@ def test_a_file_of_records_alone_has_no_session() -> None:
 
 def test_many_lines_of_one_response_take_no_longer_than_others() -> None:
     one = {"message": {"id": "m", "usage": {"output_tokens": 1, "input_tokens": 1}}}
-    parts = [line(at, [{"type": "text", "text": "x"}], "assistant", **json.loads(json.dumps(one))) for at in range(5000)]
+    parts = [
+        line(at, [{"type": "text", "text": "x"}], "assistant", **json.loads(json.dumps(one))) for at in range(5000)
+    ]
     doc = read_one(as_lines(parts), NAME)
     assert len(doc["messages"]) == 1
     assert len(doc["messages"][0]["content"]) == 5000

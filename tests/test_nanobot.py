@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptsh.core import checks, document, files
@@ -15,6 +15,7 @@ from gptsh.formats import nanobot
 from gptsh.formats.draft import utc
 from gptsh.formats.readers import reader_of
 from gptsh.formats.source import Source, Unread
+from tests import vocabulary
 from tests.conftest import Home
 from tests.vocabulary import JSON, TEXT
 
@@ -364,7 +365,7 @@ MESSAGE = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(MESSAGE | st.just(STATE), min_size=1, max_size=5), st.integers(0, 6), st.booleans(), st.booleans())
 def test_any_file_comes_out_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, messages: list[dict[str, Any]], count: int, is_go: bool, escaped: bool
@@ -379,6 +380,25 @@ def test_any_file_comes_out_as_it_is(
     assert len(doc["messages"]) + len(unread) == total
     if not unread:
         assert written(stored(doc, folder)) == text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(vocabulary.messages() | vocabulary.spoilt(), st.integers(0, 8))
+def test_whatever_a_session_holds_becomes_lines_that_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Any], upto: int
+) -> None:
+    try:
+        doc = ours(*messages)
+    except ValueError:
+        return
+    doc["context"]["consolidated"] = f"m{upto}"
+    text = written(doc, "a:b")
+    header, *lines = values(text)
+    assert 0 <= header["last_consolidated"] <= len(lines)
+    assert {line["role"] for line in lines} <= {"user", "assistant", "tool"}
+    again = one(text, tmp_path_factory.getbasetemp())
+    assert len(again["messages"]) == len(lines)
+    assert written(again) == text
 
 
 # ---- by the command

@@ -12,7 +12,7 @@ from gptsh.core.context import head_of, pair_calls, spoken
 from gptsh.core.document import Document
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import Message, text_of
+from gptsh.core.messages import Message
 from gptsh.formats import chat
 from gptsh.formats.draft import Draft
 from gptsh.formats.source import Reader, Source, Unread
@@ -57,14 +57,14 @@ def _read(source: Source) -> Iterator[Document | Unread]:
     body, listed = as_dict(source.json), source.json
     if body:
         listed = body["messages"]
-    words = json.dumps(listed, sort_keys=True).encode()
-    draft = Draft(source, _NAME, hashlib.sha256(words).hexdigest(), model=body.get("model"), params=body)
+    key = hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+    draft = Draft(source, _NAME, key, model=body.get("model"), params=body)
     system: list[str] = []
     for at, value in enumerate(listed, 1):
         if not isinstance(value, dict):
             draft.unread.append(source.unread(f"message {at} is no object"))
-        elif not draft.messages and _is_instruction(value):
-            system.append(text_of({"role": "system", "content": value["content"]}))
+        elif not draft.messages and (words := _instruction(value)):
+            system.append(words)
         else:
             draft.add(_own(value))
     draft.system = "\n\n".join(system)
@@ -76,11 +76,15 @@ def _read(source: Source) -> Iterator[Document | Unread]:
             yield source.unread(str(err))
 
 
-def _is_instruction(value: Mapping[str, Any]) -> bool:
-    """Whether a message is a system prompt of text alone."""
+def _instruction(value: Mapping[str, Any]) -> str | None:
+    """The words of a system prompt; None where it has none, or carries something else."""
     content = value.get("content")
-    are_texts = isinstance(content, list) and all(isinstance(as_dict(part).get("text"), str) for part in content)
-    return value.get("role") in ("system", "developer") and (isinstance(content, str) or are_texts)
+    if value.get("role") not in ("system", "developer") or not isinstance(content, (str, list)):
+        return None
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [as_dict(part).get("text") for part in parts]
+    words = "".join(text for text in texts if isinstance(text, str))
+    return words if words.strip() and all(isinstance(text, str) for text in texts) else None
 
 
 def _own(value: Mapping[str, Any]) -> dict[str, Any]:

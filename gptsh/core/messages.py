@@ -15,6 +15,7 @@ from gptsh.core.loose import as_dicts
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")  # of ``replay``: reasoning as text
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
 FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
 BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial

@@ -22,7 +22,7 @@ LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
 DEEPEST = 100  # levels of JSON; every reader of the session has to follow
 _DATABASE = b"SQLite format 3\0"
 _BOM = b"\xef\xbb\xbf"
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is not waited for
+OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is not waited for
 _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _NO_BYTES = b" \t\r\n\0"
 _FIRST = 10  # lines by which a format of lines is told
@@ -63,7 +63,7 @@ class Source:
 
     def _read(self, path: Path) -> bytes:
         try:
-            with open(os.open(path, _OPEN), "rb") as file:
+            with open(os.open(path, OPEN), "rb") as file:
                 found = os.fstat(file.fileno())
                 if not stat.S_ISREG(found.st_mode):
                     raise Refused("no plain file")

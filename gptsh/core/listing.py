@@ -71,6 +71,19 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield doc
 
 
+def forks_of(ident: str) -> list[str]:
+    """The ids of sessions that began with a piece of this one, those in the archive too, newest first."""
+    heads = (head for folder in (get_sessions_dir(), get_archive_dir()) for head in _heads(folder))
+    origins = ((head["id"], head.get("meta", {}).get("forked_from")) for head in heads)
+    return [own for own, origin in origins if isinstance(origin, str) and origin.startswith(f"{ident}@")]
+
+
+def _heads(folder: Path) -> Iterator[Document]:
+    """The heads of the sessions of a folder that can be read, newest first."""
+    heads = (found(f"{folder}/{name}", files.read_head) for name in newest_first(folder))
+    return (head for head in heads if head is not None and not isinstance(head, Unreadable))
+
+
 def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
     """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
     try:

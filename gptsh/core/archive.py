@@ -57,13 +57,10 @@ def delete(targets: Sequence[Target]) -> Iterator[Change]:
     """Delete sessions, wherever they are, and let their names go, as it is taken. Raises StoreError."""
     forks = _forks({target.filename for target in targets})
     memories = {target.filename: _remembered(target.filename) for target in targets}
-
-    def told(change: Change) -> Change:
-        name = change.filename
-        return change._replace(forks=forks.get(name[ID], ()), memory=memories[name])
-
     for change in _in_batches(targets, _delete, "deleted", files.LOCK_WAIT):
-        yield told(change) if change.state == "deleted" else change
+        name = change.filename
+        is_gone = change.state == "deleted"
+        yield change._replace(forks=forks.get(name[ID], ()), memory=memories[name]) if is_gone else change
 
 
 def put_away(targets: Sequence[Target], wait: float = files.LOCK_WAIT) -> Iterator[Change]:
@@ -105,10 +102,11 @@ def _change(
 ) -> None:
     with files.locked(get_sessions_dir().parent / ".lock", wait):
         shelf = _Shelf(references.names_by_file(), _leftovers())
-        for target in targets:
-            done.append(_unless_used(target, shelf, change))
-        for folder in (get_archive_dir(), get_sessions_dir()):
-            if folder.exists():
+        try:
+            for target in targets:
+                done.append(_unless_used(target, shelf, change))
+        finally:
+            for folder in filter(os.path.isdir, (get_archive_dir(), get_sessions_dir())):
                 files.sync_folder(folder)
 
 

@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import document, files
 from gptsh.core.document import Document
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
+
+Item = TypeVar("Item")
 
 
 class SessionSummary(TypedDict):
@@ -71,7 +73,16 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield doc
 
 
-def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
+def scan_heads() -> Iterator[tuple[str, Document]]:
+    """The file name and the head of each session that can be read, those in the archive among them."""
+    for folder in (get_sessions_dir(), get_archive_dir()):
+        for name in sorted(filter(FILENAME.fullmatch, names_in(folder))):
+            head = found(f"{folder}/{name}", files.read_head)
+            if isinstance(head, dict):
+                yield name, head
+
+
+def found(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
     """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
     try:
         return read(path)

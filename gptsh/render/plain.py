@@ -168,9 +168,10 @@ def local_time(moment: str) -> str:
 
 
 def listing_line(summary: SessionSummary) -> str:
-    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line."""
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for what was put away."""
     what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+    index = "-" if summary["index"] is None else summary["index"]
+    return f"[{index}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
 def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:

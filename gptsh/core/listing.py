@@ -74,12 +74,23 @@ def scan_documents() -> Iterator[Document | Unreadable]:
 
 
 def scan_heads() -> Iterator[tuple[str, Document]]:
-    """The file name and the head of each session that can be read, those in the archive among them."""
+    """The file name and the head of each session that can be read, newest first, then those in the archive."""
     for folder in (get_sessions_dir(), get_archive_dir()):
-        for name in sorted(filter(FILENAME.fullmatch, names_in(folder))):
+        for name in newest_first(folder):
             head = found(f"{folder}/{name}", files.read_head)
             if isinstance(head, dict):
                 yield name, head
+
+
+def forks_of(ident: str) -> list[str]:
+    """The ids of the sessions that began with a piece of this one, those in the archive too, newest first."""
+    return [head["id"] for _, head in scan_heads() if origin_of(head) == ident]
+
+
+def origin_of(head: Document) -> str | None:
+    """The id of the session that this one is a fork of."""
+    origin = head.get("meta", {}).get("forked_from")
+    return origin.rpartition("@")[0] if isinstance(origin, str) else None
 
 
 def found(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:

@@ -37,7 +37,12 @@ slow: .venv/bin/ruff ## The tests that take their time
 .venv-servers/bin/litellm:
 	python3 -m venv .venv-servers && .venv-servers/bin/pip install -q -e '.[test,servers]'
 
-servers: .venv-servers/bin/litellm ## Tests against real servers from packages, in an environment of their own
+# nanobot needs the first SDK of tool servers and gptsh the second, so it has an environment of its own. 0.3.5 is the
+# first release that writes a session's first line as the tests expect it.
+.venv-nanobot/bin/nanobot:
+	python3 -m venv .venv-nanobot && .venv-nanobot/bin/pip install -q 'nanobot-ai>=0.3.5,<0.4'
+
+servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers
 
 .PHONY: help check try test lint types bench man servers slow

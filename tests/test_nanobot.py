@@ -413,3 +413,11 @@ def test_a_file_goes_in_and_out_by_the_command(home: Home) -> None:
     assert "dGVsZWdyYW06MTIzNDU2Nzg.jsonl" in out.stderr
     assert "known" in home.run("--import-session", str(sample)).stdout
     assert len(home.files()) == 1
+
+
+def test_times_without_a_zone_come_out_as_they_are_in_another_one(home: Home) -> None:
+    sample = SAMPLES[-1]
+    assert home.run("--import-session", str(sample), env={"TZ": "Asia/Tokyo"}).code == 0
+    assert home.doc()["messages"][0]["timestamp"] == "2026-02-23T01:00:01.000Z"
+    out = home.run("--export-session", "0", "--format", "nanobot", env={"TZ": "America/New_York"})
+    assert out.stdout.encode() == sample.read_bytes()

@@ -9,6 +9,7 @@ from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import AUDIO, Kind, media_of, named, shown
 from gptsh.core.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_unicode, parts_of
 from gptsh.core.providers import PROVIDERS
+from gptsh.formats.blocks import call_of
 
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
@@ -54,10 +55,7 @@ def _is_by_id(part: Part) -> bool:
 
 def call(given: Call) -> Call:
     """A call with nothing that only its model knows."""
-    function = given["function"]
-    said = function.get("arguments")
-    arguments = said if isinstance(said, str) else json.dumps({} if said is None else said, ensure_ascii=False)
-    return {"id": given["id"], "type": "function", "function": {"name": function.get("name"), "arguments": arguments}}
+    return call_of({**given["function"], "id": given["id"]}, "arguments")
 
 
 def line(value: object) -> str:

@@ -37,14 +37,13 @@ _UNSAFE = re.compile(r'[<>:"/\\|?*]')
 
 
 def _recognises(source: Source) -> bool:
-    if source.is_database or not source.lines:
+    first = source.first
+    if source.is_database or not first:
         return False
-    first = source.lines[0].value
-    if first.get("_type") == _METADATA or _is_checkpoint(first):
+    if first[0].get("_type") == _METADATA or _is_checkpoint(first[0]):
         return True
     starts = source.data[:200].lstrip(b"\xef\xbb\xbf \t\r\n\0")[:1]  # an array of messages has brackets
-    values = [line.value for line in source.lines]
-    return starts == b"{" and any("role" in value for value in values) and all(map(_is_chat, values))
+    return starts == b"{" and any("role" in value for value in first) and all(map(_is_chat, first))
 
 
 def _is_checkpoint(value: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import Message
 from gptsh.formats import chat
+from gptsh.formats.blocks import whole
 from gptsh.formats.draft import Draft
 from gptsh.formats.source import Reader, Source, Unread
 
@@ -28,7 +29,7 @@ _SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")  # what the name of one who speaks m
 
 
 def _recognises(source: Source) -> bool:
-    return not source.is_database and _messages_in(source.json) is not None
+    return not source.is_database and _messages_in(whole(source)) is not None
 
 
 def _messages_in(value: object) -> list[dict[str, Any]] | None:
@@ -54,7 +55,7 @@ def _is_foreign(value: Mapping[str, Any]) -> bool:
 
 
 def _read(source: Source) -> Iterator[Document | Unread]:
-    body, listed = as_dict(source.json), source.json
+    body, listed = as_dict(whole(source)), whole(source)
     if body:
         listed = body["messages"]
     key = hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()

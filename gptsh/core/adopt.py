@@ -85,13 +85,15 @@ class Shelf:
             return self._new(doc)
 
     def _joined(self, doc: Document, theirs: Document, path: Path) -> Adopted:
-        """Put what is new into the session; all else of it stays as it is."""
+        """Put what is new into the session, and how its source tells of it now; all else of it stays as it is."""
         messages = document.join_messages(doc["messages"], theirs["messages"])
         added = len(messages) - len(theirs["messages"])
         if not added:
             return Adopted("known", path.name, 0)
         sessions.refuse_newer(theirs, path.name)
         joined = {**theirs, "messages": messages, "updated_at": max(theirs["updated_at"], doc["updated_at"])}
+        joined["meta"] = {**theirs["meta"], "imported": doc["meta"]["imported"]}
+        joined["context"] = {**theirs["context"], "consolidated": document.further(messages, doc, theirs)}
         self._write(joined, path)
         return Adopted("grown", path.name, added)
 

@@ -212,14 +212,14 @@ def union(
         if "mcp_allowed_servers" in ours["meta"]:
             new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
     new["context"] = {**ours["context"], **theirs["context"], **snapshots.united(ours, theirs, keep_snapshots)}
-    new["context"]["consolidated"] = _further(new["messages"], ours, theirs)
+    new["context"]["consolidated"] = further(new["messages"], ours, theirs)
     paid = {item["id"]: item for doc in (theirs, ours) for item in doc["usage"].get("memory_costs") or ()}
     if paid:
         new["usage"]["memory_costs"] = [*paid.values()]
     return new
 
 
-def _further(messages: Sequence[Message], ours: Document, theirs: Document) -> str | None:
+def further(messages: Sequence[Message], ours: Document, theirs: Document) -> str | None:
     """Of both copies' positions in the agent's memory the one behind the other."""
     at = {message["id"]: place for place, message in enumerate(messages)}
     known: list[str] = [ident for doc in (theirs, ours) if (ident := doc["context"].get("consolidated"))]

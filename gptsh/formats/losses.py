@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gptsh.core.document import Document
+from gptsh.core.document import Document, tags_of
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import media_in, media_of
@@ -51,6 +51,10 @@ def _media(*kinds: str) -> Callable[[Document], int]:
     return lambda doc: sum(media.kind in kinds for message in _messages(doc) for _, media in media_in(message))
 
 
+def _system(doc: Document) -> int:
+    return sum(message["role"] == "system" for message in _messages(doc))
+
+
 def _odd(doc: Document) -> int:
     """Parts of types that nobody knows."""
     parts = (part for message in _messages(doc) for part in parts_of(message))
@@ -61,11 +65,18 @@ def _in_context(key: str) -> Callable[[Document], int]:
     return lambda doc: len(as_dicts(doc["context"].get(key)))
 
 
+def _tags(doc: Document) -> int:
+    """Those of the user's own: an import tags a session with the name of its format."""
+    of_import = as_dict(doc["meta"].get("imported")).get("format")
+    return sum(tag != of_import for tag in tags_of(doc))
+
+
 FEATURES = (
     Feature("title", lambda doc: int(bool(doc["title"])), (YES, YES, YES, NO, YES)),
-    Feature("tags", lambda doc: len(as_dict(doc["meta"]).get("tags") or ()), (YES, YES, YES, NO, NO)),
+    Feature("tags", _tags, (YES, YES, YES, NO, NO)),
     Feature("system prompt", lambda doc: int(bool(doc["agent"].get("system"))), (YES, YES, YES, YES, NO)),
     Feature("texts of messages", lambda doc: len(doc["messages"]), (YES, YES, YES, YES, YES)),
+    Feature("system messages among them", _system, (YES, YES, YES, YES, NO)),
     Feature("times of messages", _having("timestamp"), (YES, YES, YES, NO, YES)),
     Feature("models of answers", _having("model"), (YES, YES, YES, NO, NO)),
     Feature("usage of answers", _having("usage"), (YES, YES, SHOWN, NO, NO)),
@@ -77,8 +88,8 @@ FEATURES = (
     Feature("reasoning", _reasoning, (YES, SHOWN, SHOWN, NO, YES)),
     Feature("order of text and calls", _having("order"), (YES, SHOWN, SHOWN, NO, NO)),
     Feature("images", _media("image"), (YES, NO, YES, YES, YES)),
-    Feature("documents and audio", _media("document", "audio"), (YES, NO, YES, YES, NO)),
-    Feature("parts of other kinds", _odd, (YES, NO, NO, NO, NO)),
+    Feature("documents and audio", _media("document", "audio"), (YES, NO, YES, YES, SHOWN)),
+    Feature("parts of other kinds", _odd, (YES, NO, NO, SHOWN, SHOWN)),
     Feature("snapshots", _in_context("snapshots"), (YES, NO, SHOWN, NO, NO)),
     Feature("summaries", _in_context("summaries"), (YES, NO, NO, NO, NO)),
     Feature("origin of a fork", lambda doc: int(bool(doc["meta"].get("forked_from"))), (YES, YES, SHOWN, NO, NO)),

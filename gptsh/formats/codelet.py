@@ -127,15 +127,19 @@ _NONE = (None, None)
 def _found(store: Source, wanted: set[str]) -> dict[str, tuple[int, dict[str, Any]]]:
     """The latest record of each message, with its line. Only those that are wanted are read: many share a store."""
     idents = {ident.encode("utf-8", "surrogatepass") for ident in wanted}
-    lines: dict[bytes, tuple[int, bytes]] = {}
-    for number, data in enumerate(store.data.split(b"\n"), 1):
-        first = _FIRST_ID.search(data)
+    lines: dict[bytes, tuple[int, int, int]] = {}
+    data, start, number = store.data, 0, 0
+    while start < len(data):  # without a copy of each line
+        end, number = data.find(b"\n", start), number + 1
+        end = len(data) if end < 0 else end
+        first = _FIRST_ID.search(data, start, end)
         if first and first[1] in idents:
-            lines[first[1]] = number, data
+            lines[first[1]] = number, start, end
+        start = end + 1
     found: dict[str, tuple[int, dict[str, Any]]] = {}
-    for number, data in lines.values():
+    for number, start, end in lines.values():
         try:
-            value = next((value for _, value in values_in(data)), None)
+            value = next((value for _, value in values_in(data[start:end])), None)
         except Refused:
             continue
         if isinstance(value, dict) and _is_record(value):

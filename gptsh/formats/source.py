@@ -19,6 +19,7 @@ from gptsh.core.files import parsed_from
 from gptsh.core.messages import timestamp
 
 LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
+_TOO_LARGE = f"more than {LARGEST // 1_000_000} MB"
 DEEPEST = 100  # levels of JSON; every reader of the session has to follow
 _DATABASE = b"SQLite format 3\0"
 _BOM = b"\xef\xbb\xbf"
@@ -59,7 +60,7 @@ class Source:
         self.modified = timestamp()
         self.data = data if path is None else self._read(path)
         if len(self.data) > LARGEST:
-            raise Refused(f"more than {LARGEST // 1_000_000} MB")
+            raise Refused(_TOO_LARGE)
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -69,7 +70,12 @@ class Source:
                     raise Refused("no plain file")
                 self.modified = timestamp(datetime.fromtimestamp(found.st_mtime, UTC))
                 start = file.read(len(_DATABASE))
-                return start if start == _DATABASE else start + file.read(LARGEST + 1 - len(start))
+                if start == _DATABASE:
+                    return start
+                if found.st_size > LARGEST:
+                    raise Refused(_TOO_LARGE)
+                file.seek(0)
+                return file.read()  # at once: many sessions may share a file, which is read for each
         except OSError as err:
             raise Refused(err.strerror or str(err)) from err
 

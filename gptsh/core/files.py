@@ -23,7 +23,8 @@ STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover o
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
 _PIECE = 1 << 16  # bytes of a read; holds nearly every session
-_MESSAGES = b',"messages":['  # as our own writer leaves it
+_MESSAGES = b',"messages":['  # as our own writer leaves it; so the next two, with which a message begins
+_MESSAGE, _PARENT = b'{"id":"', b'","parent":'
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
 
@@ -164,6 +165,28 @@ def opened(data: bytes, path: str) -> tuple[Document, Iterator[Message]]:
         return doc, iter(doc["messages"])
     head["id"] = _id_in(path)
     return check(head, head=True), _messages(data)
+
+
+def head_size(data: bytes) -> int:
+    """Bytes of a file before its messages, as our writer leaves it; else little."""
+    return data.find(_MESSAGES) + len(_MESSAGES)
+
+
+def message_around(data: bytes, at: int, count: int) -> Message | None:
+    """The message with a place of the file in it; None where that is not plain to see. ``count``: messages there are.
+
+    Raises ValueError when it is none.
+    """
+    behind = data.rfind(_PARENT, 0, at)
+    start = data.rfind(_MESSAGE, 0, behind)
+    if min(behind, start) < 0 or b'"' in data[start + len(_MESSAGE) : behind] or data.count(_PARENT) != count:
+        return None
+    try:
+        message: Message = parsed_from(data[start:].decode(), 0)[0]
+    except (ValueError, RecursionError) as err:
+        raise ValueError(f"not JSON: {err}") from err
+    check_message(message)
+    return message
 
 
 def _messages(data: bytes) -> Iterator[Message]:

@@ -15,7 +15,7 @@ from gptsh.core.foreign import translated
 from gptsh.core.listing import SessionSummary, Unreadable, found, summary_of
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import media_of, name_of
-from gptsh.core.messages import Message, Part, parts_of, shortened
+from gptsh.core.messages import Message, Part, shortened
 from gptsh.core.references import get_archive_dir, get_sessions_dir, newest_first
 
 Span = tuple[int, int]
@@ -25,6 +25,18 @@ _ESCAPED = re.compile('["/\\\\\0-\x1f\ud800-\udfff]+')  # what stands in no JSON
 _CODE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _REWRITTEN = re.compile(rb'"tool_(?:use|result)"')  # parts whose JSON becomes a text, which may spell it otherwise
+# What every file has between its texts, as our writer leaves it: a word that is found only there needs no decoding.
+_KEYS = """version id title created_at updated_at provider usage tokens prompt completion total reasoning_tokens
+    cached_tokens cache_write_tokens cost stats turns messages preview meta output cwd project tags forked_from
+    mcp_allowed_servers agent model model_small params system context summaries snapshots compaction consolidated parent
+    timestamp role content request_id response_id finish_reason raw duration_ms estimated name tool_calls tool_call_id
+    type function arguments text source thinking signature replay is_error"""
+_VALUES = "role:user role:assistant role:tool type:text type:function finish_reason:stop finish_reason:tool_calls"
+_STRUCTURE = (
+    *(f'"{key}":'.encode() for key in _KEYS.split()),
+    *('"{}":"{}"'.format(*pair.split(":")).encode() for pair in _VALUES.split()),
+)
+_WORTHWHILE = 3  # letters; a shorter word stands in much of it, and in every session
 _NAME = 40  # characters of the name of a tool or a file
 _AROUND = 4  # as much of a text as the context may take, for its white space
 
@@ -45,6 +57,14 @@ class Passage(NamedTuple):
     span: Span
 
 
+class Query(NamedTuple):
+    """What is searched: the words, what of a file may look like one and is none, and characters of a match."""
+
+    words: list["Word"]
+    structure: list[bytes]
+    room: int
+
+
 class Word:
     """A word that is searched. A letter is found in either case, with its accent in one character or in two."""
 
@@ -56,14 +76,19 @@ class Word:
         self._in_bytes = None if longest.isascii() else re.compile(_pattern(longest).encode().lower()).search
         self._escape = rb"\u00" if longest.isascii() else rb"\u"
         self._ascii = word.lower() if word.isascii() else ""
+        within = self._needle if len(self._needle) >= _WORTHWHILE else b" "
+        self.structure = [piece for piece in _STRUCTURE if within in piece]
+
+    def place_in(self, lowered: bytes, start: int = 0) -> int:
+        """Where it may be in a file, given its bytes in small letters; -1 where it is not spelled out."""
+        if self._in_bytes is None:
+            return lowered.find(self._needle, start)
+        place = self._in_bytes(lowered, start)
+        return place.start() if place else -1
 
     def may_be_in(self, lowered: bytes) -> bool:
         """Whether a file may have it, given its bytes in small letters: never False where it has."""
-        if self._in_bytes is None and self._needle in lowered:
-            return True
-        if self._in_bytes is not None and self._in_bytes(lowered):
-            return True
-        return self._escape in lowered or _REWRITTEN.search(lowered) is not None
+        return self.place_in(lowered) >= 0 or self._escape in lowered or _REWRITTEN.search(lowered) is not None
 
     def is_in(self, text: str) -> bool:
         """Whether a text has it."""
@@ -103,10 +128,11 @@ def search(text: str, room: int, *, archived: bool = False) -> Iterator[Found | 
     or in which the words may be.
     """
     words = [Word(word) for word in dict.fromkeys(text.split())]
+    query = Query(words, list({piece for word in words for piece in word.structure}), room)
     folder = get_archive_dir() if archived else get_sessions_dir()
 
     def look(path: str) -> tuple[Document, Passage] | None:
-        return _look(path, words, room)
+        return _look(path, query)
 
     for index, name in enumerate(newest_first(folder)):
         item = found(f"{folder}/{name}", look)
@@ -114,18 +140,30 @@ def search(text: str, room: int, *, archived: bool = False) -> Iterator[Found | 
             yield item
         elif item is not None:
             head, passage = item
-            yield _found(summary_of(head, None if archived else index, name), passage, words, room)
+            yield _found(summary_of(head, None if archived else index, name), passage, query)
 
 
-def _look(path: str, words: Sequence[Word], room: int) -> tuple[Document, Passage] | None:
+def _look(path: str, query: Query) -> tuple[Document, Passage] | None:
     """The head of a session, and a passage, where it has all the words."""
     data = files.read_bytes(path)
     lowered = data.lower()
-    if not all(word.may_be_in(lowered) for word in words) and data.rstrip().endswith(b"}"):
+    for piece in query.structure:
+        lowered = lowered.replace(piece, b" " * len(piece))
+    if not all(word.may_be_in(lowered) for word in query.words) and data.rstrip().endswith(b"}"):
         return None
     head, messages = files.opened(data, path)
-    passage = _best(_said(head, messages), words, room)
+    place = query.words[0].place_in(lowered, files.head_size(data))
+    passage = _quick(head, data, place, query) or _best(_said(head, messages), query)
     return None if passage is None else (head, passage)
+
+
+def _quick(head: Document, data: bytes, place: int, query: Query) -> Passage | None:
+    """The passage, where all words are together in the first message that may have one: most need no other decoded."""
+    message = files.message_around(data, place, head.get("stats", {}).get("messages")) if place >= 0 else None
+    if message is None:
+        return None
+    passage = _best(_said({}, [message]), query)
+    return passage if passage and passage.words == len(query.words) else None
 
 
 def _said(head: Document, messages: Iterable[Message]) -> Iterator[Said]:
@@ -143,7 +181,10 @@ def _texts(message: Message) -> Iterator[Said]:
     if role == "system":
         return
     who = _named(role, name) if role == "tool" else role
-    for part in parts_of(message):
+    content = message.get("content")
+    if isinstance(content, str):
+        yield who, content
+    for part in content if isinstance(content, list) else ():
         yield from _of_part(part, who)
     for call in as_dicts(message.get("tool_calls")):
         function = as_dict(call.get("function"))
@@ -182,17 +223,17 @@ def _unescaped(arguments: str) -> str:
 # ---- the passage
 
 
-def _best(texts: Iterable[Said], words: Sequence[Word], room: int) -> Passage | None:
+def _best(texts: Iterable[Said], query: Query) -> Passage | None:
     """The first of the passages with most of the words; None where not all of them are in the texts."""
-    missing, best = set(words), None
+    missing, best = set(query.words), None
     for who, text in texts:
-        here = [word for word in words if word.is_in(text)]
+        here = [word for word in query.words if word.is_in(text)]
         missing.difference_update(here)
         if here and (best is None or len(here) > best.words):
-            passage = _densest(who, text, here, room)
+            passage = _densest(who, text, here, query.room)
             if best is None or passage.words > best.words:
                 best = passage
-            if best.words == len(words):
+            if best.words == len(query.words):
                 return best
     return None if missing else best
 
@@ -215,11 +256,11 @@ def _densest(who: str, text: str, words: Sequence[Word], room: int) -> Passage:
     return best
 
 
-def _found(summary: SessionSummary, passage: Passage, words: Sequence[Word], room: int) -> Found:
+def _found(summary: SessionSummary, passage: Passage, query: Query) -> Found:
     before = f"{passage.who}: "
-    match = before + _context(passage.text, passage.span, max(0, room - len(before)))
+    match = before + _context(passage.text, passage.span, max(0, query.room - len(before)))
     marks: list[Span] = []
-    for start, end in sorted(hit.span() for word in words for hit in word.spans(match, len(before))):
+    for start, end in sorted(hit.span() for word in query.words for hit in word.spans(match, len(before))):
         if marks and start <= marks[-1][1]:
             start, end = marks[-1][0], max(end, marks.pop()[1])
         marks.append((start, end))

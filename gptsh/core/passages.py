@@ -57,6 +57,12 @@ def speaker(message: Message) -> str:
     return message["role"].capitalize() or "?"
 
 
+def partial(message: Message) -> str:
+    """Why an answer is not whole, in the provider's word or ours; empty where it is."""
+    finish = message.get("finish_reason")
+    return finish if finish and finish not in ("stop", "tool_calls") else ""
+
+
 def _reasoning(message: Message) -> list[str]:
     """The reasoning that came beside the answer; it stands under any name."""
     return [text for text in as_dict(message.get("replay")).values() if text and isinstance(text, str)]

@@ -15,7 +15,7 @@ from gptsh.core.document import Document, tags_of
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Message, is_unicode, local_time
-from gptsh.core.passages import Passage, passages, speaker
+from gptsh.core.passages import Passage, partial, passages, speaker
 from gptsh.core.portrait import Fact, portrait, title_of
 from gptsh.core.spelling import escaped, fenced, fences, left_open, literal, quoted
 from gptsh.formats.draft import Draft, word
@@ -80,8 +80,8 @@ def _of_message(message: Message) -> dict[str, Any]:
 
 
 def _heading(message: Message) -> str:
-    moment = message.get("timestamp")
-    return f"{speaker(message)}, {local_time(moment)}" if moment else speaker(message)
+    moment, early = message.get("timestamp"), partial(message)
+    return f"{speaker(message)}{f', {local_time(moment)}' if moment else ''}{f' [{early}]' if early else ''}"
 
 
 def _of_passage(passage: Passage) -> _Section:

@@ -8,13 +8,14 @@ import re
 from collections import deque
 from typing import Any, NamedTuple
 
+from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gptsh.render.dialect import DEEPEST, parser
 from gptsh.render.visible import visible
 
 _BIG = 1 << 12  # characters of an open block, from which on it is not parsed for every line
-_BIGGEST = 1 << 16  # characters of a block, from which on nothing within its lines is parsed: that takes seconds
+BIGGEST = 1 << 16  # characters of a block, from which on nothing within its lines is parsed: that takes seconds
 _FRACTION = 8  # a big block is parsed again when it has grown by this part of itself, the biggest when it has doubled
 _AT_ONCE = ("heading_open", "hr")  # closed by their last line
 _BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block", "definition")  # a fence by its own end
@@ -98,7 +99,7 @@ class Blocks:
         kind = self._open.token.type if self._open else ""
         if kind == "fence" or (kind in _BY_A_BLANK and not self._outlasts and not all(map(str.strip, safe))):
             return True
-        grown = self._parsed if self._size > _BIGGEST else self._parsed // _FRACTION
+        grown = self._parsed if self._size > BIGGEST else self._parsed // _FRACTION
         return self._size <= _BIG or self._size >= self._parsed + grown
 
     def _may_close(self, line: str) -> bool:
@@ -167,18 +168,19 @@ class Blocks:
         before = self._pending[start - 1] if start else self._before
         spaced = not before.strip() or not (self._listing or self._torn)
         self._torn = self._torn and not any(map(str.strip, lines))
-        big = kind not in _CODE and sum(map(len, lines)) > _BIGGEST
-        return Block([] if big else self._parse(lines), lines, spaced)
+        big = kind not in _CODE and sum(map(len, lines)) > BIGGEST
+        return Block([] if big else whole(self._parser, lines, self._definitions), lines, spaced)
 
-    def _parse(self, lines: list[str]) -> list[Token]:
-        """The tokens of a block; none where they would not show all of it."""
-        try:
-            tokens = self._parser.parse(_joined(lines), self._definitions)
-        except RecursionError:  # images within images
-            return []
-        shown = {at for token in tokens if token.level == 0 and token.map for at in range(*token.map)}
-        lost = any(line.strip() for at, line in enumerate(lines) if at not in shown)
-        return [] if lost or any(token.level >= DEEPEST - 1 for token in tokens) else tokens
+
+def whole(markdown: MarkdownIt, lines: list[str], definitions: dict[str, Any]) -> list[Token]:
+    """The tokens of lines, with the definitions seen so far; none where they would not show all of them."""
+    try:
+        tokens = markdown.parse(_joined(lines), definitions)
+    except RecursionError:  # images within images
+        return []
+    shown = {at for token in tokens if token.level == 0 and token.map for at in range(*token.map)}
+    lost = any(line.strip() for at, line in enumerate(lines) if at not in shown)
+    return [] if lost or any(token.level >= DEEPEST - 1 for token in tokens) else tokens
 
 
 def _joined(lines: list[str]) -> str:

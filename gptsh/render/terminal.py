@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 from rich import box
 from rich.color import ColorSystem
@@ -21,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptsh.render.blocks import Block, Blocks
+from gptsh.render.dialect import is_quick, is_ragged, siblings
 from gptsh.render.look import Look
 from gptsh.render.plain import Aside, Sink, Writer
 from gptsh.render.visible import visible
@@ -34,8 +34,6 @@ _RULE = 40  # columns of a horizontal rule: a longer one would break when the wi
 
 _STRETCH = 1 << 14  # characters of a text that are drawn before more of it is read
 _HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
-# Characters of code, and of a line of it, that are highlighted: on what they cannot read some lexers take the square.
-_LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
 
 # The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
 # not on the one, blue as xterm has it is not on the other.
@@ -171,7 +169,7 @@ class Page:
     def _blocks(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
         """Blocks below each other, with a blank line where the source has one."""
         lines: list[Line] = []
-        for inside in _siblings(tokens):
+        for inside in siblings(tokens):
             at = inside[0].map[0] if inside[0].map else 0
             if lines and not block.lines[at - 1].strip(" \t>"):
                 lines.append([])
@@ -206,7 +204,7 @@ class Page:
         return self._wrapped(self._inline(tokens[1], _PLAIN), width)
 
     def _list(self, tokens: Sequence[Token], block: Block, width: int) -> Iterator[Line]:
-        for index, item in enumerate(_siblings(tokens[1:-1])):
+        for index, item in enumerate(siblings(tokens[1:-1])):
             if index and item[0].map and not block.lines[item[0].map[0] - 1].strip(" \t>"):
                 yield []
             marker = f"{item[0].info:>2}. " if item[0].info else " • "
@@ -218,13 +216,12 @@ class Page:
 
     def _table(self, tokens: Sequence[Token], width: int) -> list[Line]:
         source = tokens[0].content.split("\n")
-        columns = sum(token.type == "th_open" for token in tokens)
-        if any(map(str.strip, (cell for row in source for cell in _cells(row)[columns:]))):
-            return _raw(source)  # a row has more cells than there are columns: they would not be shown
+        if is_ragged(tokens):
+            return _raw(source)
         rows = [
-            [(cell[0], self._inline(cell[1], _PLAIN)) for cell in _siblings(row[1:-1])]
-            for part in _siblings(tokens[1:-1])
-            for row in _siblings(part[1:-1])
+            [(cell[0], self._inline(cell[1], _PLAIN)) for cell in siblings(row[1:-1])]
+            for part in siblings(tokens[1:-1])
+            for row in siblings(part[1:-1])
         ]
         head, body = rows[0], rows[1:]
         if len(head) * _COLUMN > width:
@@ -295,16 +292,6 @@ def _target(token: Token, key: str, shown: str) -> str:
     return f' ({url} "{title}")' if title else f" ({url})"
 
 
-def _siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Each element of a flat run of tokens, from its opening to its closing one."""
-    start = depth = 0
-    for at, token in enumerate(tokens):
-        depth += token.nesting
-        if depth == 0:
-            yield tokens[start : at + 1]
-            start = at + 1
-
-
 def _justify(cell: Token) -> JustifyMethod:
     style = str(cell.attrs.get("style", ""))
     return "right" if "right" in style else "center" if "center" in style else "left"
@@ -317,11 +304,6 @@ def _stripped(line: Line) -> Line:
     return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
 
 
-def _cells(row: str) -> list[str]:
-    cells: list[str] = escapedSplit(row.strip())
-    return cells[1:] if cells[0] == "" else cells
-
-
 def _code(token: Token) -> list[Line]:
     """Code for copying: not wrapped, nothing added. The terminal wraps it, and knows it as one line.
 
@@ -331,8 +313,7 @@ def _code(token: Token) -> list[Line]:
     language, _, info = token.info.strip().partition(" ")
     lexer = Syntax("", language, tab_size=0).lexer if language else None
     info = info.strip() if lexer else token.info.strip()
-    small = len(code) <= _LONGEST_CODE and max(map(len, code.split("\n"))) <= _LONGEST_LINE
-    highlighted = _highlighted(code, lexer) if lexer and small else None
+    highlighted = _highlighted(code, lexer) if lexer and is_quick(code) else None
     above = [[Segment(info, _DIM)]] if info else []
     return above + (highlighted or _raw(code.split("\n")))
 

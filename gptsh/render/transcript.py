@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from gptsh.core.document import Document
 from gptsh.core.foreign import translated
 from gptsh.core.messages import Message, local_time
-from gptsh.core.passages import Passage, passages
+from gptsh.core.passages import Passage, partial, passages
 from gptsh.core.portrait import Fact, title_of
 from gptsh.core.spelling import escaped, fenced, left_open, literal, quoted
 
@@ -28,9 +28,8 @@ def _heading(message: Message) -> str:
     who = message.get("model") or message.get("name")
     said_by = f"{message['role']} ({who})" if who else message["role"]
     at = f" {local_time(message['timestamp'])}" if message.get("timestamp") else ""
-    finish = message.get("finish_reason")
-    partial = f" [{finish}]" if finish not in (None, "stop", "tool_calls") else ""
-    return f"{said_by}{at}{partial}"
+    early = partial(message)
+    return f"{said_by}{at}{f' [{early}]' if early else ''}"
 
 
 def _folded(passage: Passage) -> Iterator[str]:

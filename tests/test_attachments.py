@@ -335,8 +335,8 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
     assert [part.get("source") for part in stored] == [None, "a.pdf", "notes.txt", "a.png", "a.mp3", "stdin"]
     shown = lab.run("--show-session", "0").stdout
     for name in ("a.png", "a.pdf", "a.mp3"):
-        assert f"[{name}]\n[{FILES[name][1]}, " in shown
-    assert f"[stdin]\n[audio/wav, {len(a_wav()) / 1000:.1f} kB]\n" in shown
+        assert f"\n`[{name}, {FILES[name][1]}, " in shown
+    assert f"`[stdin, audio/wav, {len(a_wav()) / 1000:.1f} kB]`\n" in shown
     assert data["a.pdf"][:20] not in shown
     assert json.loads(lab.run("--show-session", "0", "-o", "json").stdout) == lab.doc()
 
@@ -693,8 +693,8 @@ def test_a_transcript_tells_what_a_tool_gave(home: Home) -> None:
     doc["messages"] += [CALLS, SHOT, PLAIN, {"role": "user", "content": [{**PDF, "title": "A report"}, ODD]}]
     home.files()[0].write_text(json.dumps(doc))
     shown = home.run("--show-session", "0").stdout
-    assert f"\nlook [image/png, {len(a_png())} bytes]\n" in shown
-    assert f"\n[A report]\n[application/pdf, {len(a_pdf())} bytes]\n[server_tool_use]\n" in shown
+    assert f"\n`look [image/png, {len(a_png())} bytes]`\n" in shown
+    assert f"\n`[A report, application/pdf, {len(a_pdf())} bytes]`\n\n`[server_tool_use]`\n" in shown
 
 
 # ---- through litellm

@@ -131,9 +131,9 @@ def test_a_person_reads_one_line_and_can_go_back(long: Home, talker: Talker) -> 
     )
     assert run.stdout == doc["messages"][-1]["content"] + "\n"
     shown = long.run("--show-session", "0").stdout
-    assert "\nsnapshot auto-1, " in shown
-    assert f"\ncompaction summary, {2 * TURNS - 5} messages, " in shown
-    assert "\nsummaries 1\n" in shown
+    assert "\n- snapshot: auto-1, " in shown
+    assert f"\n- compaction: summary, {2 * TURNS - 5} messages, " in shown
+    assert "\n- summaries: 1\n" in shown
 
 
 # ---- a summary that cannot be had

@@ -16,6 +16,7 @@ from gptsh.core import checks, context, document, files, sessions, tokens, usage
 from gptsh.core.context import Room
 from gptsh.core.cuts import as_sent
 from gptsh.core.media import media_of
+from gptsh.core.portrait import portrait
 from gptsh.core.providers import OWN, PROVIDERS, Endpoint
 from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count
@@ -28,7 +29,7 @@ from gptsh.llm.ollama import Ollama
 from gptsh.llm.ollama_models import Models
 from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
-from gptsh.render.plain import transcript
+from gptsh.render.transcript import transcript
 from tests import anthropic_server as claude
 from tests import ollama_server as llama
 from tests import vocabulary
@@ -181,7 +182,8 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
     doc = document.migrate(found)
     document.count(doc)
-    assert list(transcript(doc))
+    facts = portrait(doc)
+    assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
     usage.count([doc])
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")

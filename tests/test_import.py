@@ -276,9 +276,8 @@ def test_all_samples_at_once_and_again(home: Home) -> None:
     assert run.code == 0
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
     assert formats == {reader.name for reader in READERS} - {"markdown", "openai"}
-    assert set(states(run)) == {"imported"}
     held = {path.name: path.read_bytes() for path in home.files()}
-    assert len(held) == len(run.stdout.splitlines())
+    assert len(held) == states(run).count("imported") == len(run.stdout.splitlines()) - 2  # one log goes on in another
     again = home.run("--import-session", str(SAMPLES))
     assert set(states(again)) == {"known"}
     assert {path.name: path.read_bytes() for path in home.files()} == held

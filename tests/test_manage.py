@@ -86,16 +86,17 @@ def test_a_session_is_shown_for_reading(lab: Home) -> None:
     lab.run("-s", "0", "two")
     shown = lab.run("--show-session", "0")
     assert (shown.code, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("# A Talk\n\nsession ")
-    for part in ("agent default, model lab/m, turns 2", "tags t", "## user", "[notes.txt]\nremember", "[stdin]\nlog",
+    assert shown.stdout.startswith("# A Talk\n\n- session: ")
+    for part in ("- agent: default\n- model: lab/m\n- turns: 2 (4 messages)\n", "- tags: t\n", "## user",
+                 "`[notes.txt]`\n\n```\nremember\n```\n", "`[stdin]`\n\n```\nlog\n```\n",
                  "## assistant (lab/m)", "You said: two"):  # fmt: skip
         assert part in shown.stdout
     cut = lab.run("--show-session", "0@1").stdout
-    assert "turns 1" in cut
+    assert "turns: 1 " in cut
     assert "two" not in cut
     fork = lab.run("-s", "0@1", "other")
     assert fork.code == 0
-    assert f"forked from {lab.docs()[1]['id']}@1" in lab.run("--show-session", "0").stdout
+    assert f"- forked from: {lab.docs()[1]['id']}@1" in lab.run("--show-session", "0").stdout
 
 
 def test_showing_what_is_not_there_is_exit_2(lab: Home) -> None:

@@ -13,7 +13,7 @@ def shown(home: Home, *messages: dict[str, Any]) -> list[str]:
     path.write_text(json.dumps({**doc, "messages": messages}))
     run = home.run("--show-session", "0")
     assert (run.code, run.stderr) == (0, "")
-    return [line for line in run.stdout.split("\n")[5:] if line]
+    return [line for line in run.stdout[run.stdout.index("\n## ") :].split("\n") if line]
 
 
 def test_calls_and_results_are_a_line_each(home: Home) -> None:
@@ -28,17 +28,17 @@ def test_calls_and_results_are_a_line_each(home: Home) -> None:
         {"role": "tool", "tool_call_id": "c1", "content": None},
     )
     assert lines[:2] == ["## assistant", "Let me."]
-    assert lines[2].startswith('[tool call ls({"path": "/home", "words": "x y\\nx y')
+    assert lines[2].startswith('`[tool call ls({"path": "/home", "words": "x y\\nx y')
     assert len(lines[2]) < 150
-    assert lines[2].endswith("…)]")
+    assert lines[2].endswith("…)]`")
     assert lines[3:] == [
         "And?",
         "## tool (ls)",
-        "a.txt [3.0 kB]",
+        "`a.txt [3.0 kB]`",
         "## tool",
-        "[error] one line",
+        "`[error] one line`",
         "## tool",
-        "[nothing]",
+        "`[nothing]`",
     ]
 
 
@@ -53,8 +53,8 @@ def test_reasoning_is_measured_and_a_refusal_shown(home: Home) -> None:
         {"role": "assistant", "content": "", "refusal": "I cannot.", "replay": {"reasoning": "hm", "d": [1]}},
     )
     assert lines == [
-        "## assistant", "[thinking, 1,200 characters]", "[thinking, not readable]", "a",
-        "## assistant", "[thinking, 2 characters]", "I cannot.",
+        "## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a",
+        "## assistant", "`[thinking, 2 characters]`", "I cannot.",
     ]  # fmt: skip
 
 
@@ -68,5 +68,5 @@ def test_what_nobody_knows_is_named(home: Home) -> None:
         {"role": "notice", "content": "x"},
     )
     assert lines == [
-        "## assistant", '[tool call ls({"p": 1})]', "[unheard_of]", "## user", "out", "and?", "## notice", "x",
+        "## assistant", '`[tool call ls({"p": 1})]`', "`[unheard_of]`", "## user", "`out`", "and?", "## notice", "x",
     ]  # fmt: skip

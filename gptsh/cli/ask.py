@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from gptsh.cli import stdio
 from gptsh.cli.dry_run import dry_run
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.options import Flags
@@ -12,10 +13,10 @@ from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
-from gptsh.core import references, settings
-from gptsh.core.settings import Settings
+from gptsh.core import document, references, settings
+from gptsh.core.settings import Housekeeping, Settings
 from gptsh.core.turn import Tools
-from gptsh.errors import ToolServerError, UsageError
+from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
 from gptsh.llm.client import Client
 
 
@@ -61,6 +62,7 @@ def _ask(
         from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
 
         return Compact(drafted, flags, keeper, endings, reporter).carry_out()
+    is_new = document.is_unsaved(drafted.doc)
     with _tools(drafted, environ, endings) as tools:
         try:
             job = prepare(drafted, flags, tools)
@@ -70,7 +72,28 @@ def _ask(
                     keeper.save(durable=True)
                 err.hint = keeper.where(None)
             raise
-        return dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
+        code = dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
+    _keep_house(loaded.housekeeping, keeper if is_new else None, endings)
+    return code
+
+
+def _keep_house(rules: Housekeeping, keeper: Keeper | None, endings: Endings) -> None:
+    """Put old sessions away behind a turn that began a new one, where that is configured.
+
+    The run is over: its reader has the end of the answer, and a signal comes too late.
+    """
+    if not (any(rules) and keeper and keeper.keeps and keeper.filename):
+        return
+    from gptsh.core.housekeeping import put_away_old  # noqa: PLC0415 - few configure it
+
+    stdio.let_go()
+    with endings.ignored():
+        try:
+            put_away_old(rules, keeper.filename)
+        except StoreBusy:  # the next new session does it
+            return
+        except (GptshError, OSError) as err:
+            stdio.note(f"no old session was put away: {err}")
 
 
 def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: bool) -> None:

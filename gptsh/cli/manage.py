@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 Item = TypeVar("Item")
+Session = TypeVar("Session", bound=SessionSummary)
 
 
 def list_sessions(flags: Flags) -> int:
@@ -47,16 +48,21 @@ def session_object(item: SessionSummary) -> dict[str, Any]:
 
 def passing(flags: Flags) -> Iterator[SessionSummary]:
     """The sessions that the filters let through, as they are read; a note for each that cannot be read."""
+    return filtered(flags, listing.scan_sessions(archived=flags.archived))
+
+
+def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    """Those that the filters let through, as ``passing``; behind the last of ``--limit`` no further one is read."""
+    return islice(_filtered(flags, items), flags.limit)
+
+
+def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     project = current_project() if flags.here else None
     all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
-    left = flags.limit
-    for item in listing.scan_sessions(archived=flags.archived):
-        if left == 0:
-            return
+    for item in items:
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
         elif all_pass or _passes(item, flags, project):
-            left = None if left is None else left - 1
             yield item
 
 

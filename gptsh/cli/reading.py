@@ -1,25 +1,65 @@
 """A session for reading: on a terminal page by page, in a pipe as Markdown, its document for a program."""
 
+import os
 from collections.abc import Iterator
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core import sessions
+from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
-from gptsh.render.plain import transcript
+from gptsh.core.portrait import Fact, portrait
 
 
 def show_session(flags: Flags) -> int:
     """Print a session for reading; its document for a program, or each of its messages."""
-    doc = sessions.load_at(flags.show_session or "")
-    stdio.write_lines(_shown(doc, flags.output))
+    ref = flags.show_session or ""
+    doc = sessions.load_at(ref)
+    if flags.output in STRUCTURED:
+        from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
+
+        stdio.write_lines(map(structured.line, [doc] if flags.output == "json" else doc["messages"]))
+        return 0
+    facts, person = facts_of(ref, doc), stdio.is_terminal(stdio.answers_to())
+    drawing = flags.output == "markdown" or (flags.output is None and person)
+
+    def lines() -> Iterator[str]:
+        pieces = _pieces(doc, facts, full=flags.full)
+        return _drawn(pieces, person=person) if drawing else _plain(pieces, person=person)
+
+    if not person:
+        stdio.write_lines(lines(), safe=True)
+        return 0
+    from gptsh.cli.pager import show  # noqa: PLC0415 - a pipe needs none
+
+    show(lines)
     return 0
 
 
-def _shown(doc: Document, output: str | None) -> Iterator[str]:
-    if output not in STRUCTURED:
-        return transcript(doc)
-    from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
+def facts_of(ref: str, doc: Document) -> list[Fact]:
+    """What there is to know of a session that a reference means, its forks and where it is among it."""
+    filename = references.filename_of(references.split_ref(ref)[0])
+    archived = references.path_of(filename).parent == references.get_archive_dir()
+    return portrait(doc, forks=listing.forks_of(doc["id"]), archived=archived)
 
-    return map(structured.line, [doc] if output == "json" else doc["messages"])
+
+def _pieces(doc: Document, facts: list[Fact], *, full: bool) -> Iterator[str]:
+    from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
+
+    return transcript(doc, facts, full=full)
+
+
+def _plain(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
+    from gptsh.render.visible import visible  # noqa: PLC0415 - as above
+
+    for number, piece in enumerate(pieces):
+        if number:
+            yield ""
+        yield visible(piece) if person else piece
+
+
+def _drawn(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
+    from gptsh.render.look import look  # noqa: PLC0415 - a pipe needs none
+    from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
+
+    return drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.answers_to()))

@@ -62,7 +62,7 @@ class Shelf:
         self._known: dict[Origin, list[str]] = {}
         self._ids: set[str] = set()
         self._as_of: tuple[int, ...] | None = None
-        for name, head in _heads():
+        for name, head in listing.scan_heads():
             self._remember(name, head)
 
     def _remember(self, filename: str, head: Document) -> None:
@@ -124,15 +124,6 @@ class Shelf:
     def _moment(self) -> tuple[int, ...]:
         folders = (self._folder, get_archive_dir())
         return tuple(folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders)
-
-
-def _heads() -> Iterator[tuple[str, Document]]:
-    """The heads of all sessions that can be read, those in the archive among them."""
-    for folder in (get_sessions_dir(), get_archive_dir()):
-        for name in filter(FILENAME.fullmatch, names_in(folder)):
-            head = listing.found(f"{folder}/{name}", files.read_head)
-            if isinstance(head, dict):
-                yield name, head
 
 
 def _origins(head: Document) -> list[Origin]:

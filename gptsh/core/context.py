@@ -132,10 +132,10 @@ def build(
     prompt = join_adjacent(pair_calls([message for message in said if message["role"] != "system"]))
     if not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1])):
         raise UsageError("the question says nothing", "give words or pipe text in")
-    return Context(_head(system, said) + prompt, "full", size, fixed, room, included=len(said))
+    return Context(head_of(system, said) + prompt, "full", size, fixed, room, included=len(said))
 
 
-def _head(system: str | None, said: Sequence[Message]) -> list[Message]:
+def head_of(system: str | None, said: Sequence[Message]) -> list[Message]:
     """The system prompt, behind those that stand among the messages: some servers take one, and at the beginning."""
     words = [text_of(message) for message in said if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))

@@ -58,7 +58,8 @@ def _call(part: Part) -> Call:
     own, given = part.get("id"), part.get("input")
     arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
     function = {"name": part.get("name"), "arguments": arguments}
-    return {"id": own if isinstance(own, str) else "", "type": "function", "function": function}
+    call = {"id": own if isinstance(own, str) else "", "type": "function", "function": function}
+    return {**call, "caller": part["caller"]} if "caller" in part else call
 
 
 def _text(part: Part) -> Part:

@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import document, files
 from gptsh.core.document import Document
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
+
+Item = TypeVar("Item")
 
 
 class SessionSummary(TypedDict):
@@ -71,7 +73,27 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield doc
 
 
-def found(path: str, read: Callable[[str], Document]) -> Document | Unreadable | None:
+def scan_heads() -> Iterator[tuple[str, Document]]:
+    """The file name and the head of each session that can be read, newest first, then those in the archive."""
+    for folder in (get_sessions_dir(), get_archive_dir()):
+        for name in newest_first(folder):
+            head = found(f"{folder}/{name}", files.read_head)
+            if isinstance(head, dict):
+                yield name, head
+
+
+def forks_of(ident: str) -> list[str]:
+    """The ids of the sessions that began with a piece of this one, those in the archive too, newest first."""
+    return [head["id"] for _, head in scan_heads() if origin_of(head) == ident]
+
+
+def origin_of(head: Document) -> str | None:
+    """The id of the session that this one is a fork of."""
+    origin = head.get("meta", {}).get("forked_from")
+    return origin.rpartition("@")[0] if isinstance(origin, str) else None
+
+
+def found(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
     """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
     try:
         return read(path)

@@ -7,7 +7,6 @@ is in the memory, and ``.told`` says which messages that were, so that no fork b
 
 import contextlib
 import hashlib
-import os
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -22,7 +21,7 @@ from gptsh.core.document import Document
 from gptsh.core.folders import state_folder
 from gptsh.core.material import moment_of
 from gptsh.core.messages import Message, Usage, new_message_id, text_of, timestamp
-from gptsh.core.references import make_private, names_in, path_of, safe_name
+from gptsh.core.references import is_kept, make_private, names_in, safe_name
 from gptsh.core.settings import ContextRules
 from gptsh.core.small import Small
 from gptsh.core.tokens import estimate
@@ -243,7 +242,7 @@ def consolidate(
 
 def _refuse_gone(doc: Document, filename: str) -> None:
     """What was deleted is not to be remembered."""
-    if not os.path.lexists(path_of(filename)):
+    if not is_kept(filename):
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")
 
 

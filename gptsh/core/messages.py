@@ -15,6 +15,7 @@ from gptsh.core.loose import as_dicts
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")  # of ``replay``: reasoning as text
 DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
 FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
 BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial
@@ -154,6 +155,14 @@ def timestamp(moment: datetime | None = None) -> str:
     """ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
     moment = moment or datetime.now(UTC)
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local_time(moment: str) -> str:
+    """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().isoformat(" ", "minutes")[:16]  # twice as fast as strftime
+    except (ValueError, OverflowError):
+        return moment
 
 
 def just_after(moment: str) -> str:

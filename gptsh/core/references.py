@@ -6,7 +6,7 @@ Everything here is found by file names alone, but for sessions of one second, wh
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -20,7 +20,7 @@ BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}")
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
-_SHOWN_CANDIDATES = 10
+_SHOWN = 10
 
 
 def get_sessions_dir() -> Path:
@@ -37,6 +37,12 @@ def path_of(filename: str) -> Path:
     """The file of a session: in the archive where it is there alone, else among the sessions."""
     path, archived = get_sessions_dir() / filename, get_archive_dir() / filename
     return archived if not os.path.lexists(path) and os.path.lexists(archived) else path
+
+
+def is_kept(filename: str) -> bool:
+    """Whether a session is there, in either folder, also while it is moved from one to the other."""
+    folders = (get_sessions_dir(), get_archive_dir(), get_sessions_dir())
+    return any(os.path.lexists(folder / filename) for folder in folders)
 
 
 def make_private(folder: Path) -> None:
@@ -113,7 +119,7 @@ def filename_of(ref: str) -> str:
         return name
     if re.fullmatch("[0-9]{1,9}", ref):
         return _at_index(int(ref))
-    if FILENAME.fullmatch(ref) and os.path.lexists(path_of(ref)):
+    if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
     return _by_prefix(ref)
 
@@ -134,16 +140,22 @@ def _at_index(index: int) -> str:
 
 def _by_prefix(ref: str) -> str:
     names: list[str] = []
-    for folder in (get_sessions_dir(), get_archive_dir()) if ref else ():
+    sessions = get_sessions_dir()
+    for folder in (sessions, get_archive_dir(), sessions) if ref else ():  # it may come back out of the archive
         names = names or [name for name in newest_first(folder) if name[ID].startswith(ref)]
     if not names:
         raise UnknownSession(f"no session {ref!r}", "see gptsh --list-sessions")
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:
         ids = [name if exact else name[ID] for name in exact or names]
-        more = f" and {len(ids) - _SHOWN_CANDIDATES} more" if len(ids) > _SHOWN_CANDIDATES else ""
-        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {', '.join(ids[:_SHOWN_CANDIDATES])}{more}")
+        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {in_short(ids)}")
     return (exact or names)[0]
+
+
+def in_short(names: Sequence[str]) -> str:
+    """The names in a line: ten, then how many more."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _pointer(ref: str) -> Path:
@@ -171,14 +183,33 @@ def used_names() -> Iterator[tuple[str, str]]:
 
     Raises BadSession when they cannot be read.
     """
+    for name, filename in _pointers():
+        if is_kept(filename):
+            yield name, filename
+
+
+def names_by_file() -> dict[str, list[str]]:
+    """Each ``@NAME`` by the file name that it points at, whether that is there or not. Raises BadSession."""
+    names: dict[str, list[str]] = {}
+    for name, filename in _pointers():
+        names.setdefault(filename, []).append(name)
+    return names
+
+
+def _pointers() -> Iterator[tuple[str, str]]:
     plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(_names_dir()))
     for name in sorted(f"@{entry}" for entry in plain):
-        if _NAME.fullmatch(name) and (filename := filename_named(name)):
+        if _NAME.fullmatch(name) and (filename := _pointed_at(name)):
             yield name, filename
 
 
 def filename_named(ref: str) -> str | None:
     """The file name that an ``@NAME`` points at; None when it dangles or was never used."""
+    filename = _pointed_at(ref)
+    return filename if filename and is_kept(filename) else None
+
+
+def _pointed_at(ref: str) -> str | None:
     pointer = _pointer(ref)
     try:
         name = pointer.read_text("utf-8", "replace").strip()
@@ -186,7 +217,7 @@ def filename_named(ref: str) -> str | None:
         return None
     except OSError as err:
         raise BadSession(f"{pointer}: {err.strerror}") from err
-    return name if FILENAME.fullmatch(name) and os.path.lexists(path_of(name)) else None
+    return name if FILENAME.fullmatch(name) else None
 
 
 def point_name(name: str, filename: str, *, durable: bool) -> None:
@@ -197,9 +228,6 @@ def point_name(name: str, filename: str, *, durable: bool) -> None:
         files.replace(pointer, f"{filename}\n".encode(), durable=durable)
 
 
-def free_names(filename: str) -> list[str]:
-    """Let no ``@NAME`` point at a session any more, under the store's lock; those that did. Raises OSError."""
-    freed = [name for name, of in used_names() if of == filename]
-    for name in freed:
-        _pointer(name).unlink(missing_ok=True)
-    return freed
+def free_name(name: str) -> None:
+    """Let an ``@NAME`` point at nothing any more, under the store's lock. Raises OSError."""
+    _pointer(name).unlink(missing_ok=True)

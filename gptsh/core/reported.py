@@ -1,10 +1,11 @@
-"""A provider's usage in our names, whichever shape it comes in."""
+"""A provider's usage in our names, whichever shape it comes in, and its reasons for ending."""
 
 from typing import Any
 
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Message, Usage, token_count
 
+REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}  # Anthropic's for ending, for which there are usual words
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
 WINDOW = "context_length"  # under ``raw``: what Ollama says of the window of an answer that was cut for its length
 _FULL = 0.97  # of a window

@@ -65,7 +65,14 @@ def load_session(id_or_filename: str) -> Document:
 
     Raises UnknownSession, or BadSession naming path and cause when the file is no readable session.
     """
-    return _read(path_of(filename_of(split_ref(id_or_filename)[0])))
+    filename = filename_of(split_ref(id_or_filename)[0])
+    path = path_of(filename)
+    try:
+        return _read(path)
+    except BadSession:
+        if path_of(filename) == path:  # else it was put away, or came back, since it was found
+            raise
+    return _read(path_of(filename))
 
 
 def load_at(ref: str) -> Document:

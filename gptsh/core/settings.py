@@ -124,6 +124,13 @@ class ContextRules(NamedTuple):
     memory_window: int = 50
 
 
+class Housekeeping(NamedTuple):
+    """When sessions are put away by themselves: not used for so many days, or beyond so many sessions. 0: never."""
+
+    archive_after_days: int = 0
+    max_sessions: int = 0
+
+
 class Settings(NamedTuple):
     """The config file under the environment."""
 
@@ -141,6 +148,7 @@ class Settings(NamedTuple):
     read_stdin: bool
     context: ContextRules
     tool_servers: ToolServers
+    housekeeping: Housekeeping
     max_rounds: int  # requests of a turn whose answers may call tools
 
 
@@ -174,6 +182,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
         context=_context(config.get("context", {})),
         tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
+        housekeeping=Housekeeping(sessions.get("archive_after_days", 0), sessions.get("max_sessions", 0)),
         max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -53,8 +53,8 @@ class Draft:
     def add(self, message: Mapping[str, Any], line: int | None = None) -> Message | None:
         """Take a message, which may have ``id``, ``parent`` and ``timestamp``; None where it is none.
 
-        One that is no message is noted as unread. Its id is its own, else made of its words, so that it is the same
-        each time the source is read, wherever it stands there.
+        One that is no message is noted as unread. Its id is its own where no other message has it, else made of its
+        words, so that it is the same each time the source is read, wherever it stands there.
         """
         new: dict[str, Any] = dict(message)
         moment = new.pop("timestamp", None)
@@ -77,6 +77,15 @@ class Draft:
         words = _hash([self.format, self.key, message])
         nth = self._seen[words] = self._seen.get(words, 0) + 1
         return str(uuid5(NAMESPACE_URL, f"gptsh:{words} {nth}"))
+
+    def results(self) -> Iterator[Document | Unread]:
+        """What could not be read, then the session, where a message of it could be."""
+        yield from self.unread
+        if self.messages:
+            try:
+                yield self.document()
+            except ValueError as err:
+                yield self.source.unread(str(err).removeprefix("not a session: "))
 
     def document(self) -> Document:
         """The session, which has not been saved. Raises ValueError saying why it is none."""

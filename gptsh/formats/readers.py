@@ -1,9 +1,19 @@
 """The formats that are read, in the order in which a source is held against them."""
 
-from gptsh.formats import gptsh, llm_logs
+from gptsh.formats import claude_code, codelet, gptsh, llm_logs, markdown, nanobot, nanocoder, ollm, openai
 from gptsh.formats.source import Reader, Source
 
-READERS: tuple[Reader, ...] = (gptsh.READER, llm_logs.READER)
+READERS: tuple[Reader, ...] = (
+    gptsh.READER,
+    llm_logs.READER,
+    claude_code.READER,
+    codelet.READER,
+    nanocoder.READER,
+    ollm.READER,
+    nanobot.READER,
+    openai.READER,
+    markdown.READER,
+)
 
 
 def reader_of(source: Source) -> Reader | None:

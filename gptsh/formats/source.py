@@ -7,8 +7,10 @@ ever opened.
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is not waited for
 _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _NO_BYTES = b" \t\r\n\0"
+_FIRST = 10  # lines by which a format of lines is told
 
 
 class Unread(NamedTuple):
@@ -108,6 +111,18 @@ class Source:
         except Refused:
             return None
         return values[0][1] if len(values) == 1 else None
+
+    @cached_property
+    def first(self) -> list[dict[str, Any]]:
+        """The objects on its first lines, by which it is told what it is. A line that is no JSON has none."""
+        found: list[dict[str, Any]] = []
+        seen = 0
+        file = BytesIO(self.data.removeprefix(_BOM))
+        while seen < _FIRST and (data := file.readline()):
+            seen += bool(data.strip(_NO_BYTES))
+            with suppress(Refused):
+                found += [value for _, value in list(values_in(data)) if isinstance(value, dict)]
+        return found
 
     @property
     def lines(self) -> list[Line]:

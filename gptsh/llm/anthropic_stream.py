@@ -24,14 +24,13 @@ from gptsh.core.messages import (
     Verbatim,
     new_call_id,
 )
-from gptsh.core.reported import usage_from
+from gptsh.core.reported import REASONS, usage_from
 from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, Pairs, as_object, load, paired, shown
 
-_REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}
 _PASSING = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")  # another try may do better
 _STOP = "message_stop"
 _OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
@@ -178,7 +177,7 @@ class _Answer:
 
     def ending(self) -> Finished:
         """Why it ended, in the words of the other providers where they have some."""
-        return Finished(_REASONS.get(self._finish or "", self._finish))
+        return Finished(REASONS.get(self._finish or "", self._finish))
 
 
 class _Block:

@@ -12,6 +12,7 @@ from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.messages import (
     DETAILS,
     FIELDS,
+    REASONING_FIELDS,
     SIGNATURES,
     THINKING,
     Call,
@@ -33,7 +34,6 @@ from gptsh.llm import sse
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, Pairs, load, shown
 
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
 # (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.

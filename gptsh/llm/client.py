@@ -202,7 +202,7 @@ class Client:
             from gptsh.llm import ollama  # noqa: PLC0415 - the same
 
             return ollama.takes(part)
-        from gptsh.llm import chat_parts  # noqa: PLC0415 - the same
+        from gptsh.core import chat_parts  # noqa: PLC0415 - the same
 
         return provider.wire == "echo" or chat_parts.takes(part, provider.endpoint)
 

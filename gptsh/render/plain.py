@@ -1,29 +1,12 @@
-"""Events and documents as plain text: the answer byte for byte, a line of a list, a transcript."""
+"""Events and documents as plain text: the answer byte for byte, a line of a list."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gptsh.core.document import Document, tags_of, turns
 from gptsh.core.listing import SessionSummary
-from gptsh.core.loose import as_dict
-from gptsh.core.media import media_in, media_of, name_of, shown
-from gptsh.core.messages import (
-    Event,
-    Finished,
-    Message,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Tool,
-    blocks_of,
-    parts_of,
-    shortened,
-)
+from gptsh.core.media import media_in, name_of
+from gptsh.core.messages import Event, Finished, Reasoning, Refusal, Text, Tool, local_time
 from gptsh.render.visible import Pieces, one_line
-
-_FOLDED = 120  # characters of a tool's arguments and of its result that a transcript shows
 
 if TYPE_CHECKING:
     from gptsh.core.turn import Request
@@ -159,18 +142,11 @@ class PlainWriter(Writer):
             self._out.write("\n")
 
 
-def local_time(moment: str) -> str:
-    """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
-    try:
-        return datetime.fromisoformat(moment).astimezone().isoformat(" ", "minutes")[:16]  # twice as fast as strftime
-    except (ValueError, OverflowError):
-        return moment
-
-
 def listing_line(summary: SessionSummary) -> str:
-    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line."""
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for what was put away."""
     what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    return f"[{summary['index']}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+    index = "-" if summary["index"] is None else summary["index"]
+    return f"[{index}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
 def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
@@ -222,106 +198,3 @@ def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _tokens(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} tokens"
-
-
-def transcript(doc: Document) -> Iterator[str]:
-    """A session for reading, line by line: a header, then each message under who said it and when."""
-    yield from map(one_line, _header(doc))
-    for message in doc["messages"]:
-        yield ""
-        yield one_line(_heading(message))
-        yield ""
-        yield from _lines(message)
-
-
-def _header(doc: Document) -> Iterator[str]:
-    stats, agent = doc["stats"], doc["agent"]
-    yield f"# {doc['title'] or '(untitled)'}"
-    yield ""
-    yield f"session {doc['id']}, {local_time(doc['created_at'])} to {local_time(doc['updated_at'])}"
-    yield f"agent {agent.get('name') or '?'}, model {agent.get('model') or '?'}, turns {stats['turns']}"
-    if tags := tags_of(doc):
-        yield f"tags {', '.join(tags)}"
-    if origin := doc["meta"].get("forked_from"):
-        yield f"forked from {origin}"
-    yield from _context(doc)
-
-
-def _context(doc: Document) -> Iterator[str]:
-    """A line for each snapshot, one for the compaction in force, one for the summaries, where there are any."""
-    context, messages = doc["context"], doc["messages"]
-    at = {message["id"]: place for place, message in enumerate(messages, 1)}
-    for item in context["snapshots"]:
-        behind = at.get(item.get("message"), 0)
-        turn = len(turns(messages[:behind]))
-        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
-        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
-        yield f"snapshot {item.get('name')}{when}, after turn {turn} ({behind} messages){size}, {item.get('reason')}"
-    if force := context.get("compaction"):
-        sizes = [f"{size:,}" if (size := force.get(key)) is not None else "?" for key in ("before", "after")]
-        sent = f"{at.get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
-        yield f"compaction {force.get('strategy')}, {sent}"
-    if told := sum(item.get("text") is not None for item in context["summaries"]):
-        yield f"summaries {told}"
-
-
-def _heading(message: Message) -> str:
-    who = message.get("model") or message.get("name")
-    said_by = f"{message['role']} ({who})" if who else message["role"]
-    at = f" {local_time(message['timestamp'])}" if message.get("timestamp") else ""
-    finish = message.get("finish_reason")
-    partial = f" [{finish}]" if finish not in (None, "stop", "tool_calls") else ""
-    return f"## {said_by}{at}{partial}"
-
-
-def _lines(message: Message) -> Iterator[str]:
-    """What was said in full; of reasoning its length, of a call and of a result a line."""
-    from gptsh.core.foreign import translated  # noqa: PLC0415 - a list shows no messages
-
-    if (length := _reasoning(message)) is not None:
-        yield f"[thinking, {length:,} characters]"
-    for own in translated(message):
-        if own["role"] == "tool":
-            yield _result(own)
-            continue
-        for kind, block in blocks_of(own):
-            yield from _block(kind, block)
-        if refusal := own.get("refusal"):
-            yield refusal
-
-
-def _reasoning(message: Message) -> int | None:
-    """Characters of the reasoning that came beside the answer; None where none did. It stands under any name."""
-    texts = [text for text in as_dict(message.get("replay")).values() if text and isinstance(text, str)]
-    return sum(map(len, texts)) if texts else None
-
-
-def _block(kind: str, block: dict[str, Any]) -> Iterator[str]:
-    if kind == "tool_call":
-        function = as_dict(block.get("function"))
-        arguments = shortened(str(function.get("arguments")), _FOLDED)
-        yield one_line(f"[tool call {function.get('name')}({arguments})]")
-    elif kind == "thinking":
-        text = block.get("thinking")
-        yield f"[thinking, {len(text):,} characters]" if isinstance(text, str) else "[thinking, not readable]"
-    else:
-        yield from _part(block)
-
-
-def _result(message: Message) -> str:
-    """The first line of a tool's result, the size of one that has more than that, and what it carries."""
-    from gptsh.core.flat import one_text  # noqa: PLC0415 - as above
-    from gptsh.core.kinds import shown_size  # noqa: PLC0415 - as above
-
-    carried = list(media_in(message))
-    text = one_text({**message, "content": [part for part in parts_of(message) if media_of(part) is None]})
-    first = shortened(text.strip().partition("\n")[0], _FOLDED)
-    more = "" if first == text.strip() else f"[{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
-    error = "[error]" if message.get("is_error") is True else ""
-    return " ".join(filter(None, (error, first, more, *(str(media) for _, media in carried)))) or "[nothing]"
-
-
-def _part(part: Part) -> Iterator[str]:
-    if name := name_of(part):
-        yield one_line(f"[{name}]")
-    yield shown(part)

@@ -5,7 +5,7 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,6 +32,7 @@ _COLUMN = 8  # columns that a table's column needs at least, with the space arou
 _UNBOUNDED = 1 << 20  # columns
 _RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
 
+_STRETCH = 1 << 14  # characters of a text that are drawn before more of it is read
 _HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
 # Characters of code, and of a line of it, that are highlighted: on what they cannot read some lexers take the square.
 _LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
@@ -119,6 +120,23 @@ class TerminalWriter(Writer):
             self._begun = self._broken = True
             self._out.draw(f"\n{drawn}" if spaced else drawn)
             self._broken = False
+
+
+def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
+    """Lines for a terminal: texts, each a document of its own, a blank line between two, drawn as they are taken."""
+    page, begun = Page(look, width), False
+    for text in texts:
+        blocks, first = Blocks(), True
+        for at in range(0, len(text), _STRETCH):
+            blocks.add(text[at : at + _STRETCH])
+            if at + _STRETCH >= len(text):
+                blocks.finish()
+            while blocks.ready:
+                block = blocks.ready.popleft()
+                if begun and (block.spaced or first):
+                    yield ""
+                begun, first = True, False
+                yield page.draw(block).removesuffix("\n")
 
 
 @cache

@@ -1,0 +1,166 @@
+"""Sessions deleted for good, put away, or pruned: first all of them are found, then each is told as it goes."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gptsh.cli import manage, stdio
+from gptsh.cli.options import Flags
+from gptsh.core import archive, references
+from gptsh.core.archive import Change, Target
+from gptsh.core.listing import SessionSummary
+from gptsh.core.references import ID, in_short
+from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.render.plain import listing_line
+from gptsh.render.visible import one_line
+
+
+def delete_sessions(flags: Flags) -> int:
+    """Delete the sessions of the references for good, and say what of them stays."""
+    _refuse(flags, "--delete-session", with_filters=True)
+    return _carry_out(flags, archive.delete(_targets(flags.delete_session)))
+
+
+def archive_sessions(flags: Flags) -> int:
+    """Move the sessions of the references to the archive."""
+    _refuse(flags, "--archive-session", with_filters=True)
+    return _carry_out(flags, archive.put_away(_targets(flags.archive_session)))
+
+
+def prune_sessions(flags: Flags) -> int:
+    """Delete old sessions, or put them away, where ``--yes`` says so; else list them."""
+    _refuse(flags, "--prune-sessions", with_filters=False)
+    if flags.keep is None and flags.older_than is None:
+        raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE, or both")
+    before = _moment(flags.older_than) if flags.older_than is not None else None
+    items = manage.passing(flags._replace(limit=None))  # which is how many go
+    going = archive.to_prune(items, flags.keep, before, flags.limit)
+    if not flags.yes:
+        stdio.write_lines(manage.lines_of(flags, going, listing_line, manage.session_object))
+        stdio.note(_what_would_be(going, archives=flags.archive))
+        return 0
+    targets = [Target(item["filename"], item["updated_at"]) for item in going]
+    return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
+
+
+def _refuse(flags: Flags, job: str, *, with_filters: bool) -> None:
+    """Raise UsageError for what might be meant to choose other sessions, or to do nothing."""
+    given: dict[str, object] = {
+        "--dry-run": flags.dry_run,
+        "-s": flags.session is not None,
+        "-c": flags.continue_,
+        "-n": flags.new,
+    }
+    if with_filters:
+        chosen = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
+        given |= {**chosen, "--limit": flags.limit is not None}
+    for name in (name for name, value in given.items() if value):
+        raise UsageError(f"{name} says nothing beside {job}", "leave one of them out")
+
+
+def _targets(refs: Sequence[str]) -> list[Target]:
+    """The sessions of all references, each once. Raises UsageError for a bad one, before anything is done."""
+    for ref in refs:
+        if references.split_ref(ref)[1] is not None:
+            raise UsageError(f"{ref}: a point is no session", "name the session alone")
+    return [Target(filename) for filename in dict.fromkeys(map(references.filename_of, refs))]
+
+
+def _moment(age: str) -> datetime:
+    try:
+        return datetime.now(UTC) - archive.age(age)
+    except ValueError as err:
+        raise UsageError(f"--older-than: {err}") from err
+
+
+def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
+    done = "put away" if archives else "deleted"
+    if not going:
+        return f"no session would be {done}"
+    names = {} if archives else references.names_by_file()
+    named = [name for item in going for name in names.get(item["filename"], ())]
+    among = f", {in_short(named)} among them" if named else ""
+    return f"{len(going):,} session{'s' * (len(going) > 1)} would be {done}{among}: --yes does it"
+
+
+# ---- doing it, telling it
+
+
+def _carry_out(flags: Flags, changes: Iterator[Change]) -> int:
+    """Do it all, and tell each. Raises the failure that ended it."""
+    work = _Work(changes)
+    try:
+        stdio.write_lines(manage.lines_of(flags, work, _line, _object))
+    except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
+        for _ in work:
+            pass
+        if not work.failure:
+            raise
+    if work.failure:
+        raise work.failure
+    return 0
+
+
+class _Work:
+    """The changes, as they are made; a note for each session that stays. ``failure`` ended them."""
+
+    def __init__(self, changes: Iterator[Change]) -> None:
+        self.failure: GptshError | None = None
+        self._changes = changes
+        self._done: list[str] = []
+
+    def __iter__(self) -> Iterator[Change]:
+        return self
+
+    def __next__(self) -> Change:
+        while True:
+            change = self._made()
+            session = change.filename[ID]
+            if change.state == "used":
+                stdio.note(f"session {session} stays: it was used or put away meanwhile")
+            elif change.state == "gone":
+                stdio.note(f"session {session} was deleted meanwhile")
+            else:
+                self._done.append(session)
+                return change
+
+    def _made(self) -> Change:
+        try:
+            return next(self._changes)
+        except GptshError as err:
+            self.failure = err
+            err.hint = f"done before: {in_short(self._done)}" if self._done else ""
+        raise StopIteration
+
+
+def _line(change: Change) -> str:
+    """What became of a session, and what of it stays, always one line."""
+    was, title, size = change.was, "", "not readable"
+    if was:
+        title, size = was["title"] or "(untitled)", "1 turn" if was["turns"] == 1 else f"{was['turns']:,} turns"
+    what = f"{change.state} {change.filename[ID]} {title} ({', '.join((size, *change.names))})"
+    return one_line("; ".join((what, *_stays(change))))
+
+
+def _stays(change: Change) -> Iterator[str]:
+    if len(change.forks) == 1:
+        yield f"its fork {change.forks[0]} stays"
+    elif change.forks:
+        yield f"its forks {in_short(change.forks)} stay"
+    if change.memory:
+        yield f"what it told the memory of {in_short(change.memory)} stays"
+    if change.link:
+        yield f"it was a link, and {change.link} stays"
+
+
+def _object(change: Change) -> dict[str, Any]:
+    return {
+        "session": change.filename[ID],
+        "state": change.state,
+        "title": change.was["title"] if change.was else None,
+        "turns": change.was["turns"] if change.was else None,
+        "file": change.filename,
+        "names": list(change.names),
+        "forks": list(change.forks),
+        "memory": list(change.memory),
+    }

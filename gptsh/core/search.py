@@ -1,0 +1,254 @@
+"""Sessions that have all the words of a search, newest first, and of each the passage that has most of them.
+
+Plain files and no index: each is read once and held against the words as bytes; only where they may be in it is it
+decoded, as far as it takes to be sure. Nothing is printed here.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gptsh.core import files
+from gptsh.core.document import Document
+from gptsh.core.foreign import translated
+from gptsh.core.listing import SessionSummary, Unreadable, found, summary_of
+from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.media import media_of, name_of
+from gptsh.core.messages import Message, Part, parts_of, shortened
+from gptsh.core.references import get_archive_dir, get_sessions_dir, newest_first
+
+Span = tuple[int, int]
+Said = tuple[str, str]  # who or what says it, and the text
+
+_ESCAPED = re.compile('["/\\\\\0-\x1f\ud800-\udfff]+')  # what stands in no JSON as it is, or not in everyone's
+_CODE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_REWRITTEN = re.compile(rb'"tool_(?:use|result)"')  # parts whose JSON becomes a text, which may spell it otherwise
+_NAME = 40  # characters of the name of a tool or a file
+_AROUND = 4  # as much of a text as the context may take, for its white space
+
+
+class Found(SessionSummary):
+    """A session that was found. ``match``: a passage on one line, behind who says it; ``marks``: the words in it."""
+
+    match: str
+    marks: list[Span]
+
+
+class Passage(NamedTuple):
+    """Words in a text of a session, so many of those that are searched, and where in the text they are."""
+
+    who: str
+    text: str
+    words: int
+    span: Span
+
+
+class Word:
+    """A word that is searched. A letter is found in either case, with its accent in one character or in two."""
+
+    def __init__(self, word: str) -> None:
+        self.spans = re.compile(_pattern(word), re.ASCII | re.IGNORECASE).finditer
+        self._has = re.compile(_pattern(word), re.ASCII | re.IGNORECASE).search
+        longest = max(_ESCAPED.split(word), key=len)
+        self._needle = longest.encode().lower()
+        self._in_bytes = None if longest.isascii() else re.compile(_pattern(longest).encode().lower()).search
+        self._escape = rb"\u00" if longest.isascii() else rb"\u"
+        self._ascii = word.lower() if word.isascii() else ""
+
+    def may_be_in(self, lowered: bytes) -> bool:
+        """Whether a file may have it, given its bytes in small letters: never False where it has."""
+        if self._in_bytes is None and self._needle in lowered:
+            return True
+        if self._in_bytes is not None and self._in_bytes(lowered):
+            return True
+        return self._escape in lowered or _REWRITTEN.search(lowered) is not None
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text has it."""
+        return self._ascii in text.lower() and self._has(text) is not None
+
+
+def _composed(word: str) -> str:
+    if word.isascii():
+        return word
+    from unicodedata import normalize  # noqa: PLC0415 - most words are of plain letters
+
+    return normalize("NFC", word)
+
+
+def _pattern(word: str) -> str:
+    """What finds a word: as it is written, or any letter in either case, composed or not."""
+    return "|".join("".join(map(_either, spelling)) for spelling in dict.fromkeys((word, _composed(word))))
+
+
+def _either(letter: str) -> str:
+    if letter.isascii():
+        return re.escape(letter)
+    from unicodedata import normalize  # noqa: PLC0415 - as above
+
+    cases = (letter, letter.lower(), letter.upper())
+    forms = dict.fromkeys(normalize(form, case) for form in ("NFC", "NFD") for case in cases)
+    return f"(?:{'|'.join(map(re.escape, dict.fromkeys((letter, *forms))))})"
+
+
+# ---- sessions
+
+
+def search(text: str, room: int, *, archived: bool = False) -> Iterator[Found | Unreadable]:
+    """The sessions that have each word of the text, newest first, as they are read; ``archived``: of those put away.
+
+    ``room``: characters of a match. Beside them what cannot be read, as far as that was noticed: a file that is torn,
+    or in which the words may be.
+    """
+    words = [Word(word) for word in dict.fromkeys(text.split())]
+    folder = get_archive_dir() if archived else get_sessions_dir()
+
+    def look(path: str) -> tuple[Document, Passage] | None:
+        return _look(path, words, room)
+
+    for index, name in enumerate(newest_first(folder)):
+        item = found(f"{folder}/{name}", look)
+        if isinstance(item, Unreadable):
+            yield item
+        elif item is not None:
+            head, passage = item
+            yield _found(summary_of(head, None if archived else index, name), passage, words, room)
+
+
+def _look(path: str, words: Sequence[Word], room: int) -> tuple[Document, Passage] | None:
+    """The head of a session, and a passage, where it has all the words."""
+    data = files.read_bytes(path)
+    lowered = data.lower()
+    if not all(word.may_be_in(lowered) for word in words) and data.rstrip().endswith(b"}"):
+        return None
+    head, messages = files.opened(data, path)
+    passage = _best(_said(head, messages), words, room)
+    return None if passage is None else (head, passage)
+
+
+def _said(head: Document, messages: Iterable[Message]) -> Iterator[Said]:
+    """Every text that is searched. The title, which the list shows, comes last: a passage tells more."""
+    for message in messages:
+        for own in translated(message):
+            yield from _texts(own)
+    if head.get("title"):
+        yield "title", head["title"]
+
+
+def _texts(message: Message) -> Iterator[Said]:
+    """The texts of a message in our vocabulary, but for reasoning, data and a system prompt."""
+    role, name = message["role"], message.get("name")
+    if role == "system":
+        return
+    who = _named(role, name) if role == "tool" else role
+    for part in parts_of(message):
+        yield from _of_part(part, who)
+    for call in as_dicts(message.get("tool_calls")):
+        function = as_dict(call.get("function"))
+        called, arguments = function.get("name"), function.get("arguments")
+        if isinstance(called, str):
+            yield "tool call", called
+        if isinstance(arguments, str):
+            yield _named("tool call", called), _unescaped(arguments)
+    if refusal := message.get("refusal"):
+        yield who, refusal
+
+
+def _of_part(part: Part, who: str) -> Iterator[Said]:
+    name, text = name_of(part), part.get("text")
+    if name:
+        yield who, name
+    if part.get("type") != "text":
+        media = media_of(part)
+        text = media and media.text
+    if isinstance(text, str):
+        yield _named(who, name) if name else who, text
+
+
+def _named(who: str, name: object) -> str:
+    return f"{who} ({shortened(name, _NAME)})" if isinstance(name, str) else who
+
+
+def _unescaped(arguments: str) -> str:
+    """A call's arguments as they read: the escapes of their JSON undone, whether it is whole or not."""
+    if "\\" not in arguments:
+        return arguments
+    plain = _CODE.sub(lambda code: chr(int(code[1], 16)) if code[1] else _SHORT.get(code[2], code[2]), arguments)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+# ---- the passage
+
+
+def _best(texts: Iterable[Said], words: Sequence[Word], room: int) -> Passage | None:
+    """The first of the passages with most of the words; None where not all of them are in the texts."""
+    missing, best = set(words), None
+    for who, text in texts:
+        here = [word for word in words if word.is_in(text)]
+        missing.difference_update(here)
+        if here and (best is None or len(here) > best.words):
+            passage = _densest(who, text, here, room)
+            if best is None or passage.words > best.words:
+                best = passage
+            if best.words == len(words):
+                return best
+    return None if missing else best
+
+
+def _densest(who: str, text: str, words: Sequence[Word], room: int) -> Passage:
+    """The first place in a text where most of the words stand together in so many characters."""
+    if len(words) == 1:
+        return Passage(who, text, 1, next(words[0].spans(text)).span())
+    hits = sorted((*hit.span(), number) for number, word in enumerate(words) for hit in word.spans(text))
+    best, first = Passage(who, text, 0, (0, 0)), 0
+    inside: Counter[int] = Counter()
+    for last, (_, end, word) in enumerate(hits):
+        inside[word] += 1
+        while first < last and end - hits[first][0] > room:
+            inside[hits[first][2]] -= 1
+            first += 1
+        together = sum(count > 0 for count in inside.values())
+        if together > best.words:
+            best = Passage(who, text, together, (hits[first][0], end))
+    return best
+
+
+def _found(summary: SessionSummary, passage: Passage, words: Sequence[Word], room: int) -> Found:
+    before = f"{passage.who}: "
+    match = before + _context(passage.text, passage.span, max(0, room - len(before)))
+    marks: list[Span] = []
+    for start, end in sorted(hit.span() for word in words for hit in word.spans(match, len(before))):
+        if marks and start <= marks[-1][1]:
+            start, end = marks[-1][0], max(end, marks.pop()[1])
+        marks.append((start, end))
+    return {**summary, "match": match, "marks": marks}
+
+
+def _context(text: str, span: Span, room: int) -> str:
+    """What stands around a place in a text, on one line of about ``room`` characters."""
+    start, end = span
+    reach = _AROUND * room
+    here = " ".join(text[start:end].split())
+    before = ("…" if start > reach else "") + _folded(text[max(0, start - reach) : start]).lstrip()
+    after = _folded(text[end : end + reach]).rstrip() + ("…" if len(text) > end + reach else "")
+    left = max(0, room - len(here))
+    behind = max(left - len(before), left // 2)
+    ahead = left - min(behind, len(after))
+    return _cut(before[::-1], ahead)[::-1] + here + _cut(after, behind)
+
+
+def _folded(text: str) -> str:
+    """The text with its white space folded, at its ends to a blank."""
+    folded = " ".join(text.split())
+    return f"{' ' * text[:1].isspace()}{folded}{' ' * (folded != '' and text[-1:].isspace())}"
+
+
+def _cut(text: str, width: int) -> str:
+    """So much of the text, whole words where that is possible, with an ellipsis where something is missing."""
+    if len(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    words = kept.rpartition(" ")[0]
+    return f"{words} …" if words else f"{kept}…"

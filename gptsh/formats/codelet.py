@@ -1,0 +1,250 @@
+"""Sessions of codelet and fspec: envelopes as lines of JSON, a store of all messages, and manifests that pick theirs.
+
+What is long stands in blobs beside them, each a file whose name is the hash of what it holds.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gptsh.core.document import Document
+from gptsh.core.loose import as_dict
+from gptsh.core.messages import Part, token_count
+from gptsh.formats import blocks
+from gptsh.formats.draft import SOURCE, Draft
+from gptsh.formats.source import LARGEST, Reader, Refused, Source, Unread, values_in
+
+NAME = "codelet"
+_ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}
+_RECORD = {"id", "content_hash", "created_at", "role", "content"}
+_MANIFEST = {"id", "name", "project", "created_at", "updated_at", "messages"}
+_STORE = ("..", "messages", "messages.jsonl")  # from a manifest
+_KEPT = ("forked_from", "merged_from", "compaction", "token_usage")
+_BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_FIRST_ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')  # by which the tool itself finds a message in its store
+_NO_REASON = "unknown"  # why an answer ended that did not say it
+_NO_MESSAGE = "no message that can be read"
+
+
+def _recognises(source: Source) -> bool:
+    return any(_is_envelope(value) or _is_record(value) for value in source.first) or _manifest_in(source) is not None
+
+
+def _is_envelope(value: dict[str, Any]) -> bool:
+    return value.keys() >= _ENVELOPE and "sessionId" not in value and isinstance(value["message"], dict)
+
+
+def _is_record(value: dict[str, Any]) -> bool:
+    return value.keys() >= _RECORD and isinstance(value["id"], str)
+
+
+def _manifest_in(source: Source) -> dict[str, Any] | None:
+    value = blocks.whole(source)
+    if not isinstance(value, dict) or not value.keys() >= _MANIFEST or not isinstance(value["messages"], list):
+        return None
+    return value if all("message_id" in as_dict(item) for item in value["messages"]) else None
+
+
+def _read(source: Source) -> Iterator[Document | Unread]:
+    manifest = _manifest_in(source)
+    draft = _of_lines(source) if manifest is None else _of_manifest(source, manifest)
+    for message in draft.messages:  # the last one that tells it counts
+        draft.model = message.get("model", draft.model)
+        draft.provider = message.get("provider", draft.provider)
+    return draft.results()
+
+
+READER = Reader(NAME, _recognises, _read)
+
+
+# ---- lines
+
+
+def _of_lines(source: Source) -> Draft:
+    """The messages of a file of envelopes, or those of a store that no manifest beside it names, as one session."""
+    unread, lines = list(source.broken), {}
+    for line in source.lines:
+        if _is_record(line.value):
+            lines[line.value["id"]] = line  # the latest one of an id counts
+        elif _is_envelope(line.value):
+            lines[f"{line.number} {len(lines)}"] = line
+        else:
+            unread.append(source.unread(_NO_MESSAGE, line.number))
+    first = next(iter(lines.values()), None)
+    key = first.value.get("id", first.value.get("uuid")) if first else ""
+    draft, blobs, elsewhere = Draft(source, NAME, str(key), unread=unread), _Blobs(source), _named(source)
+    ids: dict[str, str] = {}
+    for ident, line in lines.items():
+        if ident not in elsewhere:
+            _add(draft, _message(line.value, ids), blobs, line.number)
+    return draft
+
+
+def _named(source: Source) -> set[str]:
+    """The messages of a store that manifests beside it name: they are read with those."""
+    if source.path is None or source.path.name != _STORE[-1]:
+        return set()
+    names = sorted(path.name for path in source.path.parent.parent.glob("sessions/*.json"))
+    beside = [source.beside("..", "sessions", name) for name in names if _UUID.fullmatch(name.removesuffix(".json"))]
+    found = [manifest for other in beside if other and (manifest := _manifest_in(other))]
+    return {item["message_id"] for one in found for item in one["messages"] if isinstance(item["message_id"], str)}
+
+
+# ---- a manifest
+
+
+def _of_manifest(source: Source, manifest: dict[str, Any]) -> Draft:
+    """The session of a manifest: of the store beside it the messages that it names."""
+    draft = Draft(source, NAME, str(manifest["id"]), title=manifest["name"], cwd=manifest["project"])
+    draft.created_at, draft.updated_at = manifest["created_at"], manifest["updated_at"]
+    draft.provider = blocks.provider_name(manifest.get("provider"))
+    draft.kept = {key: manifest[key] for key in _KEPT if manifest.get(key)}
+    store = source.beside(*_STORE)
+    if store is None:
+        draft.unread.append(source.unread(f"its {len(manifest['messages'])} messages: no store of them beside it"))
+        return draft
+    found = _found(store, {item["message_id"] for item in manifest["messages"] if isinstance(item["message_id"], str)})
+    blobs, ids = _Blobs(source), dict[str, str]()
+    for item in manifest["messages"]:
+        number, record = found.get(item["message_id"], (None, None)) if isinstance(item["message_id"], str) else _NONE
+        if record is None:
+            draft.unread.append(source.unread(f"message {item['message_id']!s:.40}: not in the store, or not readable"))
+            continue
+        message = _message(record, ids)
+        if item.get("source") not in (None, "Native"):
+            message[SOURCE]["origin"] = item["source"]
+        _add(draft, message, blobs, number, store)
+    if not any(message.get("usage") for message in draft.messages):
+        draft.carried = _carried(as_dict(manifest.get("token_usage")))
+    return draft
+
+
+_NONE = (None, None)
+
+
+def _found(store: Source, wanted: set[str]) -> dict[str, tuple[int, dict[str, Any]]]:
+    """The latest record of each message, with its line. Only those that are wanted are read: many share a store."""
+    idents = {ident.encode("utf-8", "surrogatepass") for ident in wanted}
+    lines: dict[bytes, tuple[int, bytes]] = {}
+    for number, data in enumerate(store.data.split(b"\n"), 1):
+        first = _FIRST_ID.search(data)
+        if first and first[1] in idents:
+            lines[first[1]] = number, data
+    found: dict[str, tuple[int, dict[str, Any]]] = {}
+    for number, data in lines.values():
+        try:
+            value = next((value for _, value in values_in(data)), None)
+        except Refused:
+            continue
+        if isinstance(value, dict) and _is_record(value):
+            found[value["id"]] = number, value
+    return found
+
+
+def _carried(used: dict[str, Any]) -> dict[str, int | None] | None:
+    """What the session has used as a whole; its messages may not tell it."""
+    prompt, completion = (token_count(used.get(f"cumulative_billed_{way}")) for way in ("input", "output"))
+    if not prompt and not completion:
+        return None
+    cached = token_count(used.get("cache_read_tokens"))
+    total = (prompt or 0) + (completion or 0)
+    return {"prompt": prompt, "completion": completion, "total": total, "cached_tokens": cached}
+
+
+# ---- a message
+
+
+def _message(value: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+    """The message of an envelope, or of a record of the store, whose ``metadata`` is one.
+
+    ``ids`` has the record of each envelope so far. Who speaks is told by every role: the tool itself takes an answer of
+    text alone for a question.
+    """
+    is_record = _is_record(value)
+    envelope = as_dict(value.get("metadata")) if is_record else value
+    said = as_dict(envelope.get("message"))
+    inner = said if "content" in said else value
+    is_answer = "assistant" in (inner.get("role"), envelope.get("type"), value.get("role"))
+    new: dict[str, Any] = {"role": "assistant" if is_answer else "user", "content": inner.get("content")}
+    new |= {"id": envelope.get("uuid"), "parent": envelope.get("parentUuid")}
+    new |= {"timestamp": envelope.get("timestamp", value.get("created_at")), SOURCE: {}}
+    if is_answer:
+        new |= _told(envelope, said)
+    if is_record:
+        new[SOURCE] |= {key: value[key] for key in ("created_at", "token_count") if value.get(key) is not None}
+        new[SOURCE] |= {key: envelope[key] for key in ("uuid", "parentUuid") if isinstance(envelope.get(key), str)}
+        new |= {"id": value["id"], "parent": ids.get(str(new["parent"]))}
+        ids[str(envelope.get("uuid"))] = value["id"]
+    return new
+
+
+def _told(envelope: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer says of itself."""
+    found = blocks.told(said)
+    if found.get("finish_reason") == _NO_REASON:
+        del found["finish_reason"]
+    if name := blocks.provider_name(envelope.get("provider")):
+        found["provider"] = name
+    if name and name != envelope["provider"]:
+        found[SOURCE] = {"provider": envelope["provider"]}
+    if isinstance(envelope.get("requestId"), str):
+        found["request_id"] = envelope["requestId"]
+    return found
+
+
+def _add(draft: Draft, message: dict[str, Any], blobs: "_Blobs", line: int | None, where: Source | None = None) -> None:
+    """Take a message, with what its references stand for. ``where`` is the file whose line it is."""
+    if not blocks.is_sound(message["content"]):
+        draft.unread.append((where or draft.source).unread(_NO_MESSAGE, line))
+        return
+    if isinstance(message["content"], list):
+        message["content"] = [blobs.restored(part, draft.unread) for part in message["content"]]
+    if not message[SOURCE]:
+        del message[SOURCE]
+    blocks.take(draft, message, line)
+
+
+class _Blobs:
+    """What stands beside a file of this tool. Together no more is read than a file may have."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._room = LARGEST
+
+    def restored(self, part: Part, unread: list[Unread]) -> Part:
+        """The part with what a reference in it stands for. What is not there is noted.
+
+        An image without its data is sent to nobody, nor thinking that is not what was signed.
+        """
+        match part.get("type"):
+            case "tool_result":
+                return self._filled(part, "content", unread)
+            case "thinking":
+                whole = self._filled(part, "thinking", unread, "")
+                lost = whole is not part and not whole["thinking"]
+                return {key: value for key, value in whole.items() if key != "signature"} if lost else whole
+            case "image" | "document" if isinstance(part.get("source"), dict):
+                return {**part, "source": self._filled(part["source"], "data", unread, "")}
+            case "tool_use" if isinstance(part.get("input"), dict):
+                given = self._filled(part["input"], "_blob_ref", unread)
+                return part if given is part["input"] else {**part, "input": given["_blob_ref"]}
+        return part
+
+    def _filled(self, table: Part, key: str, unread: list[Unread], otherwise: str | None = None) -> Part:
+        """The table with what the reference under a key stands for, or ``otherwise``; the same one without both."""
+        said = table.get(key)
+        named = _BLOB.fullmatch(said) if isinstance(said, str) else None
+        text = self._text(named[1]) if named else None
+        if named and text is None:
+            unread.append(self._source.unread(f"{named[0]}: missing, or not what its name says"))
+            text = otherwise
+        return table if text is None else {**table, key: text}
+
+    def _text(self, digest: str) -> str | None:
+        blob = self._source.beside("..", "blobs", digest[:2], digest)
+        if blob is None or len(blob.data) > self._room or hashlib.sha256(blob.data).hexdigest() != digest:
+            return None
+        self._room -= len(blob.data)
+        return blob.text

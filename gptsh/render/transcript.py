@@ -1,0 +1,61 @@
+"""A session for reading, as Markdown: a header, then each message under who said it and when."""
+
+from collections.abc import Iterator, Sequence
+
+from gptsh.core.document import Document
+from gptsh.core.foreign import translated
+from gptsh.core.messages import Message, local_time
+from gptsh.core.passages import Passage, passages
+from gptsh.core.portrait import Fact, title_of
+from gptsh.core.spelling import escaped, fenced, left_open, literal, quoted
+
+
+def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:
+    """Pieces of Markdown, each whole in itself; a blank line belongs between two.
+
+    Words are as they were said. Calls, results and thinking are a line each, with ``full`` all that they are.
+    """
+    yield f"# {escaped(title_of(doc))}"
+    yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)
+    for message in doc["messages"]:
+        yield f"## {escaped(_heading(message))}"
+        for own in translated(message):
+            for passage in passages(own):
+                yield from _full(passage) if full else _folded(passage)
+
+
+def _heading(message: Message) -> str:
+    who = message.get("model") or message.get("name")
+    said_by = f"{message['role']} ({who})" if who else message["role"]
+    at = f" {local_time(message['timestamp'])}" if message.get("timestamp") else ""
+    finish = message.get("finish_reason")
+    partial = f" [{finish}]" if finish not in (None, "stop", "tool_calls") else ""
+    return f"{said_by}{at}{partial}"
+
+
+def _folded(passage: Passage) -> Iterator[str]:
+    match passage.kind:
+        case "words" | "refusal":
+            yield _whole(passage.text or "")
+        case "file":
+            yield literal(f"[{passage.line}]")
+            yield fenced(passage.text or "", passage.language)
+        case "result":
+            yield literal(passage.line)
+        case _:
+            yield literal(f"[{passage.line}]")
+
+
+def _full(passage: Passage) -> Iterator[str]:
+    if passage.kind not in ("call", "result", "thinking") or passage.text is None:
+        yield from _folded(passage)
+        return
+    yield literal(" ".join([f"[{passage.title}]", *map(str, passage.media)]))
+    if passage.text:
+        yield quoted(passage.text) if passage.kind == "thinking" else fenced(passage.text, passage.language)
+
+
+def _whole(text: str) -> str:
+    """Words, a fence that they leave open closed, since more comes behind them."""
+    fence = left_open(text)
+    return f"{text}\n{fence}" if fence else text

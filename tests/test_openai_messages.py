@@ -1,0 +1,203 @@
+"""Arrays of chat messages: read, and written so that they can be sent as they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gptsh.core import checks, document, files
+from gptsh.core.messages import text_of
+from gptsh.core.sessions import new_session_doc
+from gptsh.formats import openai
+from gptsh.formats.readers import reader_of
+from gptsh.formats.source import Source, Unread
+from tests import vocabulary
+from tests.conftest import Home
+from tests.server import ModelServer
+
+HISTORIES = Path(__file__).parent / "data" / "histories"
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
+TALK: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "hi \u2028 é"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "a"},
+    {"role": "assistant", "content": "done"},
+    {"role": "user", "content": [{"type": "text", "text": "see"},
+                                 {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]},
+    {"role": "assistant", "content": "", "refusal": "no"},
+]  # fmt: skip
+
+
+def source(value: object) -> Source:
+    return Source("stdin", None, json.dumps(value).encode())
+
+
+def read(value: object) -> tuple[list[dict[str, Any]], list[Unread]]:
+    given_source = source(value)
+    assert reader_of(given_source) is openai.READER
+    found = list(openai.READER.read(given_source))
+    return [item for item in found if isinstance(item, dict)], [item for item in found if isinstance(item, Unread)]
+
+
+def one(value: object) -> dict[str, Any]:
+    (doc,), unread = read(value)
+    assert unread == []
+    return doc
+
+
+def sent(doc: dict[str, Any]) -> list[dict[str, Any]]:
+    found = json.loads("".join(openai.write(doc)))
+    assert isinstance(found, list)
+    return found
+
+
+def session(messages: list[dict[str, Any]], system: str | None = None) -> dict[str, Any]:
+    agent = {"model": "m", "params": {}, "system": system}
+    doc = new_session_doc(agent, {"name": "p"}, output=None, mcp_allowed_servers=None)
+    return document.migrate(checks.check({**doc, "messages": messages}))
+
+
+def test_a_conversation_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    doc = one(TALK)
+    assert doc["agent"]["system"] == "Be brief."
+    assert doc["messages"][1]["tool_calls"] == [CALL]
+    assert sent(doc) == TALK
+    path = tmp_path / f"20260101-000000-{doc['id']}.json"
+    path.write_bytes(files.to_bytes(document.ordered(doc)))
+    text = "".join(openai.write(files.read_document(path)))
+    assert json.loads(text) == TALK
+    assert len(text.split("\n")) == len(TALK) + 3
+    assert "é" in text
+
+
+def test_a_body_of_a_request_names_model_and_parameters() -> None:
+    doc = one({"model": "openai/gpt-4.1", "messages": TALK, "temperature": 0.5, "tools": [], "api_key": "k"})
+    assert doc["agent"]["model"] == "openai/gpt-4.1"
+    assert doc["agent"]["params"] == {"temperature": 0.5}
+    assert doc["meta"]["imported"]["key"] == one(TALK)["meta"]["imported"]["key"]
+
+
+def test_what_is_no_array_of_chat_messages_is_left_to_others() -> None:
+    arguments = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "ls", "arguments": {}}}]}
+    hi = {"role": "user", "content": "hi"}
+    for value in ([], [1], {}, {"messages": [hi]}, {"model": "m", "id": "x", "messages": [hi]}, [hi, arguments],
+                  [{"role": "user", "parts": []}], [{**hi, "uuid": "1"}], {"model": 1, "messages": [hi]}):  # fmt: skip
+        assert not openai.READER.recognises(source(value)), value
+    others = [path for path in HISTORIES.rglob("*") if path.is_file()]
+    assert len(others) > 10
+    for path in others:
+        assert not openai.READER.recognises(Source(str(path), path)), path
+
+
+def test_every_message_is_one_of_ours_or_reported() -> None:
+    custom = {"id": "c2", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}
+    doc, unread = read([
+        {"role": "developer", "content": [{"type": "text", "text": "a"}]}, {"role": "system", "content": "b"},
+        {"role": "user", "content": "q"}, 7, {"role": "user", "content": 7},
+        {"role": "assistant", "tool_calls": [custom], "reasoning_content": "r", "cost": 9e9, "id": "x-1"},
+        {"role": "system", "content": "later"}, {"role": "odd", "content": "o"},
+    ])  # fmt: skip
+    (doc,) = doc
+    assert doc["agent"]["system"] == "a\n\nb"
+    assert [item.why for item in unread] == [
+        "message 4 is no object", "a message whose content is neither text nor parts",
+    ]  # fmt: skip
+    answer = doc["messages"][1]
+    assert answer["tool_calls"][0]["function"] == {"name": "sh", "arguments": "ls -l"}
+    assert (answer["id"], answer["replay"]) == ("x-1", {"reasoning_content": "r"})
+    assert "cost" not in answer
+    assert [message["role"] for message in doc["messages"]] == ["user", "assistant", "system", "odd"]
+
+
+def test_the_older_shape_of_a_call_becomes_todays() -> None:
+    doc = one([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "function_call": {"name": "ls", "arguments": "{}"}},
+        {"role": "function", "name": "ls", "content": "a"},
+    ])  # fmt: skip
+    _, calling, result = sent(doc)
+    assert calling["tool_calls"] == [{"id": "call", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]
+    assert result == {"role": "tool", "tool_call_id": "call", "content": "a"}
+
+
+def test_every_call_is_answered_and_each_part_has_a_shape_there() -> None:
+    pdf = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "YWJj"},
+        "title": "a",
+    }
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}}
+    odd = {"type": "video_url", "video_url": {"url": "x"}}
+    doc = session([
+        {"role": "user", "content": [pdf, odd]},
+        {"role": "assistant", "content": [{"type": "text", "text": "t"}], "tool_calls": [CALL, {**CALL, "id": "c2"}],
+         "thinking": [{"type": "thinking", "thinking": "x", "signature": "s"}], "model": "m"},
+        {"role": "tool", "tool_call_id": "c2", "content": [image]},
+        {"role": "system", "content": "in between"},
+    ], "first")  # fmt: skip
+    system, question, answer, missing, result, shown = sent(doc)
+    assert system == {"role": "system", "content": "in between\n\nfirst"}
+    assert question["content"] == [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YWJj"}},
+        {"type": "text", "text": "[video_url]"},
+    ]
+    assert set(answer) == {"role", "content", "tool_calls"}
+    assert "has no result" in missing["content"]
+    assert result == {"role": "tool", "tool_call_id": "c2", "content": "[image/png, 3 bytes]"}
+    assert shown["content"][1] == image
+
+
+KEYS = {"system": {"content", "name"}, "user": {"content", "name"}, "tool": {"content", "tool_call_id"},
+        "assistant": {"content", "name", "refusal", "tool_calls"}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def param() -> Any:
+    """OpenAI's own type of a message, as something that validates."""
+    from openai.types import chat  # noqa: PLC0415 - a second
+    from pydantic import TypeAdapter  # noqa: PLC0415 - the same
+
+    kinds = {role: getattr(chat, f"ChatCompletion{role.capitalize()}MessageParam") for role in KEYS}
+    return {role: TypeAdapter(kind) for role, kind in kinds.items()}
+
+
+def check_valid(messages: list[dict[str, Any]], param: Any) -> None:
+    calls: list[str] = []
+    for message in messages:
+        assert set(message) <= {"role"} | KEYS[message["role"]]
+        whole = param[message["role"]].validate_python(message)
+        for key in ("content", "tool_calls"):
+            list(whole.get(key) or ())  # what is an Iterable there is looked at when it is read
+        answered = calls[:1] == [message.get("tool_call_id")] if calls else message["role"] != "tool"
+        assert answered, "each call has its result behind it"
+        calls = [call["id"] for call in message.get("tool_calls") or ()] or calls[1:]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(vocabulary.messages() | vocabulary.spoilt())
+def test_whatever_a_session_holds_is_valid_there(param: Any, messages: list[Any]) -> None:
+    try:
+        doc = session(messages)
+    except ValueError:
+        return
+    first = sent(doc)
+    check_valid(first, param)
+    if first:
+        (doc,), unread = read(first)
+        assert unread == []
+        assert sent(doc) == first
+
+
+def test_what_is_written_is_taken_by_a_server_and_read_again(home: Home, lab: Home, model: ModelServer) -> None:
+    del model
+    assert lab.run("hi").code == 0
+    out = lab.run("--export-session", "0", "--format", "openai")
+    assert out.code == 0
+    (lab.folder / "talk.json").write_text(out.stdout)
+    other = lab.elsewhere()
+    taken = other.run("--import-session", str(lab.folder / "talk.json"))
+    assert (taken.code, taken.stderr) == (0, "")
+    assert list(map(text_of, other.doc()["messages"])) == list(map(text_of, lab.doc()["messages"]))

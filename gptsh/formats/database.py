@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gptsh.core.messages import is_unicode
 from gptsh.formats.source import LARGEST, OPEN, Refused, Source
 
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 
 LARGEST_DATABASE = 4_000_000_000  # bytes
 _STEPS = 1_000  # of SQLite's machine between two looks at the limits
-_FREE_STEPS, _STEPS_PER_BYTE = 5_000_000, 10
+_FREE_STEPS, _STEPS_PER_BYTE = 20_000_000, 10
+_QUERY = 100  # steps that any query may take: a short one ends before anybody looks
 _FREE_SECONDS, _BYTES_PER_SECOND = 20.0, 2_000_000  # within SQLite
 _FREE_BYTES, _TIMES_READ = 1_000_000_000, 10  # a text that stands there once may be in many sessions
 _BLOCK = 1 << 20
 _COLUMN_NAME, _COLUMN_HIDDEN = 1, 6  # of what ``table_xinfo`` tells
 _MB = 1_000_000
+_NUMBER = "rowid"
+_LARGEST_INT = 1 << 63
 
 Row = dict[str, Any]  # by column; a value is None, an int, a float, a str (with surrogates for odd bytes) or bytes
 
@@ -77,7 +81,7 @@ def _refusing() -> Iterator[None]:
 
     try:
         yield
-    except (sqlite3.Error, OverflowError, UnicodeEncodeError) as err:  # the latter two: a value that no row can have
+    except sqlite3.Error as err:
         raise Refused(f"not readable as a database: {err}") from err
 
 
@@ -136,7 +140,7 @@ class Database:
     def index(self, table: str, *columns: str) -> list[Row]:
         """These columns of all rows, with the number of each row, unsorted. They are of no session."""
         self._left = self._bytes
-        return list(self.rows(table, ("rowid", *columns)))
+        return list(self.rows(table, (_NUMBER, *columns)))
 
     def row(self, table: str, number: int) -> Row:
         """The row of this number, every column of it; empty where there is none."""
@@ -147,8 +151,8 @@ class Database:
 
         ``columns`` are those that are wanted, all by default; one that the table has not is left out.
         """
-        known = ["rowid", *self._columns.get(table, ())]
-        if table not in self._columns or any(name not in known for name in wanted):
+        known = [_NUMBER, *self._columns.get(table, ())]
+        if table not in self._columns or not wanted.keys() <= set(known) or not all(map(_fits, wanted.values())):
             return
         asked = [name for name in known if not columns or name in columns]
         listed, held = ", ".join(map(_quoted, asked)), " AND ".join(f"{_quoted(name)} = ?" for name in wanted)
@@ -158,23 +162,30 @@ class Database:
 
     def _asked(self, statement: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         with _refusing(), contextlib.closing(self._connection.cursor()) as cursor:
+            self._steps -= _QUERY
             self._since = time.monotonic()
             cursor.execute(statement, values)
             while cells := cursor.fetchone():
-                self._seconds -= time.monotonic() - self._since
                 self._count(sum(len(cell) for cell in cells if isinstance(cell, (str, bytes))))
                 yield cells
                 self._since = time.monotonic()
+            self._count(0)
 
     def _count(self, size: int) -> None:
+        self._seconds -= time.monotonic() - self._since
         self._left -= size
         self._bytes -= size
         if self._left < 0 <= self._bytes:
             raise Refused(f"a session of more than {LARGEST // _MB} MB")
-        if self._bytes < 0:
+        if self._bytes < 0 or self._steps < 0:
             raise Refused("its sessions are many times larger than the file")
+
+
+def _fits(value: object) -> bool:
+    """Whether a cell can hold a value."""
+    return -_LARGEST_INT <= value < _LARGEST_INT if isinstance(value, int) else is_unicode(str(value))
 
 
 def _quoted(name: str) -> str:
     escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+    return name if name == _NUMBER else f'"{escaped}"'  # in quotes that one would be a text where there is none

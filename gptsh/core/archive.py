@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gptsh.core import files, references
-from gptsh.core.listing import SessionSummary, found, scan_heads, summary_of
+from gptsh.core.listing import SessionSummary, found, origin_of, scan_heads, summary_of
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, make_private, names_in
 from gptsh.errors import StoreBusy, StoreError
 
@@ -162,10 +162,10 @@ def _leftovers() -> dict[str, list[Path]]:
 def _forks(going: set[str]) -> dict[str, list[str]]:
     """The ids of the sessions that were forked from each, by its id, without those that go as well."""
     forks: dict[str, list[str]] = {}
-    for filename, head in scan_heads():
-        origin = head.get("meta", {}).get("forked_from")
-        if isinstance(origin, str) and filename not in going:
-            forks.setdefault(references.split_ref(origin)[0], []).append(head["id"])
+    for filename, head in scan_heads(b'"forked_from":"'):
+        origin = origin_of(head)
+        if origin and filename not in going:
+            forks.setdefault(origin, []).append(head["id"])
     return forks
 
 

@@ -73,10 +73,19 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield doc
 
 
-def scan_heads() -> Iterator[tuple[str, Document]]:
-    """The file name and the head of each session that can be read, newest first, then those in the archive."""
+def scan_heads(words: bytes = b"") -> Iterator[tuple[str, Document]]:
+    """The file name and the head of each session that can be read, newest first, then those in the archive.
+
+    With ``words`` those alone that may have them in their ``meta``: to pass over a file takes a third of the time.
+    """
+
+    def lacking(path: str) -> bool:
+        return files.has_no(path, words)
+
     for folder in (get_sessions_dir(), get_archive_dir()):
         for name in newest_first(folder):
+            if words and found(f"{folder}/{name}", lacking):
+                continue
             head = found(f"{folder}/{name}", files.read_head)
             if isinstance(head, dict):
                 yield name, head
@@ -84,7 +93,8 @@ def scan_heads() -> Iterator[tuple[str, Document]]:
 
 def forks_of(ident: str) -> list[str]:
     """The ids of the sessions that began with a piece of this one, those in the archive too, newest first."""
-    return [head["id"] for _, head in scan_heads() if origin_of(head) == ident]
+    heads = scan_heads(f'"{ident}@'.encode())
+    return [head["id"] for _, head in heads if origin_of(head) == ident]
 
 
 def origin_of(head: Document) -> str | None:

@@ -84,7 +84,7 @@ def scan_heads(words: bytes = b"") -> Iterator[tuple[str, Document]]:
 
     for folder in (get_sessions_dir(), get_archive_dir()):
         for name in newest_first(folder):
-            if words and found(f"{folder}/{name}", lacking):
+            if bool(words) and found(f"{folder}/{name}", lacking):
                 continue
             head = found(f"{folder}/{name}", files.read_head)
             if isinstance(head, dict):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from html import escape
 from typing import Any
 
@@ -87,6 +88,7 @@ def code(text: str, language: str = "") -> str:
     return f'{label}<pre tabindex="0"><code>{escape(text) if body is None else body}</code></pre>\n'
 
 
+@lru_cache(maxsize=64)
 def _lexer(language: str) -> Any:
     try:
         return get_lexer_by_name(language, stripnl=False, ensurenl=True) if language else None
@@ -98,7 +100,7 @@ def _highlighted(text: str, lexer: Any) -> str | None:
     """The code in colours; None where the lexer changes it."""
     pieces: list[tuple[str, str]] = []
     for kind, piece in lexer.get_tokens(f"{text}\n"):
-        look = next((name for token, name in _CLASSES if kind in token), "")
+        look = _class_of(kind)
         if pieces and pieces[-1][0] == look:
             pieces[-1] = look, pieces[-1][1] + piece
         else:
@@ -107,6 +109,11 @@ def _highlighted(text: str, lexer: Any) -> str | None:
         return None
     spans = (f'<span class="{look}">{escape(piece)}</span>' if look else escape(piece) for look, piece in pieces)
     return "".join(spans)
+
+
+@cache
+def _class_of(kind: Any) -> str:
+    return next((name for token, name in _CLASSES if kind in token), "")
 
 
 def _raw(text: str) -> str:

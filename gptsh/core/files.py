@@ -23,8 +23,8 @@ STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover o
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
 _PIECE = 1 << 16  # bytes of a read; holds nearly every session
-_MESSAGES = b',"messages":['  # as our own writer leaves it; so the next two, with which a message begins
-_MESSAGE, _PARENT = b'{"id":"', b'","parent":'
+_MESSAGES = b',"messages":['  # as our own writer leaves it; so what a message begins with
+_MESSAGE, _PARENT, _ROLE = b'{"id":"', b'","parent":', b'"role":"'
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
 
@@ -175,17 +175,21 @@ def head_size(data: bytes) -> int:
 def message_around(data: bytes, at: int, count: int) -> Message | None:
     """The message with a place of the file in it; None where that is not plain to see. ``count``: messages there are.
 
-    Raises ValueError when it is none.
+    Where no more objects have a role than there are messages, one that has a role is a message. Raises ValueError when
+    it is not sound.
     """
     behind = data.rfind(_PARENT, 0, at)
     start = data.rfind(_MESSAGE, 0, behind)
-    if min(behind, start) < 0 or b'"' in data[start + len(_MESSAGE) : behind] or data.count(_PARENT) != count:
+    if min(behind, start) < 0 or data.count(_ROLE) != count:
         return None
     try:
-        message: Message = parsed_from(data[start:].decode(), 0)[0]
+        found = parsed_from(data[start:].decode(), 0)[0]
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
-    check_message(message)
+    if not isinstance(found.get("role"), str):
+        return None
+    check_message(found)
+    message: Message = found
     return message
 
 

@@ -230,7 +230,7 @@ def _best(texts: Iterable[Said], query: Query) -> Passage | None:
         here = [word for word in query.words if word.is_in(text)]
         missing.difference_update(here)
         if here and (best is None or len(here) > best.words):
-            passage = _densest(who, text, here, query.room)
+            passage = _densest(who, text, here, query.room - len(_behind(who)))
             if best is None or passage.words > best.words:
                 best = passage
             if best.words == len(query.words):
@@ -257,7 +257,7 @@ def _densest(who: str, text: str, words: Sequence[Word], room: int) -> Passage:
 
 
 def _found(summary: SessionSummary, passage: Passage, query: Query) -> Found:
-    before = f"{passage.who}: "
+    before = _behind(passage.who)
     match = before + _context(passage.text, passage.span, max(0, query.room - len(before)))
     marks: list[Span] = []
     for start, end in sorted(hit.span() for word in query.words for hit in word.spans(match, len(before))):
@@ -265,6 +265,10 @@ def _found(summary: SessionSummary, passage: Passage, query: Query) -> Found:
             start, end = marks[-1][0], max(end, marks.pop()[1])
         marks.append((start, end))
     return {**summary, "match": match, "marks": marks}
+
+
+def _behind(who: str) -> str:
+    return f"{who}: "
 
 
 def _context(text: str, span: Span, room: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gptsh.cli import stdio
 from gptsh.cli.manage import lines_of
 from gptsh.cli.options import Flags
+from gptsh.cli.reading import facts_of
 from gptsh.core import files, references, sessions
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
@@ -36,16 +37,16 @@ def _as_json(doc: Document, _ref: str) -> Iterator[str]:
     yield f"{files.encoded(doc).decode()}\n"
 
 
-def _as_markdown(doc: Document, _ref: str) -> Iterator[str]:
+def _as_markdown(doc: Document, ref: str) -> Iterator[str]:
     from gptsh.formats import markdown  # noqa: PLC0415 - an export needs one format
 
-    return markdown.write(doc)
+    return markdown.write(doc, facts_of(ref, doc))
 
 
-def _as_html(doc: Document, _ref: str) -> Iterator[str]:
+def _as_html(doc: Document, ref: str) -> Iterator[str]:
     from gptsh.render import html  # noqa: PLC0415 - as above
 
-    return html.page(doc)
+    return html.page(doc, facts_of(ref, doc))
 
 
 def _as_openai(doc: Document, _ref: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from gptsh.core.flat import one_text
 from gptsh.core.kinds import shown_size
 from gptsh.core.loose import as_dict
 from gptsh.core.media import Media, media_in, media_of, name_of, shown
-from gptsh.core.messages import Message, Part, blocks_of, parts_of, shortened
+from gptsh.core.messages import WHOLE, Message, Part, blocks_of, parts_of, shortened
 
 FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
 Kind = Literal["words", "file", "media", "thinking", "call", "result", "refusal"]
@@ -59,8 +59,8 @@ def speaker(message: Message) -> str:
 
 def partial(message: Message) -> str:
     """Why an answer is not whole, in the provider's word or ours; empty where it is."""
-    finish = message.get("finish_reason")
-    return finish if finish and finish not in ("stop", "tool_calls") else ""
+    finish = message.get("finish_reason") or ""
+    return "" if finish.lower() in WHOLE else finish
 
 
 def _reasoning(message: Message) -> list[str]:

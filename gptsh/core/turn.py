@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gptsh.core.messages import (
     THINKING,
+    WHOLE,
     Call,
     Event,
     Finished,
@@ -32,7 +33,6 @@ from gptsh.core.reported import filled_window
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
-_WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",
@@ -173,7 +173,7 @@ class Round:
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:
     """The calls that a whole answer leaves to the tools of its request."""
-    whole = message is not None and (message.get("finish_reason") or "").lower() in _WHOLE
+    whole = message is not None and (message.get("finish_reason") or "").lower() in WHOLE
     return list(message.get("tool_calls") or ()) if message and whole and request.tools else []
 
 
@@ -187,7 +187,7 @@ def result_of(call: Call, content: str) -> Message:
 def shortcoming(message: Message) -> GptshError | None:
     """What keeps a finished answer from being a whole one; None where nothing does."""
     finish = message.get("finish_reason") or ""
-    if finish.lower() not in _WHOLE:
+    if finish.lower() not in WHOLE:
         window = filled_window(message)
         cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(finish.lower(), "ended early")
         larger = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"

@@ -213,6 +213,9 @@ Usage: gptsh [OPTIONS] [PROMPT]...
   gptsh --no-save "secret"                keep nothing
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one
+  gptsh --search-sessions "nginx 502"     find the ones with these words
+  gptsh --export-session 0 > chat.md      take one elsewhere; --format html, openai, …
+  gptsh --import-session ~/.claude        bring the history of another tool
   gptsh --usage                           tokens and cost, by day and by model
 
 All options: gptsh --help

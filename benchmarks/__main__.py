@@ -3,7 +3,7 @@
 Each row is measured in turn with its yardstick, A B A B, and medians are compared, so that a machine whose speed drifts
 does not decide. Times are wall time of fresh processes with warm caches; bytecode is compiled first, as an installation
 by pip does. Exit 1 when a row misses its budget. ``python -m benchmarks litellm list`` measures the rows with one of
-these words in their names. The row for a search among 10,000 sessions comes with the search.
+these words in their names.
 """
 
 import argparse

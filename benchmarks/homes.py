@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks.clocks import Failed, whole
 from benchmarks.long_sessions import MANY_TURNS, WINDOW, Prefixes, of_long, of_tools, prefixes_of
 from benchmarks.servers import AnthropicServer, LongServer
+from benchmarks.talks import Talks
 from tests.ollama_server import OllamaServer
 from tests.server import ModelServer
 
@@ -86,6 +87,11 @@ class Lab:
     def many(self) -> Home:
         """A home with 10,000 sessions."""
         return _filled(self.home(), 10_000)
+
+    @cached_property
+    def searched(self) -> Home:
+        """A home with 10,000 sessions in 80 MB: three turns each, in which a tool has given something to read."""
+        return _talked(self.home(), 10_000)
 
     @cached_property
     def most(self) -> Home:
@@ -199,13 +205,32 @@ def _filled(home: Home, count: int) -> Home:
     before, _, rest = template.partition(b"<id>")
     middle, _, after = rest.partition(b"<time>")
     for number in range(count - 1):
-        stamp = time.gmtime(1_500_000_000 + number)
-        ident = f"{chr(ord('a') + number // 4096)}{number % 4096:03x}"
-        created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", stamp)
-        path = f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json"
+        path, ident, created = _named(home, number)
         with open(path, "xb", buffering=0) as file:
             file.write(b"".join((before, ident.encode(), middle, created.encode(), after)))
     return home
+
+
+def _talked(home: Home, count: int) -> Home:
+    """The home with that many sessions of 8 kB, no two alike, one a second."""
+    first, doc = _first(home)
+    first.unlink()
+    talks = Talks(*doc["messages"])
+    for number in range(count):
+        path, ident, created = _named(home, number)
+        messages = talks.messages(number)
+        stats = {"turns": len(messages) // 4, "messages": len(messages), "preview": messages[0]["content"][:100]}
+        with open(path, "xb", buffering=0) as file:
+            file.write(_bytes(doc | {"id": ident, "created_at": created, "stats": stats, "messages": messages}))
+    return home
+
+
+def _named(home: Home, number: int) -> tuple[str, str, str]:
+    """The file of a session made here, its id, and when it was created."""
+    stamp = time.gmtime(1_500_000_000 + number)
+    ident = f"{chr(ord('a') + number // 4096)}{number % 4096:03x}"
+    created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", stamp)
+    return f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json", ident, created
 
 
 def _long(home: Home, size: int) -> Home:

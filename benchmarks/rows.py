@@ -10,6 +10,7 @@ from typing import NamedTuple
 from benchmarks.clocks import Failed, first_byte, peak_memory, together, told, whole
 from benchmarks.homes import BIN, GPTSH, Home, Lab
 from benchmarks.long_sessions import FIT_TURN, TURNS
+from benchmarks.talks import ALL, FEW
 
 CHEAP, DEAR, DEAREST, COUNTED = 25, 7, 5, 1  # rounds
 CLOSE = 15  # rounds of seconds each, for a budget that is as narrow as the noise of a shared machine
@@ -88,6 +89,11 @@ def at_least(limit: float, unit: str) -> Budget:
 def any_time(text: str) -> Budget:
     """No limit: what has to hold is checked while measuring."""
     return Budget(text, lambda *_: True)
+
+
+def search(lab: Lab, word: str) -> float:
+    """Seconds of a search among 10,000 sessions of 80 MB."""
+    return whole((*GPTSH, "--search-sessions", word), lab.searched.env)
 
 
 def append(home: Home) -> float:
@@ -196,6 +202,8 @@ ROWS = (
     Row("list 10,000 sessions", lambda lab: whole(LIST, lab.many.env), beyond(0.25, "s"), FLOOR),
     Row("its first line, list of 10,000", lambda lab: first_byte(LIST, lab.many.env), beyond(0.02, "s"), FLOOR),
     Row("resolve 0 among 100,000", lambda lab: whole(SHOW, lab.most.env), beyond(0.15, "s"), FLOOR),
+    Row("search 10,000 sessions, a word in few", lambda lab: search(lab, FEW), beyond(0.5, "s"), FLOOR),
+    Row("search 10,000 sessions, a word in all", lambda lab: search(lab, ALL), beyond(0.5, "s"), FLOOR),
     Row("append to 1,000 messages, 1 MB", lambda lab: append(lab.megabyte), at_most(20, "ms"), WRITE, CHEAP, "ms", 1),
     Row(
         "append to 1,000 messages, 10 MB",

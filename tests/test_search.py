@@ -274,6 +274,15 @@ def test_a_copy_of_a_message_in_raw_data_is_no_message() -> None:
     assert match_in(session(user("go"), result, user("the needle")), "needle") == "user: the needle"
 
 
+def test_arguments_of_another_tool_are_searched_as_they_are_shown_however_they_are_spelled() -> None:
+    doc = session(
+        answer([{"type": "tool_use", "id": "t", "name": "f", "input": {"name": 100000.0, "content": [1, 2]}}])
+    )
+    data = files.encoded(doc).replace(b"100000.0", b"1e5")
+    for word in ("100000.0", "name", '"content":', "[1,"):
+        assert match_in(data, word) == 'tool call (f): {"name": 100000.0, "content": [1, 2]}'
+
+
 # ---- the passage
 
 

@@ -284,4 +284,4 @@ def test_all_samples_at_once_and_again(home: Home) -> None:
     assert again.stderr == run.stderr
     for name in held:
         assert home.run("--show-session", name).code == 0
-        assert home.run("-m", "echo", "-s", name, "and now?").stdout == "You said: and now?\n"
+        assert home.run("-m", "echo", "-s", name, "and now?").stdout.endswith("and now?\n")

@@ -57,6 +57,20 @@ def test_the_keys_of_a_list_are_those_of_the_readme(lab: Home) -> None:
     assert sorted(item) == sorted(keys_in("key of a list's item"))
 
 
+def test_the_keys_of_what_is_brought_in_deleted_and_put_away_are_those_of_the_readme(home: Home) -> None:
+    brought = home.run("--import-session", str(Path(__file__).parent / "data" / "histories" / "gptsh"), "-o", "jsonl")
+    assert sorted(json.loads(brought.stdout)) == sorted(keys_in("key of `--import-session`"))
+    for job in ("--archive-session", "--delete-session"):
+        (done,) = json.loads(home.run(job, "7x2m", "-o", "json").stdout)
+        assert sorted(done) == sorted(keys_in("key of `--delete-session` and `--archive-session`"))
+
+
+def test_a_search_adds_its_match_to_the_keys_of_a_list(home: Home) -> None:
+    home.run("-m", "echo", "hello there")
+    (item,) = json.loads(home.run("--search-sessions", "THERE", "-o", "json").stdout)
+    assert sorted(item) == sorted([*keys_in("key of a list's item"), "match"])
+
+
 def test_the_keys_of_models_and_agents_are_those_of_the_readme(lab: Home) -> None:
     for job, heading in (("--list-models", "key of a model"), ("--list-agents", "key of an agent")):
         first = json.loads(lab.run(job, "-o", "json").stdout)[0]

@@ -13,6 +13,7 @@ from gptsh.cli.reading import facts_of
 from gptsh.core import files, references, sessions
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
+from gptsh.core.loose import as_dict
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats import losses
 from gptsh.formats.readers import READERS, reader_of
@@ -95,7 +96,7 @@ class _Taken(NamedTuple):
     @property
     def format(self) -> str:
         """The format of its source."""
-        return str(self.doc["meta"].get("imported", {}).get("format", "gptsh"))
+        return str(as_dict(self.doc["meta"].get("imported")).get("format", "gptsh"))
 
     def line(self) -> str:
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""

@@ -68,9 +68,11 @@ def _carry(doc: Document) -> None:
 
     ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
     """
+    from gptsh.core.checks import is_cost  # noqa: PLC0415 - which takes its documents from here
+
     usage = doc["usage"]
     if not any(message.get("cost") for message in doc["messages"]):
-        usage.setdefault("carried", usage["cost"])
+        usage.setdefault("carried", usage["cost"] if is_cost(usage["cost"]) else None)
     if not any(message.get("usage") for message in doc["messages"]):
         usage.setdefault("carried_tokens", usage["tokens"])
     usage.setdefault("carried_model", full_name(doc["agent"].get("model"), doc["provider"].get("name")))

@@ -81,7 +81,7 @@ def _refusing() -> Iterator[None]:
 
     try:
         yield
-    except sqlite3.Error as err:
+    except (sqlite3.Error, UnicodeDecodeError) as err:  # the latter where SQLite's complaint quotes odd bytes
         raise Refused(f"not readable as a database: {err}") from err
 
 

@@ -85,7 +85,9 @@ class Responses:
             blocks.append(("text", {"type": "text", "text": said}))
         for number in self._calls.get(ident, ()):
             call = self._db.row("tool_calls", number)
-            blocks.append(("tool_call", call_of(*map(call.get, ("tool_call_id", "name", "arguments")))))
+            blocks.append(
+                ("tool_call", call_of(*(text(call.get(key)) for key in ("tool_call_id", "name", "arguments"))))
+            )
         return answer({"role": "assistant", "id": ident, **known.who, **known.whole}, blocks)
 
     def _fragments(self, table: str, ident: str) -> list[str]:

@@ -12,7 +12,7 @@ from gptsh.core.messages import (
     Message,
     Part,
     blocks_of,
-    full_name,
+    is_by,
     labelled,
     parts_of,
     text_of,
@@ -132,7 +132,7 @@ def _left_out(part: Part) -> Part:
 def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
     """The blocks of an answer. Its thinking is for the model alone that signed it; what is not signed is for nobody."""
     own = message.get("provider") == provider
-    thinks = own and model is not None and full_name(message.get("model"), provider) == full_name(model, provider)
+    thinks = model is not None and is_by(message, provider, model)
     if kept := _kept(message) if own else []:
         return _ended([block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))])
     said: list[Part] = []

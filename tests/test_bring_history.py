@@ -53,7 +53,7 @@ def from_gptsh(home: Home) -> None:
     (doc,) = brought(home, "gptsh")
     assert doc["id"] == "7x2m"
     assert doc["title"] == "Config and /nope"
-    assert doc["agent"]["model"] == "gpt-synthetic"
+    assert (doc["agent"]["model"], doc["agent"]["system"]) == ("gpt-synthetic", "You are a shell helper.")
     whole = home.run("--export-session", "7x2m", "--format", "json").stdout
     other = home.elsewhere()
     assert states(other.run("--import-session", "-", stdin=whole)) == ["imported"]

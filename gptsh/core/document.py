@@ -64,9 +64,9 @@ def migrate(doc: Document) -> Document:
 
 
 def _carry(doc: Document) -> None:
-    """Note what the first gptsh knew of the session as a whole: the next turn takes its place elsewhere.
+    """Note what the first gptsh knew of the session as a whole, where it is looked for now.
 
-    ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
+    The next turn takes the place of its usage elsewhere: ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
     """
     from gptsh.core.checks import is_cost  # noqa: PLC0415 - which takes its documents from here
 
@@ -76,6 +76,9 @@ def _carry(doc: Document) -> None:
     if not any(message.get("usage") for message in doc["messages"]):
         usage.setdefault("carried_tokens", usage["tokens"])
     usage.setdefault("carried_model", full_name(doc["agent"].get("model"), doc["provider"].get("name")))
+    prompt = doc["agent"].get("prompt_system")
+    if isinstance(prompt, str):
+        doc["agent"] = {"system": prompt, **doc["agent"]}
 
 
 def _with_ids(messages: Sequence[Message], place: str) -> list[Message]:

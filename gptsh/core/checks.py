@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from gptsh.core.document import Document
+from gptsh.core.loose import is_cost
 
 _YEARS = (1900, 9000)  # what can be shown in any time zone
-_DEAREST = 1e15  # USD
 # What must hold for the code to trust a document.
 _SHAPE: dict[str, type | tuple[type, ...]] = {
     "version": int,
@@ -142,8 +142,3 @@ def _are_tables(value: object) -> TypeGuard[list[dict[str, Any]]]:
 
 def _is_call(call: dict[str, Any]) -> bool:
     return isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
-
-
-def is_cost(value: object) -> bool:
-    """Whether a value can be a cost: USD, or None for an unknown one."""
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _DEAREST)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from gptsh.core.loose import is_cost
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
@@ -66,10 +67,9 @@ def migrate(doc: Document) -> Document:
 def _carry(doc: Document) -> None:
     """Note what the first gptsh knew of the session as a whole, where it is looked for now.
 
-    The next turn takes the place of its usage elsewhere: ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
+    The next turn takes the place of its usage elsewhere: ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS,
+    ``carried_model`` made the answers that name no model.
     """
-    from gptsh.core.checks import is_cost  # noqa: PLC0415 - which takes its documents from here
-
     usage = doc["usage"]
     if not any(message.get("cost") for message in doc["messages"]):
         usage.setdefault("carried", usage["cost"] if is_cost(usage["cost"]) else None)

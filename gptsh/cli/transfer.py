@@ -191,7 +191,9 @@ def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator
             _tell_unknown(source, report)
             continue
         for found in reader.read(source):
-            if isinstance(found, Unread):
+            if isinstance(found, Unread) and found.is_foreign:
+                report.pass_over(source.name)
+            elif isinstance(found, Unread):
                 report.tell(found, source.name)
             elif adopted := _adopted(shelf, found, source, report):
                 report.taken += 1

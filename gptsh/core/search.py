@@ -36,6 +36,9 @@ _STRUCTURE = (
     *(f'"{key}":'.encode() for key in _KEYS.split()),
     *('"{}":"{}"'.format(*pair.split(":")).encode() for pair in _VALUES.split()),
 )
+_ANSWERED = re.compile(
+    rb'"(?:model|model_small|provider|agent)":\s*(?:\{"name":\s*)?"[^"\\]*"'
+)  # no text: there quotes are escaped
 _WORTHWHILE = 3  # letters; a shorter word stands in much of it, and in every session
 _NAME = 40  # characters of the name of a tool or a file
 _AROUND = 2  # as much of a text is looked at as may be shown of it, for its white space
@@ -63,6 +66,10 @@ class Query(NamedTuple):
     words: list["Word"]
     structure: list[bytes]
     room: int
+
+    def may_be_in(self, lowered: bytes) -> bool:
+        """Whether a file may have all the words, given its bytes in small letters."""
+        return all(word.may_be_in(lowered) for word in self.words)
 
 
 class Word:
@@ -149,11 +156,13 @@ def _look(path: str, query: Query) -> tuple[Document, Passage] | None:
     lowered = data.lower()
     for piece in query.structure:
         lowered = lowered.replace(piece, b" " * len(piece))
-    if not all(word.may_be_in(lowered) for word in query.words) and data.rstrip().endswith(b"}"):
+    if not query.may_be_in(lowered) and data.rstrip().endswith(b"}"):
         return None
     head, messages = files.opened(data, path)
     place = query.words[0].place_in(lowered, files.head_size(data))
-    passage = _quick(head, data, place, query) or _best(_said(head, messages), query)
+    passage = _quick(head, data, place, query)
+    if passage is None and query.may_be_in(_ANSWERED.sub(b"", lowered)):
+        passage = _best(_said(head, messages), query)
     return None if passage is None else (head, passage)
 
 

@@ -30,10 +30,11 @@ _FIRST = 10  # lines by which a format of lines is told
 
 
 class Unread(NamedTuple):
-    """What could not be read: where, as ``path`` or ``path:line``, and why."""
+    """What could not be read: where, as ``path`` or ``path:line``, and why. ``is_foreign``: another program's file."""
 
     where: str
     why: str
+    is_foreign: bool = False
 
 
 class Refused(ValueError):

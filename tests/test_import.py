@@ -262,7 +262,7 @@ def test_programs_get_objects(home: Home) -> None:
     (item,) = json.loads(home.run("--import-session", path, "-o", "json").stdout)
     assert item == {
         "state": "imported", "session": "7x2m", "title": "From elsewhere", "source": path, "format": "gptsh",
-        "messages": 2, "added": 2,
+        "messages": 2, "added": 2, "completed": 0,
     }  # fmt: skip
     (line,) = home.run("--import-session", path, "-o", "jsonl").stdout.splitlines()
     assert (json.loads(line)["state"], json.loads(line)["added"]) == ("known", 0)
@@ -285,3 +285,85 @@ def test_all_samples_at_once_and_again(home: Home) -> None:
     for name in held:
         assert home.run("--show-session", name).code == 0
         assert home.run("-m", "echo", "-s", name, "and now?").stdout.endswith("and now?\n")
+
+
+# ---- what a source tells further
+
+
+def claude(folder: Path, *lines: dict[str, Any]) -> str:
+    """A file of Claude Code's."""
+    path = folder / "abcd.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return str(path)
+
+
+def line_of(ident: str, parent: str | None, role: str, message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "parentUuid": parent, "isSidechain": False, "userType": "external", "cwd": "/home/u", "sessionId": "s1",
+        "version": "2.1.0", "type": role, "uuid": ident, "timestamp": MOMENT, "message": {"role": role, **message},
+    }  # fmt: skip
+
+
+def block_of(ident: str, parent: str, block: dict[str, Any], tokens: int, ended: str | None) -> dict[str, Any]:
+    usage = {"input_tokens": 5, "output_tokens": tokens}
+    of_all = {"id": "msg_1", "type": "message", "model": "claude-a", "stop_reason": ended, "usage": usage}
+    return line_of(ident, parent, "assistant", {**of_all, "content": [block]})
+
+
+def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Home) -> None:
+    asked = line_of("u1", None, "user", {"content": "look"})
+    said = block_of("a1", "u1", {"type": "text", "text": "I look."}, 1, None)
+    use = {"type": "tool_use", "id": "t1", "name": "ls", "input": {}}
+    called = block_of("a2", "a1", use, 99, "tool_use")
+    gave = line_of("r1", "a2", "user", {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]})
+    home.run("--import-session", claude(home.folder, asked, said))
+    title = {"type": "ai-title", "aiTitle": "Looking", "sessionId": "s1"}
+    run = home.run("--import-session", claude(home.folder, asked, said, called, gave, title))
+    assert run.stdout.endswith(": 1 more messages, 1 completed, Looking (claude-code)\n")
+    doc = home.doc()
+    assert [call["id"] for call in doc["messages"][1]["tool_calls"]] == ["t1"]
+    assert doc["messages"][1]["usage"]["completion"] == 99
+    assert doc["usage"]["tokens"]["completion"] == 99
+    assert doc["title"] == "Looking"
+    assert states(home.run("--import-session", claude(home.folder, asked, said, called, gave, title))) == ["known"]
+    assert states(home.run("--import-session", claude(home.folder, asked, said))) == ["known"]
+
+
+def test_a_count_that_moved_where_the_session_came_from_moves_here(home: Home) -> None:
+    (source,) = (SAMPLES / "nanobot_py_2026-02").rglob("*.jsonl")
+    path = home.folder / "telegram_1.jsonl"
+    path.write_bytes(source.read_bytes())
+    home.run("--import-session", str(path))
+    path.write_text(source.read_text().replace('"last_consolidated": 0', '"last_consolidated": 2'))
+    assert states(home.run("--import-session", str(path))) == ["grown"]
+    assert home.run("--export-session", "0", "--format", "nanobot").stdout == path.read_text()
+    assert states(home.run("--import-session", str(path))) == ["known"]
+
+
+def test_a_copy_that_tells_a_message_otherwise_is_a_session_of_its_own(home: Home) -> None:
+    home.run("--import-session", written(home.folder / "in", session()))
+    before = home.files()[0].read_bytes()
+    told = written(home.folder / "in", session("7x2m", question("hello"), answer("no"), question("more", "m3")))
+    assert states(home.run("--import-session", told)) == ["imported"]
+    assert before in [path.read_bytes() for path in home.files()]
+    assert states(home.run("--import-session", told)) == ["known"]
+    assert len(home.files()) == 2
+
+
+def test_ones_own_markdown_is_known_and_edited_is_a_session_of_its_own(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    home.run("-m", "echo", "-s", "0", "two")
+    text = home.run("--export-session", "0").stdout
+    assert states(home.run("--import-session", "-", stdin=text)) == ["known"]
+    edited = text.replace("You said: one", "I say: one")
+    assert states(home.run("--import-session", "-", stdin=edited)) == ["imported"]
+    assert states(home.run("--import-session", "-", stdin=edited)) == ["known"]
+
+
+def test_what_the_next_turn_uses_is_not_changed_by_a_copy_of_the_same_messages(home: Home) -> None:
+    home.run("-m", "echo", "--system", "Mine.", "one")
+    doc = json.loads(home.run("--export-session", "0", "--format", "json").stdout)
+    doc["agent"]["system"] = "Theirs."
+    before = home.files()[0].read_bytes()
+    assert states(home.run("--import-session", "-", stdin=json.dumps(doc))) == ["known"]
+    assert home.files()[0].read_bytes() == before

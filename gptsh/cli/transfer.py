@@ -13,7 +13,6 @@ from gptsh.cli.reading import facts_of
 from gptsh.core import files, references, sessions
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
-from gptsh.core.loose import as_dict
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats import losses
 from gptsh.formats.readers import READERS, reader_of
@@ -90,26 +89,23 @@ class _Taken(NamedTuple):
     """A session that was in a source, and what became of it."""
 
     adopted: Adopted
-    doc: Document
     source: str
-
-    @property
-    def format(self) -> str:
-        """The format of its source."""
-        return str(as_dict(self.doc["meta"].get("imported")).get("format", "gptsh"))
+    format: str
+    messages: int
 
     def line(self) -> str:
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
-        added, ident = self.adopted.added, self.adopted.filename[references.ID]
-        news = {"imported": f"{added} messages", "grown": f"{added} more messages", "known": "nothing new"}
-        said = f"{news[self.adopted.state]}, {self.doc['title'] or self.doc['stats']['preview'] or '(untitled)'}"
-        return one_line(f"{self.adopted.state} {ident}: {said} ({self.format})")
+        state, filename, doc, added, completed = self.adopted
+        news = {"imported": f"{added} messages", "grown": f"{added} more messages", "known": "nothing new"}[state]
+        news += f", {completed} completed" if completed else ""
+        title = doc["title"] or doc["stats"]["preview"] or "(untitled)"
+        return one_line(f"{state} {filename[references.ID]}: {news}, {title} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
-        state, filename, added = self.adopted
-        ids = {"session": filename[references.ID], "title": self.doc["title"], "source": self.source}
-        return {"state": state, **ids, "format": self.format, "messages": len(self.doc["messages"]), "added": added}
+        state, filename, doc, added, completed = self.adopted
+        told = {"state": state, "session": filename[references.ID], "title": doc["title"], "source": self.source}
+        return {**told, "format": self.format, "messages": self.messages, "added": added, "completed": completed}
 
 
 class _Report:
@@ -197,7 +193,7 @@ def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator
                 report.tell(found, source.name)
             elif adopted := _adopted(shelf, found, source, report):
                 report.taken += 1
-                yield _Taken(adopted, found, source.name)
+                yield _Taken(adopted, source.name, reader.name, len(found["messages"]))
 
 
 def _adopted(shelf: Shelf, doc: Document, source: Source, report: _Report) -> Adopted | None:

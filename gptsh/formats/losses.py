@@ -8,6 +8,7 @@ from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import media_in, media_of
 from gptsh.core.messages import Message, parts_of
+from gptsh.core.passages import partial
 
 YES, SHOWN, NO = "yes", "as text", "-"
 FORMATS = ("json", "markdown", "html", "openai", "nanobot")
@@ -25,9 +26,9 @@ def _messages(doc: Document) -> Iterator[Message]:
     return (own for message in doc["messages"] for own in translated(message))
 
 
-def _having(key: str) -> Callable[[Document], int]:
-    """How many messages have something under a key."""
-    return lambda doc: sum(bool(as_dict(message).get(key)) for message in _messages(doc))
+def _having(*keys: str) -> Callable[[Document], int]:
+    """How many messages have something under one of the keys."""
+    return lambda doc: sum(any(as_dict(message).get(key) for key in keys) for message in _messages(doc))
 
 
 def _calls(doc: Document) -> int:
@@ -45,6 +46,16 @@ def _failed(doc: Document) -> int:
 def _reasoning(doc: Document) -> int:
     """Answers with reasoning as text, beside thinking in blocks."""
     return sum(any(isinstance(v, str) and v for v in as_dict(m.get("replay")).values()) for m in _messages(doc))
+
+
+def _sealed(doc: Document) -> int:
+    """Answers with what goes back to their provider and is no text for people, such as signatures."""
+    values = (as_dict(message.get("replay")).values() for message in _messages(doc))
+    return sum(any(value and not isinstance(value, str) for value in of_one) for of_one in values)
+
+
+def _broken_off(doc: Document) -> int:
+    return sum(bool(partial(message)) for message in _messages(doc) if message["role"] == "assistant")
 
 
 def _media(*kinds: str) -> Callable[[Document], int]:
@@ -79,6 +90,9 @@ FEATURES = (
     Feature("system messages among them", _system, (YES, YES, YES, YES, NO)),
     Feature("times of messages", _having("timestamp"), (YES, YES, YES, NO, YES)),
     Feature("models of answers", _having("model"), (YES, YES, YES, NO, NO)),
+    Feature("ids of messages and requests", _having("id"), (YES, YES, NO, NO, NO)),
+    Feature("answers that broke off, as such", _broken_off, (YES, YES, YES, NO, NO)),
+    Feature("costs and durations of answers", _having("cost", "duration_ms"), (YES, YES, NO, NO, NO)),
     Feature("usage of answers", _having("usage"), (YES, YES, SHOWN, NO, NO)),
     Feature("tool calls", _calls, (YES, SHOWN, SHOWN, YES, YES)),
     Feature("tool results", _results, (YES, SHOWN, SHOWN, YES, YES)),
@@ -86,13 +100,14 @@ FEATURES = (
     Feature("raw output of tools", _having("raw"), (YES, NO, NO, NO, NO)),
     Feature("thinking blocks", _having("thinking"), (YES, SHOWN, SHOWN, NO, YES)),
     Feature("reasoning", _reasoning, (YES, SHOWN, SHOWN, NO, YES)),
+    Feature("what only a provider reads", _sealed, (YES, NO, NO, NO, NO)),
     Feature("order of text and calls", _having("order"), (YES, SHOWN, SHOWN, NO, NO)),
     Feature("images", _media("image"), (YES, NO, YES, YES, YES)),
     Feature("documents and audio", _media("document", "audio"), (YES, NO, YES, YES, SHOWN)),
     Feature("parts of other kinds", _odd, (YES, NO, NO, SHOWN, SHOWN)),
     Feature("snapshots", _in_context("snapshots"), (YES, NO, SHOWN, NO, NO)),
     Feature("summaries", _in_context("summaries"), (YES, NO, NO, NO, NO)),
-    Feature("origin of a fork", lambda doc: int(bool(doc["meta"].get("forked_from"))), (YES, YES, SHOWN, NO, NO)),
+    Feature("origin of a fork", lambda doc: int(bool(doc["meta"].get("forked_from"))), (YES, SHOWN, SHOWN, NO, NO)),
 )
 
 

@@ -3,18 +3,23 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gptsh.core import checks, files
 from gptsh.formats.llm_logs import READER
 from gptsh.formats.source import Source, Unread
+from tests import vocabulary
 from tests.conftest import Home
 
 SAMPLES = Path(__file__).parent / "data" / "histories" / "llm"
@@ -174,12 +179,89 @@ def test_a_log_of_the_first_versions_is_read(tmp_path: Path) -> None:
         (3, 'gpt-4', 'and now?', 'bye', 1, '2023-06-17T10:01:00');
     """
     docs, why = read(database(tmp_path / "logs.db", first))
+    docs.sort(key=lambda doc: str(doc["created_at"]))
     assert why == []
     assert [[text for _, text in said(doc["messages"])] for doc in docs] == [
         ["hello", "hi", "and now?", "bye"], ["alone", "yes"],
     ]  # fmt: skip
     assert docs[0]["created_at"] == "2023-06-17T10:00:00.500Z"  # without a zone it is UTC
     assert docs[0]["provider"]["name"] == "openai"
+
+
+OLDEST = """CREATE TABLE logs (provider TEXT, system TEXT, prompt TEXT, chat_id INTEGER, response TEXT, model TEXT,
+    timestamp TEXT);"""
+NAMELESS = {
+    "logs": (OLDEST, "INSERT INTO logs (prompt, response, timestamp) VALUES ('{}', 'yes', '2023-04-01 00:00:0{}');"),
+    "responses": (
+        BEFORE, "INSERT INTO responses (prompt, response, datetime_utc) VALUES ('{}', 'yes', '2023-04-01 00:00:0{}');",
+    ),
+    "turns": (
+        STORE, """INSERT INTO messages VALUES ('{0}', NULL, 'user', NULL);
+        INSERT INTO parts (message_hash, position, type, text) VALUES ('{0}', 0, 'text', '{0}');
+        INSERT INTO turns (tip_message_hash, datetime_utc) VALUES ('{0}', '2023-04-01 00:00:0{1}');""",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", NAMELESS)
+def test_rows_of_two_databases_are_two_sessions_and_stay_the_same_where_rows_are_added(
+    home: Home, tmp_path: Path, table: str
+) -> None:
+    tables, row = NAMELESS[table]
+    rows = [row.format(f"q{at}", at) for at in range(3)]
+    brought = {
+        "a": ("one.db", [rows[0]], ["imported"]),
+        "b": ("two.db", [rows[1]], ["imported"]),
+        "a again": ("one.db", [rows[0]], ["known"]),
+        "b and a": ("three.db", [*rows[1:], rows[0]], ["imported", "known", "known"]),
+    }
+    for name, said_there, states in brought.values():
+        path = home.folder / name
+        path.unlink(missing_ok=True)
+        run = home.run("--import-session", str(database(path, tables, *said_there)))
+        assert sorted(line.split()[0] for line in run.stdout.splitlines()) == states
+    texts = [doc["messages"][0]["content"] for doc in home.docs()]
+    assert sorted(texts) == ["q0", "q1", "q2"]
+
+
+def test_the_rows_of_a_chat_stay_in_their_order_and_those_that_are_alike_are_several(tmp_path: Path) -> None:
+    rows = "".join(
+        f"INSERT INTO logs VALUES (NULL, NULL, '{text}', {chat}, 'r', 'm', '2023-04-01 00:00:00');"
+        for text, chat in (("z", "NULL"), ("a", 1), ("a", 1), ("m", 1))
+    )
+    ((doc,), _) = read(database(tmp_path / "logs.db", OLDEST, rows))
+    assert [text for _, text in said(doc["messages"])] == ["z", "r", "a", "r", "a", "r", "m", "r"]
+    assert len({message["id"] for message in doc["messages"]}) == 8
+    more = "INSERT INTO logs VALUES (NULL, NULL, 'b', 1, 'r', 'm', '2023-04-01 00:00:00');"
+    ((grown,), _) = read(database(tmp_path / "logs.db", more))
+    assert grown["messages"][:8] == doc["messages"]
+    assert grown["meta"]["imported"]["key"] == doc["meta"]["imported"]["key"]
+
+
+@pytest.mark.parametrize("name", ["rowid", "RowID", "_rowid_", "oid"])
+def test_a_column_that_is_called_as_the_number_of_a_row_is_none(tmp_path: Path, name: str) -> None:
+    table = f"CREATE TABLE logs ({name} TEXT, prompt TEXT, response TEXT, chat_id INTEGER);"
+    rows = "INSERT INTO logs VALUES (NULL, 'q', 'r', NULL), (x'00', 'and?', 'no', 1);"
+    assert [text for _, text in said(one(database(tmp_path / "logs.db", table, rows)))] == ["q", "r", "and?", "no"]
+
+
+def test_rows_that_have_no_number_at_all_are_not_read(tmp_path: Path) -> None:
+    table = "CREATE TABLE logs (rowid, _rowid_, oid, prompt TEXT); INSERT INTO logs VALUES (NULL, NULL, NULL, 'q');"
+    assert read(database(tmp_path / "logs.db", table)) == ([], ["the rows of the table logs cannot be told apart"])
+
+
+def test_a_text_that_stands_there_as_bytes_is_read_or_told(tmp_path: Path) -> None:
+    rows = """INSERT INTO responses (id, prompt, system, response, conversation_id) VALUES
+        ('a', CAST('über' AS BLOB), CAST('Terse.' AS BLOB), CAST('hi' AS BLOB), 'c'), ('b', x'ff00', NULL, 'ho', 'c');
+        CREATE TABLE tool_calls (response_id TEXT, name TEXT, arguments, tool_call_id TEXT);
+        INSERT INTO tool_calls VALUES ('b', 'f', CAST('{"a": 1}' AS BLOB), 'c1');"""
+    ((doc,), why) = read(database(tmp_path / "logs.db", BEFORE, rows))
+    assert said(doc["messages"]) == [("user", "über"), ("assistant", "hi"), ("assistant", "ho")]
+    assert (doc["agent"]["system"], why) == ("Terse.", ["2 bytes in the place of a text"])
+    assert doc["messages"][2]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    (tmp_path / "store").mkdir()
+    bytes_too = "UPDATE parts SET text = CAST('hello' AS BLOB) WHERE id = 1;"
+    assert said(one(database(tmp_path / "store" / "logs.db", STORE, ASKED, bytes_too)))[0] == ("user", "hello")
 
 
 def test_an_older_table_without_the_later_columns_is_read(tmp_path: Path) -> None:
@@ -391,6 +473,54 @@ def test_cells_of_any_type_do_no_harm(tmp_path: Path) -> None:
                 database(copy, f"UPDATE {table} SET {name} = {cell} WHERE rowid = 1;")
                 docs, why = read(copy)
                 assert docs or why, (table, name, cell)
+
+
+BESIDE = """
+CREATE TABLE attachments (id, type, path, url, content);
+CREATE TABLE fragments (id, hash, content);
+CREATE TABLE prompt_fragments (response_id, fragment_id, "order");
+CREATE TABLE system_fragments (response_id, fragment_id, "order");
+CREATE TABLE prompt_attachments (response_id, attachment_id, "order");
+CREATE TABLE tool_calls (id, response_id, tool_id, name, arguments, tool_call_id);
+CREATE TABLE tool_results (id, response_id, tool_id, name, output, tool_call_id, exception);
+CREATE TABLE tool_results_attachments (tool_result_id, attachment_id, "order");
+INSERT INTO attachments VALUES ('p', 'image/png', NULL, NULL, x'00');
+INSERT INTO fragments VALUES (1, 'h', 'piece');
+INSERT INTO prompt_fragments VALUES ('r1', 1, 0);
+INSERT INTO system_fragments VALUES ('r1', 1, 0);
+INSERT INTO prompt_attachments VALUES ('r1', 'p', 0);
+INSERT INTO tool_calls VALUES (1, 'r1', 1, 'f', '{}', 'c1');
+INSERT INTO tool_results VALUES (1, 'r1', 1, 'f', 'out', 'c1', NULL);
+INSERT INTO tool_results_attachments VALUES (1, 'p', 0);
+INSERT INTO logs VALUES ('openai', 's', 'q', NULL, 'r', 'gpt-4', '2023-04-01 00:00:00');
+INSERT INTO conversations VALUES ('c', 'name', 'm');
+INSERT INTO responses VALUES ('r1', 'm', 'q', 's', '{}', '{}', 'r', '{}', 'c', 3,
+    '2023-04-01T00:00:00', 'why', 1, 2, '{}', 'x');
+"""
+UNTYPED = re.sub(r" (?:TEXT|INTEGER)(?: PRIMARY KEY)?", "", BEFORE + OLDEST).replace(
+    "datetime_utc);", "datetime_utc, reasoning, input_tokens, output_tokens, token_details, resolved_model);"
+)
+COLUMNS = {
+    name: [column.strip(' "\n').partition(" ")[0] for column in listed.split(",")]
+    for name, listed in re.findall(r"CREATE TABLE (\w+) \(([^;]*)\);", UNTYPED + BESIDE)
+}
+CELLS = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=9), st.text(max_size=9),
+    vocabulary.JSON.map(json.dumps),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from([(t, c) for t, names in COLUMNS.items() for c in names]), CELLS, max_size=6))
+def test_whatever_stands_in_whichever_cells_nothing_fails(cells: dict[tuple[str, str], Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = database(Path(folder, "logs.db"), UNTYPED, BESIDE)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            for (table, column), cell in cells.items():
+                connection.execute(f'UPDATE {table} SET "{column}" = ?', (cell,))
+            connection.commit()
+        docs, why = read(path)
+        assert docs or why
 
 
 PAYLOADS = [

@@ -98,11 +98,11 @@ def test_what_is_no_text_is_shown_and_counted() -> None:
         ("q", [{"type": "text", "text": "look"}]), ("r", [{"type": "text", "text": "and?"}]),
     ]  # fmt: skip
     said = "Markdown shows it, and does not carry it"
-    assert [why for _, why in unread] == [
+    assert [item.why for item in unread] == [
         f"{what}: {said}" for what in ("an attachment", "thinking", "a tool call", "a tool's result", "a tool's result")
     ]
     lines = text.split("\n")
-    for where, why in unread:
+    for where, why, _ in unread:
         kind = {"an": "media", "th": "thinking", "a ": "call" if "call" in why else "result"}[why[:2]]
         assert f'"kind": "{kind}"' in lines[int(where.rpartition(":")[2]) - 1]
 
@@ -152,7 +152,7 @@ def test_an_edited_text_is_read_as_it_is_now_and_a_torn_file_is_told() -> None:
     assert unread == []
     (new,), unread = read(text[: text.index("\nho\n") + 2].encode())
     assert [m["content"] for m in new["messages"]] == ["hi", "h"]
-    assert [why for _, why in unread] == ["the end is missing"]
+    assert [item.why for item in unread] == ["the end is missing"]
     (new,), unread = read(text.replace("\n", "\r\n").encode())
     assert len(new["messages"]) == 2
 
@@ -181,3 +181,9 @@ def test_what_was_spoilt_is_read_or_told(data: st.DataObject) -> None:
         for item in markdown.READER.read(source):
             if isinstance(item, dict):
                 assert json.dumps(checks.check(item))
+
+
+def test_of_a_file_that_is_cut_behind_its_first_line_the_end_is_missing() -> None:
+    docs, unread = read(b'<!-- gptsh 0123456789ab {"id":"aaaa"} -->\n')
+    assert docs == []
+    assert [item.why for item in unread] == ["the end is missing"]

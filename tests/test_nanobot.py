@@ -222,6 +222,20 @@ def test_ids_stay_the_same_where_each_save_gives_all_messages_its_own_time(tmp_p
     assert len(set(again)) == 4
 
 
+@pytest.mark.parametrize("times", [("2026-02-23T10:00:01.5", "2026-02-24T10:00:01.5"), (None, None)])
+def test_sessions_of_two_machines_that_begin_alike_stay_two(home: Home, times: tuple[str | None, ...]) -> None:
+    for machine, time in enumerate(times):
+        said = [{**USER, "content": "hello"}, {**ANSWER, "content": f"Hi from {machine}!"}, USER, ANSWER]
+        lines = [{k: v for k, v in value.items() if time or k != "timestamp"} for value in said]
+        lines[0] |= {"timestamp": time} if time else {}
+        (folder := home.folder / str(machine)).mkdir()
+        for upto, state in ((2, "imported"), (4, "grown"), (4, "known")):
+            run = home.run("--import-session", str(placed(python(*lines[:upto]), folder)))
+            assert run.stdout.split()[0] == state
+    texts = sorted([message["content"] for message in doc["messages"]] for doc in home.docs())
+    assert [text[:2] for text in texts] == [["hello", "Hi from 0!"], ["hello", "Hi from 1!"]]
+
+
 def test_what_is_broken_is_reported_with_its_line_and_the_rest_is_read(tmp_path: Path) -> None:
     text = (
         python(HEADER, USER)

@@ -29,6 +29,7 @@ _BLOCK = 1 << 20
 _COLUMN_NAME, _COLUMN_HIDDEN = 1, 6  # of what ``table_xinfo`` tells
 _MB = 1_000_000
 _NUMBER = "rowid"
+_NUMBERS = (_NUMBER, "_rowid_", "oid")  # each is a row's number where no column has its name
 _LARGEST_INT = 1 << 63
 
 Row = dict[str, Any]  # by column; a value is None, an int, a float, a str (with surrogates for odd bytes) or bytes
@@ -96,6 +97,7 @@ class Database:
         self._since = 0.0
         self._left = self._bytes  # of one session
         self._secure()
+        self._numbers: dict[str, str] = {}  # what a table calls the number of a row
         self._columns = {name: self._stored(name) for name in self._plain() if name in tables}
 
     def _secure(self) -> None:
@@ -126,8 +128,15 @@ class Database:
         ]
 
     def _stored(self, table: str) -> list[str]:
-        """The columns of a table that stand in the file; a generated one is code."""
-        return [row[_COLUMN_NAME] for row in self._asked(f'PRAGMA table_xinfo("{table}")') if not row[_COLUMN_HIDDEN]]
+        """The columns of a table that stand in the file; a generated one is code, and one may hide a row's number."""
+        found = list(self._asked(f'PRAGMA table_xinfo("{table}")'))
+        names = {row[_COLUMN_NAME].lower() for row in found}
+        number = next((name for name in _NUMBERS if name not in names), None)
+        if number is None:
+            raise Refused(f"the rows of the table {table} cannot be told apart")
+        self._numbers[table] = number
+        plain = [row[_COLUMN_NAME] for row in found if not row[_COLUMN_HIDDEN]]
+        return [name for name in plain if name.lower() != _NUMBER]
 
     def has(self, *tables: str) -> bool:
         """Whether there are tables of these names."""
@@ -155,7 +164,8 @@ class Database:
         if table not in self._columns or not wanted.keys() <= set(known) or not all(map(_fits, wanted.values())):
             return
         asked = [name for name in known if not columns or name in columns]
-        listed, held = ", ".join(map(_quoted, asked)), " AND ".join(f"{_quoted(name)} = ?" for name in wanted)
+        names = {name: self._numbers[table] if name == _NUMBER else _quoted(name) for name in known}
+        listed, held = ", ".join(names[name] for name in asked), " AND ".join(f"{names[name]} = ?" for name in wanted)
         where = f" WHERE {held}" if held else ""
         for cells in self._asked(f'SELECT {listed} FROM "{table}"{where}', *wanted.values()):  # names of ours
             yield dict(zip(asked, cells, strict=True))
@@ -188,4 +198,4 @@ def _fits(value: object) -> bool:
 
 def _quoted(name: str) -> str:
     escaped = name.replace('"', '""')
-    return name if name == _NUMBER else f'"{escaped}"'  # in quotes that one would be a text where there is none
+    return f'"{escaped}"'

@@ -4,9 +4,22 @@ from typing import Any
 
 from gptsh.core.messages import Block, parts_of
 from gptsh.formats.database import Database, Row
-from gptsh.formats.llm_parts import Facts, Parts, Said, answer, call_of, facts, simple, text, thought, with_result
+from gptsh.formats.llm_parts import (
+    Facts,
+    Parts,
+    Said,
+    answer,
+    call_of,
+    facts,
+    ids_of,
+    simple,
+    text,
+    thought,
+    with_result,
+)
 
 _TABLE, _FIRST_TABLE = "responses", "logs"  # the latter of the first versions
+_TOLD = ("timestamp", "timestamp_utc", "datetime_utc", "model", "system", "prompt", "response")  # time and words
 TABLES = ("conversations", _TABLE, _FIRST_TABLE)
 
 
@@ -15,19 +28,29 @@ class Responses:
 
     def __init__(self, db: Database, parts: Parts, *, but: set[str]) -> None:
         self._db, self._parts = db, parts
-        self._rows: dict[str, list[tuple[str, str, int]]] = {}  # by session: id, table, number
-        for row in db.index(_TABLE, "id", "conversation_id"):
-            ident = text(row.get("id")) or f"row-{row['rowid']}"
+        self._rows: dict[str, list[tuple[str, str, str, int]]] = {}  # by session: place, id, table, number
+        rows = db.index(_TABLE, "id", "conversation_id")
+        names = ids_of(db, _TABLE, (row for row in rows if not text(row.get("id"))), _TOLD)
+        for row in rows:
+            ident = text(row.get("id")) or names[row["rowid"]]
             if ident not in but:
                 self._take(text(row.get("conversation_id")) or ident, ident, _TABLE, row["rowid"])
-        for row in db.index(_FIRST_TABLE, "id", "chat_id"):
-            chat = row.get("chat_id") if isinstance(row.get("chat_id"), int) else row["rowid"]
-            self._take(f"logs-{chat}", f"logs-{row['rowid']:09}", _FIRST_TABLE, row["rowid"])
+        self._take_first_ones(db.index(_FIRST_TABLE, "id", "chat_id"))
         self._calls = self._numbers("tool_calls")
         self._results = self._numbers("tool_results")
 
+    def _take_first_ones(self, rows: list[Row]) -> None:
+        """The rows of the first versions, whose chats go by the number of a row: each by the id of its first one."""
+        names = ids_of(self._db, _FIRST_TABLE, rows, _TOLD)
+        sessions: dict[int, str] = {}
+        for row in sorted(rows, key=lambda row: int(row["rowid"])):
+            number, chat = row["rowid"], row.get("chat_id")
+            session = sessions.setdefault(chat if isinstance(chat, int) else number, f"logs-{names[number]}")
+            self._take(session, f"logs-{names[number]}", _FIRST_TABLE, number)
+
     def _take(self, session: str, ident: str, table: str, number: int) -> None:
-        self._rows.setdefault(session, []).append((ident, table, number))
+        place = f"{number:019}" if ident.startswith(("row-", "logs-")) else ident
+        self._rows.setdefault(session, []).append((place, ident, table, number))
 
     def _numbers(self, table: str) -> dict[Any, list[int]]:
         """The numbers of a table's rows by response: it has no index of its own."""
@@ -43,7 +66,8 @@ class Responses:
 
     def rows(self, session: str) -> list[tuple[str, Row]]:
         """The responses of a session with their ids, in order."""
-        return [(ident, self._db.row(table, number)) for ident, table, number in sorted(self._rows.get(session, ()))]
+        found = sorted(self._rows.get(session, ()))
+        return [(ident, self._db.row(table, number)) for _, ident, table, number in found]
 
     def messages(self, ident: str, row: Row) -> list[Said]:
         """The system prompt, the tools' results, the question and the answer, as far as they are there."""
@@ -55,12 +79,12 @@ class Responses:
         return [{**message, "timestamp": known.moment} for message in said]
 
     def _system(self, ident: str, row: Row) -> list[Said]:
-        pieces = [*self._fragments("system_fragments", ident), text(row.get("system")) or ""]
+        pieces = [*self._fragments("system_fragments", ident), self._parts.words(row.get("system"))]
         whole = "\n\n".join(piece.strip() for piece in pieces if piece.strip())
         return [{"role": "system", "id": f"{ident}:system", "content": whole}] if whole else []
 
     def _question(self, ident: str, row: Row) -> list[Said]:
-        prompt = text(row.get("prompt"))
+        prompt = self._parts.words(row.get("prompt"))
         whole = "\n".join([*self._fragments("prompt_fragments", ident), *([prompt] if prompt else [])])
         content = [{"type": "text", "text": whole}] if whole else []
         content += self._attachments("prompt_attachments", response_id=ident)
@@ -72,7 +96,7 @@ class Responses:
     def _result(self, ident: str, number: int) -> Said:
         row = self._db.row("tool_results", number)
         output, media = (
-            text(row.get("output")) or "",
+            self._parts.words(row.get("output")),
             self._attachments("tool_results_attachments", tool_result_id=number),
         )
         content = [{"type": "text", "text": output}, *media] if media else output
@@ -80,14 +104,13 @@ class Responses:
         return with_result({"role": "tool", "id": ident, "content": content, **names}, row.get("exception"))
 
     def _answer(self, ident: str, row: Row, known: Facts) -> Said:
-        blocks: list[Block] = [*thought(text(row.get("reasoning")) or "", {})]
-        if said := text(row.get("response")):
+        blocks: list[Block] = [*thought(self._parts.words(row.get("reasoning")), {})]
+        if said := self._parts.words(row.get("response")):
             blocks.append(("text", {"type": "text", "text": said}))
         for number in self._calls.get(ident, ()):
             call = self._db.row("tool_calls", number)
-            blocks.append(
-                ("tool_call", call_of(*(text(call.get(key)) for key in ("tool_call_id", "name", "arguments"))))
-            )
+            given = self._parts.words(call.get("arguments")) or None
+            blocks.append(("tool_call", call_of(text(call.get("tool_call_id")), text(call.get("name")), given)))
         return answer({"role": "assistant", "id": ident, **known.who, **known.whole}, blocks)
 
     def _fragments(self, table: str, ident: str) -> list[str]:

@@ -1,8 +1,11 @@
 """Pieces of llm's messages in our vocabulary: attachments, tool calls, tool results, reasoning, texts of fragments."""
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -29,6 +32,21 @@ Tell = Callable[[str], None]  # what could not be read
 def text(cell: object) -> str | None:
     """The text in a cell; None where there is none."""
     return cell if isinstance(cell, str) else None
+
+
+def ids_of(db: Database, table: str, rows: Iterable[Row], columns: tuple[str, ...]) -> dict[int, str]:
+    """Ids for rows that have none, by their numbers, which another database has too: of what these columns hold."""
+    found: dict[int, str] = {}
+    seen: Counter[str] = Counter()
+    for number in sorted(row["rowid"] for row in rows):
+        row: Row = {}
+        with suppress(Refused):  # whoever reads its session tells why
+            row = next(db.rows(table, columns, rowid=number), {})
+        words = repr([row.get(name) for name in columns]).encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(words).hexdigest()[:32]
+        seen[digest] += 1
+        found[number] = f"row-{digest}{f'-{seen[digest]}' if seen[digest] > 1 else ''}"
+    return found
 
 
 def value(cell: object) -> Any:
@@ -180,6 +198,16 @@ class Parts:
     def __init__(self, db: Database, tell: Tell) -> None:
         self._db, self._tell = db, tell
 
+    def words(self, cell: object) -> str:
+        """The text in a cell of any type, an empty one where there is none. Bytes that are no text are told."""
+        if isinstance(cell, bytes):
+            try:
+                return cell.decode()
+            except UnicodeDecodeError:
+                self._tell(f"{len(cell)} bytes in the place of a text")
+                return ""
+        return "" if cell is None else str(cell)
+
     def messages(self, row: Row) -> list[Said]:
         """The message, each result of a tool in it as one of its own. All have ids."""
         ident, role = text(row.get("hash")) or "", text(row.get("role")) or ""
@@ -207,11 +235,11 @@ class Parts:
             self._tell(f"message {ident}: a part without a position")
         for number, row in sorted(numbered, key=lambda pair: pair[0]):
             try:
-                payload = as_dict(value(row.get("payload")))
+                payload = as_dict(value(self.words(row.get("payload"))))
             except Refused as err:
                 self._tell(f"message {ident}, part {number}: {err}")
                 continue
-            literal = text(row.get("text"))
+            literal = self.words(row.get("text")) if row.get("text") is not None else None
             own = {"text": literal} if literal is not None else {}
             yield number, {**payload, **own, "type": row.get("type")}
 
@@ -242,10 +270,9 @@ class Parts:
     def fragment(self, number: object) -> str:
         """The text of a fragment, by its id."""
         row = next(self._db.rows("fragments", id=number), {}) if isinstance(number, int) else {}
-        content = text(row.get("content"))
-        if content is None:
+        if row.get("content") is None:
             self._tell(f"a fragment that is not there: {number!r}")
-        return content or ""
+        return self.words(row.get("content"))
 
     def attachment(self, ident: object) -> Part:
         """The part of an attachment, by its id."""

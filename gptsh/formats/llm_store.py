@@ -5,9 +5,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from gptsh.formats.database import Database, Row
-from gptsh.formats.llm_parts import Facts, Parts, Said, facts, text
+from gptsh.formats.llm_parts import Facts, Parts, Said, facts, ids_of, text
 
 TABLES = ("threads", "turns", "messages", "parts")
+_TOLD = (
+    "datetime_utc",
+    "thread_id",
+    "parent_message_hash",
+    "tip_message_hash",
+)  # of a turn without an id
 _ASKING = ("user", "tool")  # the roles of what a model is asked with
 
 
@@ -38,8 +44,9 @@ class Store:
         self._turns: dict[str, list[int]] = {}  # by session, in order
         self._threads = {key: row["rowid"] for row in db.index("threads", "id") if (key := text(row.get("id")))}
         turns = db.index("turns", "id", "thread_id", "tip_message_hash")
+        names = ids_of(db, "turns", (row for row in turns if not text(row.get("id"))), _TOLD)
         for row in sorted(turns, key=lambda row: str(row.get("id"))):
-            ident = text(row.get("id")) or f"row-{row['rowid']}"
+            ident = text(row.get("id")) or names[row["rowid"]]
             self.turn_ids.add(ident)
             self._turns.setdefault(text(row.get("thread_id")) or ident, []).append(row["rowid"])
             self._ends.setdefault(text(row.get("tip_message_hash")) or "", row["rowid"])

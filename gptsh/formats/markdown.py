@@ -152,10 +152,12 @@ def _read(source: Source) -> Iterator[Document | Unread]:
         reading = _Reading(source, _object(found[2].decode()))
         for line, mark, body in _parts(text, found[1].decode()):
             reading.take(line, mark, body)
-        yield reading.document()
+        doc = reading.document()
     except ValueError as err:
         yield source.unread(str(err))
         return
+    if doc["messages"] or reading.is_whole:
+        yield doc
     yield from reading.draft.unread
 
 
@@ -171,9 +173,9 @@ def _parts(text: str, token: str) -> Iterator[tuple[int, str, str]]:
     """Each mark behind the first one: its line, its JSON, and what stands behind it."""
     marks = [*re.finditer(rf"^<!-- {token} (\{{[^\n]*\}}) -->\r?\n?", text, re.MULTILINE)]
     line, at = 1, 0
-    for mark, after in zip(marks, [*marks[1:], None], strict=True):
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    for mark, end in zip(marks, ends, strict=False):  # there may be no mark
         line, at = line + text.count("\n", at, mark.start()), mark.start()
-        end = after.start() if after else len(text)
         yield line, mark[1], text[mark.end() : end].removeprefix("\n").removesuffix("\n").removesuffix("\n")
 
 
@@ -189,7 +191,7 @@ class _Reading:
         self._line = 0
         self._parts: list[dict[str, Any]] = []
         self._refusal: str | None = None
-        self._skipped = self._ended = False
+        self._skipped = self.is_whole = False
 
     def take(self, line: int, text: str, body: str) -> None:
         """The next mark and what stands behind it."""
@@ -202,7 +204,7 @@ class _Reading:
         match kind:
             case "message" | "end":
                 self._finish()
-                self._mark, self._line, self._ended = (mark, line, False) if kind == _MESSAGE else (None, line, True)
+                self._mark, self._line, self.is_whole = (mark, line, False) if kind == _MESSAGE else (None, line, True)
             case "text":
                 self._parts.append({**as_dict(mark.get("part")), "type": "text", "text": _text(mark, body)})
             case "refusal":
@@ -231,7 +233,7 @@ class _Reading:
     def document(self) -> Document:
         """The session. Raises ValueError where it is none."""
         self._finish()
-        if not self._ended:
+        if not self.is_whole:
             self.draft.unread.append(self._source.unread("the end is missing"))
         doc = self.draft.document()
         doc["agent"]["name"] = word(self._head.get("agent"))

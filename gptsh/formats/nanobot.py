@@ -5,6 +5,7 @@ ours would be another one.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,13 +79,26 @@ def _draft(source: Source, head: Line | None, lines: list[Line]) -> Draft:
     named = said.get("key")
     key = named if isinstance(named, str) and named.strip() else _key_in(source)
     created = said.get("created_at")
-    identity = [key, created] if key or created else [line.raw for line in lines[:1]]
+    identity = [key, created or _beginning(lines)]
     title = as_dict(said.get("metadata")).get("title")
     kept = {"session": key, "header": head.raw if head else "", "count": sum(_counts(line.value) for line in lines)}
     return Draft(
         source, _NAME, " ".join(str(part) for part in identity if part), title=title if word(title) else key,
         created_at=created, updated_at=said.get("updated_at"), kept=kept,
     )  # fmt: skip
+
+
+def _beginning(lines: list[Line]) -> str:
+    """What tells a session from others of its key where its file does not say when it began: a hash of its first words.
+
+    These are the first message with its time; without one, all up to the first answer.
+    """
+    told: list[Any] = []
+    for value in (line.value for line in lines if isinstance(line.value.get("role"), str)):
+        told.append([value.get(key) for key in ("timestamp", "role", "content")])
+        if value.get("timestamp") or value["role"] == "assistant":
+            break
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest() if told else ""
 
 
 def _key_in(source: Source) -> str:

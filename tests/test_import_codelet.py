@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from gptsh.formats.codelet import READER
+from gptsh.formats.source import Shared, Source
 from tests.histories import HISTORIES, as_lines, asked_in, copied, lines_of, read, read_one, spoilt, survives
 
 NAME = "codelet"
@@ -151,6 +153,25 @@ def test_what_is_not_in_the_store_is_told() -> None:
     assert read((HISTORIES / HOME / MANIFEST).read_bytes(), NAME)[0] == []
 
 
+def test_a_message_that_a_manifest_names_many_times_is_there_once() -> None:
+    with copied(HOME) as home:
+        (home / MANIFEST).write_text(json.dumps({**PICKED, "messages": PICKED["messages"] * 100}))
+        doc = read_one(home / MANIFEST, NAME)
+    assert [message["id"] for message in doc["messages"]] == [item["message_id"] for item in PICKED["messages"]]
+
+
+def test_manifests_of_one_walk_read_their_store_once() -> None:
+    with copied(HOME) as home:
+        shared, again = Shared(), home / "sessions" / "00000000-0000-4000-8000-000000000901.json"
+        again.write_text(json.dumps(PICKED))
+        first = list(READER.read(Source("it", home / MANIFEST, shared=shared)))
+        (home / STORE).unlink()
+        second = list(READER.read(Source("it", again, shared=shared)))
+        alone = list(READER.read(Source("it", again)))
+    assert [one["messages"] for one in first] == [one["messages"] for one in second]
+    assert [item.why for item in alone] == ["its 5 messages: no store of them beside it"]
+
+
 LONG = "long\u2028 é" * 2000
 
 
@@ -203,6 +224,20 @@ def test_a_blob_that_is_missing_or_another_is_told_and_the_session_can_be_asked_
     assert [item.why for item in unread] == [f"{reference}: missing, or not what its name says"] * 4
     assert "signature" not in docs[0]["messages"][1]["thinking"][0]
     asked_in(docs[0])
+
+
+def test_what_blobs_make_of_one_session_is_bounded() -> None:
+    with copied(HOME) as home:
+        reference = with_blob(home, "x" * 26_000_000)
+        records = json.loads(json.dumps(RECORDS))
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": reference}}
+        records[0]["metadata"]["message"]["content"] = [image] * 5
+        (home / STORE).write_bytes(as_lines(records))
+        docs, unread = read(home / MANIFEST, NAME)
+    given_back = [len(part["source"]["data"]) for part in docs[0]["messages"][0]["content"]]
+    assert given_back == [26_000_000] * 3 + [0] * 2
+    why = "more than 100 MB in one session"
+    assert [item.why for item in unread] == [f"{reference}: {why}"] * 2 + [why] * 4
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "ab/" + "0" * 61, "A" * 64, "0" * 63, "0" * 65])

@@ -6,14 +6,15 @@ What is long stands in blobs beside them, each a file whose name is the hash of 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from gptsh.core.document import Document
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Part, token_count
 from gptsh.formats import blocks
 from gptsh.formats.draft import SOURCE, Draft
-from gptsh.formats.source import LARGEST, Reader, Refused, Source, Unread, values_in
+from gptsh.formats.source import LARGEST, MOST, Line, Reader, Refused, Source, Unread, values_in, written_lines
 
 NAME = "codelet"
 _ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}
@@ -25,6 +26,7 @@ _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FIRST_ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')  # by which the tool itself finds a message in its store
 _NO_REASON = "unknown"  # why an answer ended that did not say it
+_TOO_MUCH = f"more than {LARGEST // 1_000_000} MB in one session"
 _NO_MESSAGE = "no message that can be read"
 
 
@@ -78,7 +80,7 @@ def _of_lines(source: Source) -> Draft:
     ids: dict[str, str] = {}
     for ident, line in lines.items():
         if ident not in elsewhere:
-            _add(draft, _message(line.value, ids), blobs, line.number)
+            _add(draft, _message(line.value, ids), blobs, line)
     return draft
 
 
@@ -101,50 +103,64 @@ def _of_manifest(source: Source, manifest: dict[str, Any]) -> Draft:
     draft.created_at, draft.updated_at = manifest["created_at"], manifest["updated_at"]
     draft.provider = blocks.provider_name(manifest.get("provider"))
     draft.kept = {key: manifest[key] for key in _KEPT if manifest.get(key)}
-    store = source.beside(*_STORE)
+    store = _store_beside(source)
     if store is None:
         draft.unread.append(source.unread(f"its {len(manifest['messages'])} messages: no store of them beside it"))
         return draft
-    found = _found(store, {item["message_id"] for item in manifest["messages"] if isinstance(item["message_id"], str)})
     blobs, ids = _Blobs(source), dict[str, str]()
+    named: dict[str, dict[str, Any]] = {}
     for item in manifest["messages"]:
-        number, record = found.get(item["message_id"], (None, None)) if isinstance(item["message_id"], str) else _NONE
-        if record is None:
-            draft.unread.append(source.unread(f"message {item['message_id']!s:.40}: not in the store, or not readable"))
+        named.setdefault(str(item["message_id"]), item)  # each once, however often it is named
+    for ident, item in named.items():
+        line = _record(store, item["message_id"])
+        if line is None:
+            draft.unread.append(source.unread(f"message {ident:.40}: not in the store, or not readable"))
             continue
-        message = _message(record, ids)
+        message = _message(line.value, ids)
         if item.get("source") not in (None, "Native"):
             message[SOURCE]["origin"] = item["source"]
-        _add(draft, message, blobs, number, store)
+        _add(draft, message, blobs, line, store.source)
     if not any(message.get("usage") for message in draft.messages):
         draft.carried = _carried(as_dict(manifest.get("token_usage")))
     return draft
 
 
-_NONE = (None, None)
+class _Store(NamedTuple):
+    """A store, and where in it the latest record of each message stands: its line, its beginning and its end."""
+
+    source: Source
+    places: dict[bytes, tuple[int, int, int]]
 
 
-def _found(store: Source, wanted: set[str]) -> dict[str, tuple[int, dict[str, Any]]]:
-    """The latest record of each message, with its line. Only those that are wanted are read: many share a store."""
-    idents = {ident.encode("utf-8", "surrogatepass") for ident in wanted}
-    lines: dict[bytes, tuple[int, int, int]] = {}
-    data, start, number = store.data, 0, 0
-    while start < len(data):  # without a copy of each line
-        end, number = data.find(b"\n", start), number + 1
-        end = len(data) if end < 0 else end
-        first = _FIRST_ID.search(data, start, end)
-        if first and first[1] in idents:
-            lines[first[1]] = number, start, end
-        start = end + 1
-    found: dict[str, tuple[int, dict[str, Any]]] = {}
-    for number, start, end in lines.values():
-        try:
-            value = next((value for _, value in values_in(data[start:end])), None)
-        except Refused:
-            continue
-        if isinstance(value, dict) and _is_record(value):
-            found[value["id"]] = number, value
-    return found
+def _store_beside(source: Source) -> _Store | None:
+    """The store that a manifest picks from. Many manifests share one."""
+    if source.path is None:
+        return None
+    return source.shared.made(source.path.parent.joinpath(*_STORE), lambda: _indexed(source.beside(*_STORE)))
+
+
+def _indexed(store: Source | None) -> _Store | None:
+    if store is None:
+        return None
+    places: dict[bytes, tuple[int, int, int]] = {}
+    for number, start, end in islice(written_lines(store.data), MOST):  # without a copy of each line
+        if first := _FIRST_ID.search(store.data, start, end):
+            places[first[1]] = number, start, end
+    return _Store(store, places)
+
+
+def _record(store: _Store, ident: object) -> Line | None:
+    """A record of the store; None where there is none that can be read."""
+    key = ident.encode("utf-8", "surrogatepass") if isinstance(ident, str) else b""
+    if key not in store.places:
+        return None
+    number, start, end = store.places[key]
+    try:
+        found = next((Line(number, *pair) for pair in values_in(store.source.data[start:end])), None)
+    except Refused:
+        return None
+    is_it = found and isinstance(found.value, dict) and _is_record(found.value) and found.value["id"] == ident
+    return found if is_it else None
 
 
 def _carried(used: dict[str, Any]) -> dict[str, int | None] | None:
@@ -198,24 +214,29 @@ def _told(envelope: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _add(draft: Draft, message: dict[str, Any], blobs: "_Blobs", line: int | None, where: Source | None = None) -> None:
+def _add(draft: Draft, message: dict[str, Any], blobs: "_Blobs", line: Line, where: Source | None = None) -> None:
     """Take a message, with what its references stand for. ``where`` is the file whose line it is."""
-    if not blocks.is_sound(message["content"]):
-        draft.unread.append((where or draft.source).unread(_NO_MESSAGE, line))
+    if not (is_sound := blocks.is_sound(message["content"])) or not blobs.has_room(len(line.raw)):
+        draft.unread.append((where or draft.source).unread(_TOO_MUCH if is_sound else _NO_MESSAGE, line.number))
         return
     if isinstance(message["content"], list):
         message["content"] = [blobs.restored(part, draft.unread) for part in message["content"]]
     if not message[SOURCE]:
         del message[SOURCE]
-    blocks.take(draft, message, line)
+    blocks.take(draft, message, line.number)
 
 
 class _Blobs:
-    """What stands beside a file of this tool. Together no more is read than a file may have."""
+    """What stands beside a file of this tool. With the messages no more is read than a file may have."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._room = LARGEST
+
+    def has_room(self, size: int) -> bool:
+        """Take room for so many bytes; whether it was there. Behind what was too much there is none."""
+        self._room -= size
+        return self._room >= 0
 
     def restored(self, part: Part, unread: list[Unread]) -> Part:
         """The part with what a reference in it stands for. What is not there is noted.
@@ -242,13 +263,13 @@ class _Blobs:
         named = _BLOB.fullmatch(said) if isinstance(said, str) else None
         text = self._text(named[1]) if named else None
         if named and text is None:
-            unread.append(self._source.unread(f"{named[0]}: missing, or not what its name says"))
+            why = "missing, or not what its name says" if self._room >= 0 else _TOO_MUCH
+            unread.append(self._source.unread(f"{named[0]}: {why}"))
             text = otherwise
         return table if text is None else {**table, key: text}
 
     def _text(self, digest: str) -> str | None:
-        blob = self._source.beside("..", "blobs", digest[:2], digest)
-        if blob is None or len(blob.data) > self._room or hashlib.sha256(blob.data).hexdigest() != digest:
+        blob = self._source.beside("..", "blobs", digest[:2], digest) if self._room >= 0 else None
+        if blob is None or not self.has_room(len(blob.data)) or hashlib.sha256(blob.data).hexdigest() != digest:
             return None
-        self._room -= len(blob.data)
         return blob.text

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gptsh.core.document import Document
 from gptsh.core.files import parsed_from
@@ -30,6 +30,7 @@ OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is n
 _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _NO_BYTES = b" \t\r\n\0"
 _WRITTEN = re.compile(rb"[^ \t\r\n\0]")
+Made = TypeVar("Made")
 _FIRST = 10  # lines by which a format of lines is told
 
 
@@ -53,15 +54,30 @@ class Line(NamedTuple):
     value: dict[str, Any]
 
 
+class Shared:
+    """What the sources of one walk look at beside them, made once while they stand at the same place."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Path, Any] | None = None  # only one: it may be large
+
+    def made(self, path: Path, make: Callable[[], Made]) -> Made:
+        """What is made of the file at a path."""
+        if self._last is None or self._last[0] != path:
+            self._last = None  # gone before the next one is made
+            self._last = path, make()
+        made: Made = self._last[1]
+        return made
+
+
 class Source:
     """One file, or what was piped: ``name`` is what people read, ``path`` is None for a pipe.
 
-    ``data`` is all of it, of a database the beginning alone. Raises Refused for what is no plain file, too large, or
-    cannot be read.
+    ``data`` is all of it, of a database the beginning alone; ``shared`` is one for all files of a walk. Raises Refused
+    for what is no plain file, too large, or cannot be read.
     """
 
-    def __init__(self, name: str, path: Path | None, data: bytes = b"") -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str, path: Path | None, data: bytes = b"", shared: Shared | None = None) -> None:
+        self.name, self.path, self.shared = name, path, shared or Shared()
         self.modified = timestamp()
         self.data = data if path is None else self._read(path)
         if len(self.data) > LARGEST:

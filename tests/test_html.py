@@ -27,7 +27,9 @@ TAGS: dict[str, set[str]] = {
 }  # fmt: skip
 NAMES = "user assistant tool system words raw line note language table right center call result file thinking"
 CLASSES = {*NAMES.split(), *"ckfsndi"}
-URL = re.compile(r"https?://|mailto:|data:(image/(png|jpeg|gif|webp)|application/pdf|audio/(wav|mpeg)|application/octet-stream);")
+URL = re.compile(
+    r"https?://|mailto:|data:(image/(png|jpeg|gif|webp)|application/pdf|audio/(wav|mpeg)|application/octet-stream);"
+)
 VOID = {"meta", "link", "br", "hr", "img"}
 
 
@@ -208,7 +210,8 @@ def test_words_calls_results_thinking_and_files_have_their_place() -> None:
 @pytest.mark.parametrize(("kind", "media_type", "title", "name"), [
     ("image", "image/svg+xml", None, "image.svg"), ("image", "image/bmp", None, "image.bmp"),
     ("image", "", None, "image"), ("image", "text/html", None, "image.html"),
-    ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"), ("document", "text/html", "C:\\x\\y.htm", "y.htm"),
+    ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"),
+    ("document", "text/html", "C:\\x\\y.htm", "y.htm"),
     ("document", "text/csv", None, "document"), ("document", "text/csv", "\u202efdp.exe/...", "document"),
     ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"), ("audio", "audio/flac", None, "recording.flac"),
 ])  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gptsh.cli import manage, stdio
+from gptsh.cli import lists, stdio
 from gptsh.cli.options import Flags
 from gptsh.core import archive, references
 from gptsh.core.archive import Change, Target
@@ -33,10 +33,10 @@ def prune_sessions(flags: Flags) -> int:
     if flags.keep is None and flags.older_than is None:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE, or both")
     before = _moment(flags.older_than) if flags.older_than is not None else None
-    items = manage.passing(flags._replace(limit=None))  # which is how many go
+    items = lists.passing(flags._replace(limit=None))  # which is how many go
     going = archive.to_prune(items, flags.keep, before, flags.limit)
     if not flags.yes:
-        stdio.write_lines(manage.lines_of(flags, going, listing_line, manage.session_object))
+        stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
         stdio.note(_what_would_be(going, archives=flags.archive))
         return 0
     targets = [Target(item["filename"], item["updated_at"]) for item in going]
@@ -90,7 +90,7 @@ def _carry_out(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and tell each. Raises the failure that ended it."""
     work = _Work(changes)
     try:
-        stdio.write_lines(manage.lines_of(flags, work, _line, _object))
+        stdio.write_lines(lists.lines_of(flags, work, _line, _object))
     except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
         for _ in work:
             pass

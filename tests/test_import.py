@@ -456,6 +456,7 @@ def test_questions_are_saved_while_a_large_session_is_taken_in(home: Home) -> No
     path = written(home.folder / "in", session("7x2m", *long))
     importing = home.start("--import-session", path)
     runs = [home.run("-m", "echo", f"q{number}") for number in range(5)]
-    assert importing.wait(60) == 0
+    importing.communicate(timeout=60)
+    assert importing.returncode == 0
     assert [(run.code, run.stderr) for run in runs] == [(0, "")] * 5
     assert len(home.files()) == 6

@@ -1,5 +1,6 @@
 """Sessions of this and of other tools brought in: files that nobody vouches for."""
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -94,9 +95,9 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
     if path == "-":
         yield _piped()
         return
-    place = Path(path)
-    if not place.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
+    place = Path(path)
     for file in walk(place) if place.is_dir() else [place]:
         if isinstance(file, Unread):
             report.tell(file, file.where)

@@ -161,6 +161,7 @@ REFUSED = [
     (part("image", "image/svg+xml", "YWJj"), "[image/svg+xml, 3 bytes]"),
     ({"type": "image_url", "image_url": {"url": "data:image/bmp;base64,YWJj"}}, "[image/bmp, 3 bytes]"),
     (part("image", "image/png", ""), "[image/png, 0 bytes]"),
+    ({"type": "image", "source": {"type": "url", "url": "data:image/svg+xml;base64,YWJj"}}, "[image/svg+xml, 3 bytes]"),
     (part("document", "application/pdf", ""), "[application/pdf, 0 bytes]"),
     (part("document", "application/msword", "YWJj", title="x.doc"), "[application/msword, 3 bytes]"),
     ({"type": "file", "file": {"filename": "x.pdf", "file_data": "data:text/csv;base64,YWJj"}}, "[text/csv, 3 bytes]"),

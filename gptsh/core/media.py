@@ -137,6 +137,8 @@ def _from_source(part: Part, kind: Kind) -> Media | None:
     held, key = _HELD.get(str(source.get("type")), ("", ""))
     if not held or not isinstance(source.get(key), str):
         return None
+    if held == "url" and (found := _DATA_URL.match(source[key])):
+        return Media(kind, found[1] or None, data=source[key][found.end() :], **said)
     return Media(kind, media_type if isinstance(media_type, str) else None, **{held: source[key]}, **said)
 
 

@@ -5,12 +5,13 @@ ever opened.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +21,15 @@ from gptsh.core.messages import timestamp
 
 LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
 _TOO_LARGE = f"more than {LARGEST // 1_000_000} MB"
+MOST = 500_000  # lines or objects of a file; each takes memory, however short it is
+MOST_BROKEN = 1_000  # lines that cannot be read, each told for itself
 DEEPEST = 100  # levels of JSON; every reader of the session has to follow
 _DATABASE = b"SQLite format 3\0"
 _BOM = b"\xef\xbb\xbf"
 OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe among the files is not waited for
 _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _NO_BYTES = b" \t\r\n\0"
+_WRITTEN = re.compile(rb"[^ \t\r\n\0]")
 _FIRST = 10  # lines by which a format of lines is told
 
 
@@ -114,22 +118,30 @@ class Source:
     def json(self) -> Any:
         """The whole of it as one JSON value; None where it is none, or none that is taken."""
         try:
-            values = list(values_in(self.data.removeprefix(_BOM)))
+            values = self._start or [value for _, value in islice(values_in(self.data.removeprefix(_BOM)), 2)]
         except Refused:
             return None
-        return values[0][1] if len(values) == 1 else None
+        is_whole = not self._start or len(list(islice(written_lines(self.data), 2))) == 1
+        return values[0] if is_whole and len(values) == 1 else None
+
+    @cached_property
+    def _start(self) -> list[Any]:
+        """The first values on its first line; none where that does not end with one."""
+        for _, start, end in written_lines(self.data):
+            try:
+                return [value for _, value in islice(values_in(self.data[start:end]), _FIRST)]
+            except Refused:
+                break
+        return []
 
     @cached_property
     def first(self) -> list[dict[str, Any]]:
         """The objects on its first lines, by which it is told what it is. A line that is no JSON has none."""
-        found: list[dict[str, Any]] = []
-        seen = 0
-        file = BytesIO(self.data.removeprefix(_BOM))
-        while seen < _FIRST and (data := file.readline()):
-            seen += bool(data.strip(_NO_BYTES))
+        found = list(self._start)
+        for _, start, end in islice(written_lines(self.data), 1, _FIRST):
             with suppress(Refused):
-                found += [value for _, value in list(values_in(data)) if isinstance(value, dict)]
-        return found
+                found += [value for _, value in list(islice(values_in(self.data[start:end]), _FIRST))]
+        return [value for value in found if isinstance(value, dict)]
 
     @property
     def lines(self) -> list[Line]:
@@ -143,18 +155,49 @@ class Source:
 
     @cached_property
     def _split(self) -> tuple[list[Line], list[Unread]]:
+        return self.split()
+
+    def split(self, most: int = MOST, most_broken: int = MOST_BROKEN) -> tuple[list[Line], list[Unread]]:
+        """``lines`` and ``broken`` of the first ``most`` objects and broken lines. Of the latter the first are told."""
         lines: list[Line] = []
         broken: list[Unread] = []
-        for number, data in enumerate(self.data.removeprefix(_BOM).split(b"\n"), 1):
+        untold, end = 0, []
+        for count, piece in enumerate(self._pieces()):
+            if count == most:
+                end = [self.unread(f"more than {most} lines: the rest is not read")]
+                break
+            if isinstance(piece, Line):
+                lines.append(piece)
+            elif len(broken) < most_broken:
+                broken.append(piece)
+            else:
+                untold += 1
+        if untold:
+            broken.append(self.unread(f"{untold} more lines that are not JSON objects"))
+        return lines, broken + end
+
+    def _pieces(self) -> Iterator[Line | Unread]:
+        for number, start, end in written_lines(self.data):
             try:
-                for raw, value in values_in(data):
-                    if isinstance(value, dict):
-                        lines.append(Line(number, raw, value))
-                    else:
-                        broken.append(self.unread("not a JSON object", number))
+                for raw, value in values_in(self.data[start:end]):
+                    is_object = isinstance(value, dict)
+                    yield Line(number, raw, value) if is_object else self.unread("not a JSON object", number)
             except Refused as err:
-                broken.append(self.unread(str(err), number))
-        return lines, broken
+                yield self.unread(str(err), number)
+
+
+def written_lines(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """The lines on which something stands: the number of each, counted from 1, and where that begins and ends.
+
+    Blank ones cost no time of their own, however many there are.
+    """
+    number, at = 1, len(_BOM) if data.startswith(_BOM) else 0
+    while found := _WRITTEN.search(data, at):
+        start = found.start()
+        number += data.count(b"\n", at, start)
+        end = data.find(b"\n", start)
+        at = len(data) if end < 0 else end
+        yield number, start, at
 
 
 def values_in(data: bytes) -> Iterator[tuple[str, Any]]:
@@ -171,7 +214,8 @@ def values_in(data: bytes) -> Iterator[tuple[str, Any]]:
             raise Refused("nested too deeply") from err
         except ValueError as err:
             raise Refused(f"not JSON: {err}") from err
-        _refuse_deep(value)
+        if text.count("{", at, end) + text.count("[", at, end) > DEEPEST:
+            _refuse_deep(value)
         yield text[at:end], value
         at = end
         while at < len(text) and text[at] in _BLANK:

@@ -17,19 +17,16 @@ from gptsh.render.visible import one_line
 
 def delete_sessions(flags: Flags) -> int:
     """Delete the sessions of the references for good, and say what of them stays."""
-    _refuse(flags, "--delete-session", with_filters=True)
     return _carry_out(flags, archive.delete(_targets(flags.delete_session)))
 
 
 def archive_sessions(flags: Flags) -> int:
     """Move the sessions of the references to the archive."""
-    _refuse(flags, "--archive-session", with_filters=True)
     return _carry_out(flags, archive.put_away(_targets(flags.archive_session)))
 
 
 def prune_sessions(flags: Flags) -> int:
     """Delete old sessions, or put them away, where ``--yes`` says so; else list them."""
-    _refuse(flags, "--prune-sessions", with_filters=False)
     if flags.keep is None and flags.older_than is None:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE, or both")
     before = _moment(flags.older_than) if flags.older_than is not None else None
@@ -41,21 +38,6 @@ def prune_sessions(flags: Flags) -> int:
         return 0
     targets = [Target(item["filename"], item["updated_at"]) for item in going]
     return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
-
-
-def _refuse(flags: Flags, job: str, *, with_filters: bool) -> None:
-    """Raise UsageError for what might be meant to choose other sessions, or to do nothing."""
-    given: dict[str, object] = {
-        "--dry-run": flags.dry_run,
-        "-s": flags.session is not None,
-        "-c": flags.continue_,
-        "-n": flags.new,
-    }
-    if with_filters:
-        chosen = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
-        given |= {**chosen, "--limit": flags.limit is not None}
-    for name in (name for name, value in given.items() if value):
-        raise UsageError(f"{name} says nothing beside {job}", "leave one of them out")
 
 
 def _targets(refs: Sequence[str]) -> list[Target]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
 from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object
-from gptsh.cli.options import Flags
+from gptsh.cli.options import FILTERS, Flags
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
 from gptsh.core.forms import STRUCTURED
@@ -151,8 +151,6 @@ def consolidate(flags: Flags) -> int:
     """
     from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
 
-    if flags.no_save or flags.dry_run:
-        raise UsageError("--consolidate writes a memory", "leave out --no-save and --dry-run")
     ref = listing.latest_in_project(current_project()) if flags.continue_ else flags.session
     if flags.continue_ and ref is None:
         raise UsageError("no session was used in this project yet", "see --list-sessions")
@@ -175,7 +173,5 @@ def consolidate(flags: Flags) -> int:
 
 def _refuse_filters(flags: Flags) -> None:
     """Raise UsageError for what chooses among sessions: one is named."""
-    given = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
-    names = [*(name for name, value in given.items() if value), *(["--limit"] if flags.limit is not None else ())]
-    if names:
+    if names := [name for name in flags.given if name in FILTERS]:
         raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gptsh.core import files
-from gptsh.formats.readers import READERS
+from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Source, Unread
 from tests import vocabulary
 from tests.test_fidelity import DIALECTS, STRICT, everything_with, request
@@ -30,6 +30,27 @@ def read(where: Path | bytes, format_name: str) -> tuple[list[dict[str, Any]], l
     found = list(own[0].read(source))
     unread = [item for item in found if isinstance(item, Unread)]
     return [loaded(item) for item in found if isinstance(item, dict)], unread
+
+
+def placed(folder: Path, name: str, value: Any) -> Path:
+    """A file of JSON, or of this text, at a place in a folder."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def taken_by(path: Path) -> str | None:
+    """The format whose file it is."""
+    reader = reader_of(Source(path.name, path))
+    return reader.name if reader else None
+
+
+def nothing_in(path: Path, format_name: str) -> bool:
+    """Whether a file is one of this format in which there is nothing to read, and nothing that could not be."""
+    source = Source(path.name, path)
+    reader = reader_of(source)
+    return reader is not None and reader.name == format_name and list(reader.read(source)) == []
 
 
 def read_one(where: Path | bytes, format_name: str) -> dict[str, Any]:

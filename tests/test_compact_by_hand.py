@@ -60,11 +60,11 @@ def test_labels_are_saved_where_nothing_would_be_shorter_and_where_the_summary_f
         (["-s", "0", "--compact", "--title", "x"], "--compact shows, and changes nothing: add --apply"),
         (["-s", "0", "--compact", "--snapshot", "x"], "--compact shows, and changes nothing: add --apply"),
         (["-s", "0", "--apply", "--tag", "x"], "--apply goes with --compact"),
-        (["--list-sessions", "--compact"], "--list-sessions and --compact exclude each other"),
-        (["--show-session", "0", "--compact"], "--show-session and --compact exclude each other"),
-        (["--usage", "--snapshot", "x"], "--usage and --snapshot exclude each other"),
-        (["--consolidate", "-s", "0", "--apply"], "--consolidate and --apply exclude each other"),
-        (["--list-models", "--title", "x"], "--list-models and --title exclude each other"),
+        (["--list-sessions", "--compact"], "--compact does not go with --list-sessions: leave one of them out"),
+        (["--show-session", "0", "--compact"], "--compact does not go with --show-session: leave one of them out"),
+        (["--usage", "--snapshot", "x"], "--snapshot does not go with --usage: leave one of them out"),
+        (["--consolidate", "-s", "0", "--apply"], "--apply does not go with --consolidate: leave one of them out"),
+        (["--list-models", "--title", "x"], "--title does not go with --list-models: leave one of them out"),
     ],
 )
 def test_what_would_have_been_ignored_is_refused(long: Home, talker: Talker, args: list[str], why: str) -> None:

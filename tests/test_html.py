@@ -27,7 +27,9 @@ TAGS: dict[str, set[str]] = {
 }  # fmt: skip
 NAMES = "user assistant tool system words raw line note language table right center call result file thinking"
 CLASSES = {*NAMES.split(), *"ckfsndi"}
-URL = re.compile(r"https?://|mailto:|data:(image/(png|jpeg|gif|webp)|application/pdf|audio/\w+);")
+URL = re.compile(
+    r"https?://|mailto:|data:(image/(png|jpeg|gif|webp)|application/pdf|audio/(wav|mpeg)|application/octet-stream);"
+)
 VOID = {"meta", "link", "br", "hr", "img"}
 
 
@@ -192,8 +194,8 @@ def test_words_calls_results_thinking_and_files_have_their_place() -> None:
     ]
     assert [found["src"] for tag, found in reader.elements if tag == "img"] == [f"data:image/png;base64,{png}"] * 2
     links = [found for tag, found in reader.elements if tag == "a"]
-    assert [found.get("download") for found in links] == ["b.pdf", None]
-    assert links[1] == {"href": "https://a.example/x.png", "rel": "noopener noreferrer nofollow"}
+    assert [found.get("download") for found in links] == ["b.pdf", "image.svg", None]
+    assert links[2] == {"href": "https://a.example/x.png", "rel": "noopener noreferrer nofollow"}
     text = "".join(reader.shown)
     for part in ("You", "lab/m", "Tool ls", "length", f"a.png, image/png, {len(a_png())} bytes",
                  "image/svg+xml, 5 bytes",
@@ -203,6 +205,24 @@ def test_words_calls_results_thinking_and_files_have_their_place() -> None:
     assert ("span", {"class": "s"}) in reader.elements
     assert "h3" in tags
     assert [tag for tag in tags if tag in ("dt", "dd")][:8] == ["dt", "dd"] * 4
+
+
+@pytest.mark.parametrize(("kind", "media_type", "title", "name"), [
+    ("image", "image/svg+xml", None, "image.svg"), ("image", "image/bmp", None, "image.bmp"),
+    ("image", "", None, "image"), ("image", "text/html", None, "image.html"),
+    ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"),
+    ("document", "text/html", "C:\\x\\y.htm", "y.htm"),
+    ("document", "text/csv", None, "document"), ("document", "text/csv", "\u202efdp.exe/...", "document"),
+    ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"), ("audio", "audio/flac", None, "recording.flac"),
+])  # fmt: skip
+def test_what_is_not_shown_can_be_taken_out_under_a_safe_name(
+    kind: str, media_type: str, title: str | None, name: str
+) -> None:
+    part = {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": "YWJj"}, "title": title}
+    reader = shown({"role": "user", "content": [part]})
+    (found,) = [found for tag, found in reader.elements if tag == "a"]
+    assert found == {"href": "data:application/octet-stream;base64,YWJj", "download": name}
+    assert "img" not in [tag for tag, _ in reader.elements]
 
 
 def test_long_code_is_not_highlighted_and_an_unknown_language_is_named() -> None:

@@ -2,13 +2,26 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from gptsh.core.messages import blocks_of
-from tests.histories import HISTORIES, as_lines, asked_in, lines_of, read, read_one, spoilt, survives
+from tests.histories import (
+    HISTORIES,
+    as_lines,
+    asked_in,
+    lines_of,
+    nothing_in,
+    placed,
+    read,
+    read_one,
+    spoilt,
+    survives,
+    taken_by,
+)
 
 NAME = "claude-code"
 PROJECT = HISTORIES / "claude_code" / "projects" / "-home-u-my-proj"
@@ -199,6 +212,15 @@ def test_the_title(records: list[Any], title: str | None) -> None:
     assert read_one(as_lines([*records, line(1, "words")]), NAME)["title"] == title
 
 
+def test_what_no_model_said_is_not_the_latest_call() -> None:
+    used = {"id": "m1", "model": "claude-a", "usage": {"input_tokens": 50, "output_tokens": 5}}
+    zeros = {"id": "m2", "model": "<synthetic>", "usage": {"input_tokens": 0, "output_tokens": 0}}
+    lines = [line(1, "q"), line(2, [], "assistant", message=used), line(3, [], "assistant", message=zeros)]
+    doc = read_one(as_lines(lines), NAME)
+    assert ["usage" in message for message in doc["messages"]] == [False, True, False]
+    assert doc["usage"]["tokens"]["total"] == 55
+
+
 def test_what_is_broken_is_told_by_its_line_and_the_rest_is_read() -> None:
     a, b, c = (as_lines([line(number, f"{number}")]).rstrip() for number in (1, 2, 3))
     odd = as_lines([line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1])])
@@ -210,6 +232,33 @@ def test_what_is_broken_is_told_by_its_line_and_the_rest_is_read() -> None:
 def test_a_file_of_records_alone_has_no_session() -> None:
     records = [one for one in LINES if one["type"] in ("summary", "custom-title", "file-history-snapshot")]
     assert read(as_lines(records), NAME) == ([], [])
+
+
+CHAT = [{"role": "user", "content": "hi"}]
+INDEX = {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x", "fileMtime": 1}]}
+
+
+@pytest.mark.parametrize(("place", "value"), [
+    ("sessions-index.json", INDEX), ("sessions-index.json", {**INDEX, "entries": []}),
+    (f"{MAIN.stem}/subagents/agent-a1.meta.json", {"agentType": "Explore"}),
+    (f"{MAIN.stem}/tool-results/mcp.json", [{"type": "text", "text": "x"}]),
+    (f"{MAIN.stem}/tool-results/toolu_1.json", CHAT), (f"{MAIN.stem}/tool-results/torn.json", "{"),
+    (f"{MAIN.stem}/tool-results/lines.jsonl", MAIN.read_text()),
+])  # fmt: skip
+def test_what_only_goes_with_sessions_holds_nothing(tmp_path: Path, place: str, value: Any) -> None:
+    assert nothing_in(placed(tmp_path, place, value), NAME)
+
+
+@pytest.mark.parametrize(("place", "value", "of"), [
+    ("sessions-index.json", {"entries": [1]}, None), ("index.json", INDEX, None),
+    ("sessions-index.json", CHAT, "openai"),
+    ("agent-a1.meta.json", {"agentType": "x"}, None), ("subagents/agent-a1.meta.json", CHAT, "openai"),
+    ("tool-results/a.json", CHAT, "openai"), (f"{MAIN.stem}/results/a.json", CHAT, "openai"),
+])  # fmt: skip
+def test_what_stands_elsewhere_or_is_something_else_is_not_swallowed(
+    tmp_path: Path, place: str, value: Any, of: str | None
+) -> None:
+    assert taken_by(placed(tmp_path, place, value)) == of
 
 
 def test_many_lines_of_one_response_take_no_longer_than_others() -> None:

@@ -10,7 +10,20 @@ from hypothesis import given, settings
 
 from gptsh.formats.codelet import READER
 from gptsh.formats.source import Shared, Source
-from tests.histories import HISTORIES, as_lines, asked_in, copied, lines_of, read, read_one, spoilt, survives
+from tests.histories import (
+    HISTORIES,
+    as_lines,
+    asked_in,
+    copied,
+    lines_of,
+    nothing_in,
+    placed,
+    read,
+    read_one,
+    spoilt,
+    survives,
+    taken_by,
+)
 
 NAME = "codelet"
 ENVELOPES = HISTORIES / "codelet" / "envelopes_full.jsonl"
@@ -248,6 +261,15 @@ def test_a_reference_that_is_no_hash_opens_nothing(name: str) -> None:
         doc = read_one(home / MANIFEST, NAME)
     assert doc["messages"][2]["content"] == f"blob:sha256:{name}"
     assert "secret" not in json.dumps(doc).replace("../../secret", "")
+
+
+def test_what_was_typed_at_the_prompt_is_no_session(tmp_path: Path) -> None:
+    typed = {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p", "session_id": "s"}
+    text = f"{json.dumps({**typed, 'pastedContent': None})}\n{json.dumps(typed)}\n"
+    assert nothing_in(placed(tmp_path, "history.jsonl", text), NAME)
+    assert taken_by(placed(tmp_path, "other.jsonl", text)) is None
+    assert taken_by(placed(tmp_path, "history.jsonl", "")) is None
+    assert taken_by(placed(tmp_path, "history.jsonl", '{"role": "user", "content": "hi"}\n')) == "nanobot"
 
 
 def test_what_stands_between_is_told_and_the_rest_is_read() -> None:

@@ -327,6 +327,10 @@ def test_what_the_provider_ran_stands_between_what_the_model_said(tmp_path: Path
         ('{"prompt_tokens_details": {"cached_tokens": 4}}', (10, 3, 13, 4, None)),
         ('{"input_tokens_details": {"cached_tokens": 4}, "output_tokens_details": {"reasoning_tokens": 2}}',
          (10, 3, 13, 4, 2)),
+        ('{"cache_read": 4, "cache_write": 1}', (10, 3, 13, 4, None)),
+        ('{"cache_read": 4, "prompt_tokens_details": {"cached_tokens": 5}}', (10, 3, 13, 5, None)),
+        ('{"cache_read": {"a": 1}, "cache_write": "2"}', (10, 3, 13, None, None)),
+        ('{"cache_read": 5, "cache_write": 2, "cache_creation_input_tokens": 3}', (18, 3, 21, 5, None)),
         ("[]", (10, 3, 13, None, None)),
         ("{", (10, 3, 13, None, None)),
     ],
@@ -335,6 +339,16 @@ def test_usage_has_our_names(tmp_path: Path, details: str, usage: tuple[Any, ...
     used = f"UPDATE turns SET input_tokens = 10, output_tokens = 3, token_details = '{details}';"
     found = one(database(tmp_path / "logs.db", STORE, ASKED, used))[-1]["usage"]
     assert tuple(found[k] for k in ("prompt", "completion", "total", "cached_tokens", "reasoning_tokens")) == usage
+
+
+def test_what_went_into_a_cache_is_counted_whatever_it_is_called(tmp_path: Path) -> None:
+    details = '{"cache_read": 4, "cache_write": 1}'
+    used = f"UPDATE turns SET input_tokens = 10, output_tokens = 3, token_details = '{details}'"
+    found = [one(database(tmp_path / f"{at}.db", STORE, ASKED, f"{used}{more};"))[-1]["usage"]
+             for at, more in enumerate(("", ", model = 'anthropic/claude-sonnet-4-5'"))]  # fmt: skip
+    assert [(usage["prompt"], usage["cached_tokens"], usage["cache_write_tokens"]) for usage in found] == [
+        (10, 4, 1), (15, 4, 1),
+    ]  # fmt: skip
 
 
 # ---- the file stays as it is
@@ -564,4 +578,8 @@ def test_another_database_is_told_to_be_one(home: Home) -> None:
     database(home.folder / "places.db", "CREATE TABLE bookmarks (id, url);")
     run = home.run("--import-session", str(home.folder / "places.db"))
     assert run.code == 2
-    assert "places.db: a database, but not the log of llm" in run.stderr
+    assert "of no format that is known: 1 (" in run.stderr
+    assert "not read" not in run.stderr
+    shutil.copy(LOGS, home.folder / "logs.db")
+    run = home.run("--import-session", str(home.folder))
+    assert (run.code, run.stderr) == (0, f"gptsh: of no format that is known: 1 ({home.folder / 'places.db'})\n")

@@ -1,6 +1,7 @@
 """nanocoder's sessions and checkpoints: what the samples have is in the session, and no file is too odd."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core.media import media_of
-from gptsh.render.plain import transcript
-from tests.histories import HISTORIES, asked_in, copied, read, read_one, spoilt, survives
+from gptsh.render.transcript import transcript
+from tests.histories import HISTORIES, asked_in, copied, nothing_in, placed, read, read_one, spoilt, survives, taken_by
 
 NAME = "nanocoder"
 HOME = HISTORIES / "nanocoder"
@@ -68,7 +69,7 @@ def test_images_are_parts_under_their_names(doc: dict[str, Any]) -> None:
 
 def test_reasoning_is_shown(doc: dict[str, Any]) -> None:
     length = len(GIVEN["messages"][1]["reasoning"])
-    assert f"[thinking, {length} characters]" in "".join(transcript(doc))
+    assert f"[thinking, {length} characters]" in "".join(transcript(doc, ()))
 
 
 def test_ids_are_made_of_the_words(doc: dict[str, Any]) -> None:
@@ -91,6 +92,28 @@ def test_a_checkpoint_is_a_session_of_its_own() -> None:
 @pytest.mark.parametrize("path", [HOME / "sessions" / "sessions.json", CHECKPOINT / "metadata.json"])
 def test_an_index_and_notes_hold_nothing(path: Path) -> None:
     assert read(path, NAME) == ([], [])
+
+
+def test_an_empty_index_is_told_by_its_name(tmp_path: Path) -> None:
+    assert nothing_in(placed(tmp_path, "sessions/sessions.json", []), NAME)
+    assert taken_by(placed(tmp_path, "other.json", [])) is None
+    assert taken_by(placed(tmp_path, "sessions.json", [{"role": "user", "content": "hi"}])) == "openai"
+
+
+OTHERS = [path for path in sorted(HISTORIES.rglob("*")) if path.suffix in (".json", ".jsonl", ".db")]
+
+
+def test_a_file_of_the_project_in_a_checkpoint_is_a_copy_and_no_session(tmp_path: Path) -> None:
+    checkpoint = tmp_path / ".nanocoder" / "checkpoints" / "cp"
+    shutil.copytree(CHECKPOINT, checkpoint)
+    copies = [placed(checkpoint / "files", f"src/{at}/conversation.json", "") for at, _ in enumerate(OTHERS)]
+    for copy, path in zip(copies, OTHERS, strict=True):
+        shutil.copy(path, copy)
+    copies.append(placed(checkpoint / "files", "chat.json", [{"role": "user", "content": "hi"}]))
+    for copy in copies:
+        assert nothing_in(copy, NAME)
+    (checkpoint / "metadata.json").unlink()
+    assert taken_by(copies[-1]) == "openai", "no checkpoint without its notes"
 
 
 def test_a_conversation_without_its_notes_is_nobodys() -> None:

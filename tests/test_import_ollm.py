@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.histories import HISTORIES, asked_in, read, read_one, spoilt, survives
+from tests.histories import HISTORIES, asked_in, nothing_in, placed, read, read_one, spoilt, survives, taken_by
 
 NAME = "ollm"
 HOME = HISTORIES / "ollm"
@@ -99,6 +99,15 @@ def test_a_snapshot_without_messages_is_no_session() -> None:
 @pytest.mark.parametrize("path", [FOLDER / "snapshots-index.json", HOME / "context-storage" / "snapshot-map.json"])
 def test_an_index_and_a_map_hold_nothing(path: Path) -> None:
     assert read(path, NAME) == ([], [])
+
+
+EMPTY_INDEX: dict[str, Any] = {"version": "1.0", "snapshots": []}
+
+
+@pytest.mark.parametrize(("name", "value"), [("snapshot-map.json", {}), ("snapshots-index.json", EMPTY_INDEX)])
+def test_an_empty_index_and_an_empty_map_are_told_by_their_names(tmp_path: Path, name: str, value: Any) -> None:
+    assert nothing_in(placed(tmp_path, name, value), NAME)
+    assert taken_by(placed(tmp_path, "other.json", value)) is None
 
 
 def test_calls_without_a_time_come_last_and_one_without_a_result_is_a_call_alone() -> None:

@@ -507,3 +507,12 @@ def test_only_what_both_conditions_let_go_is_pruned(
 )
 def test_ages(text: str, hours: int) -> None:
     assert archive.age(text) == timedelta(hours=hours)
+
+
+def test_what_is_no_file_among_the_names_is_passed_over(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@work", "one")
+    (home.state / "names" / "folder").mkdir()
+    os.mkfifo(home.state / "names" / "pipe")
+    assert home.run("--export-session", "0", "--format", "nanobot").code == 0
+    assert home.run("--delete-session", "@work").code == 0
+    assert home.files() == []

@@ -98,7 +98,7 @@ def test_what_is_no_text_is_shown_and_counted() -> None:
         ("q", [{"type": "text", "text": "look"}]), ("r", [{"type": "text", "text": "and?"}]),
     ]  # fmt: skip
     said = "Markdown shows it, and does not carry it"
-    assert [item.why for item in unread] == [
+    assert [why for _, why, _ in unread] == [
         f"{what}: {said}" for what in ("an attachment", "thinking", "a tool call", "a tool's result", "a tool's result")
     ]
     lines = text.split("\n")
@@ -152,7 +152,7 @@ def test_an_edited_text_is_read_as_it_is_now_and_a_torn_file_is_told() -> None:
     assert unread == []
     (new,), unread = read(text[: text.index("\nho\n") + 2].encode())
     assert [m["content"] for m in new["messages"]] == ["hi", "h"]
-    assert [item.why for item in unread] == ["the end is missing"]
+    assert [why for _, why, _ in unread] == ["the end is missing"]
     (new,), unread = read(text.replace("\n", "\r\n").encode())
     assert len(new["messages"]) == 2
 

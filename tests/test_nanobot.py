@@ -219,6 +219,7 @@ def test_ids_stay_the_same_where_each_save_gives_all_messages_its_own_time(tmp_p
 
     again = saved("2026-02-24T10:00:00Z", USER, ANSWER, USER, ANSWER)
     assert saved("2026-02-23T10:00:00Z", USER, ANSWER) == again[:2]
+    assert saved("2026-02-22T10:00:00Z", USER) == again[:1], "one message alone has its own time too"
     assert len(set(again)) == 4
 
 

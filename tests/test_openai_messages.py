@@ -1,14 +1,17 @@
 """Arrays of chat messages: read, and written so that they can be sent as they are."""
 
 import json
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gptsh.core import checks, document, files
+from gptsh.core import chat_parts, checks, document, files
+from gptsh.core.loose import as_dict
 from gptsh.core.messages import text_of
+from gptsh.core.providers import PROVIDERS
 from gptsh.core.sessions import new_session_doc
 from gptsh.formats import openai
 from gptsh.formats.readers import reader_of
@@ -138,8 +141,8 @@ def test_every_call_is_answered_and_each_part_has_a_shape_there() -> None:
         {"role": "tool", "tool_call_id": "c2", "content": [image]},
         {"role": "system", "content": "in between"},
     ], "first")  # fmt: skip
-    system, question, answer, missing, result, shown = sent(doc)
-    assert system == {"role": "system", "content": "in between\n\nfirst"}
+    system, question, answer, missing, result, shown, between = sent(doc)
+    assert (system["content"], between["content"]) == ("first", "in between")
     assert question["content"] == [
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YWJj"}},
         {"type": "text", "text": "[video_url]"},
@@ -148,6 +151,62 @@ def test_every_call_is_answered_and_each_part_has_a_shape_there() -> None:
     assert "has no result" in missing["content"]
     assert result == {"role": "tool", "tool_call_id": "c2", "content": "[image/png, 3 bytes]"}
     assert shown["content"][1] == image
+
+
+def part(kind: str, media_type: str, data: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}, **more}
+
+
+REFUSED = [
+    (part("image", "image/svg+xml", "YWJj"), "[image/svg+xml, 3 bytes]"),
+    ({"type": "image_url", "image_url": {"url": "data:image/bmp;base64,YWJj"}}, "[image/bmp, 3 bytes]"),
+    (part("image", "image/png", ""), "[image/png, 0 bytes]"),
+    ({"type": "image", "source": {"type": "url", "url": "data:image/svg+xml;base64,YWJj"}}, "[image/svg+xml, 3 bytes]"),
+    (part("document", "application/pdf", ""), "[application/pdf, 0 bytes]"),
+    (part("document", "application/msword", "YWJj", title="x.doc"), "[application/msword, 3 bytes]"),
+    ({"type": "file", "file": {"filename": "x.pdf", "file_data": "data:text/csv;base64,YWJj"}}, "[text/csv, 3 bytes]"),
+]
+
+
+@pytest.mark.parametrize(("carried", "told"), REFUSED)
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_what_a_server_would_refuse_is_a_line_of_text(role: str, carried: dict[str, Any], told: str) -> None:
+    before = [{"role": "assistant", "content": None, "tool_calls": [CALL]}] if role == "tool" else []
+    out = sent(session([*before, {"role": role, "tool_call_id": "c1", "content": [carried]}]))[-1]
+    assert out["role"] == role
+    assert isinstance(out["content"], str)
+    assert told in out["content"]
+
+
+def test_a_file_that_is_no_pdf_keeps_its_name() -> None:
+    file = {"type": "file", "file": {"filename": "x.csv", "file_data": "data:text/csv;base64,YWJj"}}
+    assert sent(session([{"role": "user", "content": [file]}]))[0]["content"] == [file]
+    for carried, name in ((part("document", "text/csv", "YWJj", title="a/x.csv"), "x.csv"),
+                          (part("document", "text/csv", "YWJj"), "document"),
+                          (part("document", "application/pdf", "YWJj", title="x"), "x.pdf")):  # fmt: skip
+        (asked,) = chat_parts.question({"role": "user", "content": [carried]}, PROVIDERS["openai"])
+        assert as_dict(asked)["file"]["filename"] == name
+
+
+@pytest.mark.parametrize("arguments", ["{bad", "ls -l", "", "[1]", '{"a": 1.0,  "é":2}'])
+def test_arguments_stay_the_text_that_came(arguments: str) -> None:
+    call = {**CALL, "function": {"name": "ls", "arguments": arguments}}
+    out = sent(session([{"role": "assistant", "content": None, "tool_calls": [call]}]))
+    assert out[0]["tool_calls"] == [call]
+
+
+def test_what_is_no_text_among_arguments_becomes_one() -> None:
+    given_arguments = ({"a": 1}, None)
+    calls = [{**CALL, "id": f"c{n}", "function": {"name": "ls", "arguments": a}} for n, a in enumerate(given_arguments)]
+    out = sent(session([{"role": "assistant", "content": None, "tool_calls": calls}]))
+    assert [call["function"]["arguments"] for call in out[0]["tool_calls"]] == ['{"a": 1}', "{}"]
+
+
+def test_system_messages_keep_their_places_behind_the_system_prompt() -> None:
+    roles = ["system", "user", "developer", "user", "system"]
+    doc = session([{"role": role, "content": f"{at}"} for at, role in enumerate(roles)], "base")
+    out = [(message["role"], message["content"]) for message in sent(doc)]
+    assert out == [("system", "base"), ("system", "0"), ("user", "1"), ("system", "2"), ("user", "3"), ("system", "4")]
 
 
 KEYS = {"system": {"content", "name"}, "user": {"content", "name"}, "tool": {"content", "tool_call_id"},
@@ -188,7 +247,14 @@ def test_whatever_a_session_holds_is_valid_there(param: Any, messages: list[Any]
     if first:
         (doc,), unread = read(first)
         assert unread == []
-        assert sent(doc) == first
+        assert unled(sent(doc)) == unled(first)
+
+
+def unled(messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """What instructs in front of all others, and the others: an import makes one text of the former."""
+    rest = list(dropwhile(lambda message: message["role"] == "system", messages))
+    led = messages[: len(messages) - len(rest)]
+    return "\n\n".join(message["content"] for message in led), rest
 
 
 def test_what_is_written_is_taken_by_a_server_and_read_again(home: Home, lab: Home, model: ModelServer) -> None:

@@ -72,6 +72,15 @@ def test_the_header_tells_what_there_is_to_know(home: Home) -> None:
     assert home.run("--show-session", older).code == 0
 
 
+@pytest.mark.parametrize(("point", "end"), [("", "03-05"), ("@1", "03-03"), ("@2", "03-05")])
+def test_the_dates_end_with_the_last_message(home: Home, point: str, end: str) -> None:
+    roles = ("user", "assistant", "user", "assistant")
+    said = [{"role": role, "content": "x", "timestamp": f"2026-03-0{at}T10:00:00.000Z"}
+            for at, role in enumerate(roles, 2)]  # fmt: skip
+    keep(home, said, created_at="2026-03-01T10:00:00.000Z", updated_at="2026-03-09T10:00:00.000Z")
+    assert f"- dates: 2026-03-01 10:00 to 2026-{end} 10:00\n" in home.run("--show-session", f"0{point}").stdout
+
+
 def test_forks_are_found_wherever_they_are(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
     home.run("-m", "echo", "q")
@@ -89,10 +98,10 @@ def test_forks_are_found_wherever_they_are(home: Home, monkeypatch: pytest.Monke
 
 
 def test_a_cost_that_is_not_wholly_known_is_at_least_that(home: Home) -> None:
-    keep(home, [SOME[0], SOME[1], {"role": "assistant", "content": "x"}])
-    assert "- cost: at least 0.25 USD\n" in home.run("--show-session", "0").stdout
-    keep(home, [SOME[0], {"role": "assistant", "content": "x", "cost": 1234.567}])
-    assert "- cost: 1,234.57 USD\n" in home.run("--show-session", "0").stdout
+    kept = keep(home, [SOME[0], SOME[1], {"role": "assistant", "content": "x"}])
+    assert "- cost: at least 0.25 USD\n" in home.run("--show-session", kept.name).stdout
+    kept = keep(home, [SOME[0], {"role": "assistant", "content": "x", "cost": 1234.567}])
+    assert "- cost: 1,234.57 USD\n" in home.run("--show-session", kept.name).stdout
 
 
 def test_full_shows_all_of_calls_results_and_thinking(home: Home) -> None:

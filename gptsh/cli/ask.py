@@ -25,8 +25,6 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
-    if flags.here or flags.limit is not None:
-        raise UsageError("--here and --limit belong to a list", "add --list-sessions or --usage")
     if flags.snapshot is not None:
         from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
 

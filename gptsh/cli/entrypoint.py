@@ -8,10 +8,22 @@ import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
-from gptsh.cli.options import JOBS, OF_JOBS, SHORT_HELP, Flags, build
+from gptsh.cli.options import EVERYWHERE, JOBS, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, die_of
 from gptsh.errors import GptshError, UsageError
+
+_NEVER_EMPTY = (
+    *("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools"),
+    *(name[2:].replace("-", "_") for name in JOBS if name.endswith("-session") or name == "--search-sessions"),
+)
+_EACH = "give it once for each session"
+_WORDS = {  # what is meant by a word beside a job
+    "--search-sessions": "put the words in quotes",
+    "--import-session": "name one file or folder, in quotes where a name has blanks",
+    "--delete-session": _EACH,
+    "--archive-session": _EACH,
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     """
     reporter, asked = Reporter(argv), os.environ.get("_GPTSH_COMPLETE")
     try:
-        return _complete(asked) if asked else _run(list(argv), reporter)
+        return _complete(asked) if asked else _run(argv, reporter)
     except GptshError as err:
         return reporter.fail(err)
     except Ended as ended:
@@ -42,10 +54,10 @@ def _complete(asked: str) -> int:
     return complete(asked)
 
 
-def _run(argv: list[str], reporter: Reporter) -> int:
+def _run(argv: Sequence[str], reporter: Reporter) -> int:
     command = build()
     try:
-        ctx = command.make_context("gptsh", argv)
+        ctx = command.make_context("gptsh", [*argv])
     except click.ClickException as err:
         raise UsageError(_said(err), _advice(err)) from err
     given = dict(ctx.params)
@@ -55,55 +67,76 @@ def _run(argv: list[str], reporter: Reporter) -> int:
         return _print(command.get_help(ctx))
     if given.pop("version"):
         return _print(f"gptsh {__version__}")
-    for name in ("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools", "search_sessions"):
+    for name in _NEVER_EMPTY:
         values = given[name] if isinstance(given[name], tuple) else (given[name],)
         if any(value is not None and not value.strip() for value in values):
-            raise UsageError(f"--{name.replace('_', '-')} is empty")
+            raise UsageError(f"--{name.replace('_', '-')} is empty", _instead(name))
+    _refuse_two(argv)
     return dispatch(Flags(**given), reporter)
 
 
 def dispatch(flags: Flags, reporter: Reporter) -> int:
     """Do what the options name: a listing, or else a question."""
-    which = {"-s": flags.session is not None, "-c": flags.continue_, "-n": flags.new}
-    _only_one(which)
-    _only_one({"--tools": flags.tools is not None, "--no-tools": flags.no_tools})
-    job = _only_one({name: _is_given(flags, name) for name in JOBS})
-    _refuse_strays(flags, job)
+    given = flags.given
+    for excluding in (("-s", "-c", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
+        _only_one([name for name in given if name in excluding])
+    job = next((name for name in given if name in JOBS), None)
+    _refuse_strays(given, job)
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
         return ask(flags, os.environ, reporter)
     if flags.prompt:
-        raise UsageError(f"{job} takes no prompt")
-    changing = {"--compact": flags.compact, "--apply": flags.apply, "--snapshot": flags.snapshot is not None}
-    _only_one({job: True, **changing, "--title": flags.title is not None})
+        raise UsageError(f"{job} takes no prompt", _WORDS.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
-        from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
-
-        output = output_in(os.environ)
+        output = _form_of_lists()
         flags = flags._replace(output=flags.output or output)
     module, _, function = JOBS[job].partition(":")
     done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return done
 
 
-def _is_given(flags: Flags, name: str) -> bool:
-    return getattr(flags, name[2:].replace("-", "_")) not in (False, None, ())
+def _form_of_lists() -> str | None:
+    """What the environment says of lists: ``markdown`` is what a terminal gets anyway, and a pipe does not."""
+    from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
+
+    output = output_in(os.environ)
+    return None if output == "markdown" else output
 
 
-def _refuse_strays(flags: Flags, job: str | None) -> None:
-    """Raise UsageError for an option that says how another job is done."""
-    for name, jobs in OF_JOBS.items():
-        if _is_given(flags, name) and job not in jobs:
-            raise UsageError(f"{name} says nothing here", f"it goes with {' or '.join(jobs)}")
+def _refuse_strays(given: Sequence[str], job: str | None) -> None:
+    """Raise UsageError for an option that says nothing of what is done: it may have been meant to."""
+    for name in given:
+        if job is None and name in OF_JOBS:
+            raise UsageError(f"{name} does not go with a question", _place_of(name))
+        if job is not None and name not in (job, *TAKES[job], *EVERYWHERE):
+            raise UsageError(f"{name} does not go with {job}", _place_of(name) or "leave one of them out")
+        if name == "-o" and job == "--export-session":
+            raise UsageError(f"{name} does not go with {job}", "--format names the form")
 
 
-def _only_one(given: dict[str, bool]) -> str | None:
-    """The option that is given; None for none. Raises UsageError for two that exclude each other."""
-    names = [name for name, is_given in given.items() if is_given]
+def _place_of(name: str) -> str:
+    """What an option goes with that means nothing in a question."""
+    jobs = [job for job, takes in TAKES.items() if name in takes] if name in OF_JOBS else []
+    return f"it goes with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
+
+
+def _instead(name: str) -> str:
+    """What to do in place of an empty value."""
+    return "--list-sessions lists them all" if name == "search_sessions" else ""
+
+
+def _refuse_two(argv: Sequence[str]) -> None:
+    """Raise UsageError for a job that is given twice where it is done once: the first would be lost."""
+    given = [name for name, _ in named(argv) if name in ONCE]
+    if len(given) > len(set(given)):
+        raise UsageError(f"{max(given, key=given.count)} is given twice", "give it once in a run")
+
+
+def _only_one(names: Sequence[str]) -> None:
+    """Raise UsageError for two that exclude each other."""
     if len(names) > 1:
         raise UsageError(f"{' and '.join(names)} exclude each other")
-    return names[0] if names else None
 
 
 def _said(err: click.ClickException) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gptsh.cli import manage, stdio
+from gptsh.cli import lists, stdio
 from gptsh.cli.options import Flags
 from gptsh.core import archive, references
 from gptsh.core.archive import Change, Target
@@ -17,45 +17,27 @@ from gptsh.render.visible import one_line
 
 def delete_sessions(flags: Flags) -> int:
     """Delete the sessions of the references for good, and say what of them stays."""
-    _refuse(flags, "--delete-session", with_filters=True)
     return _carry_out(flags, archive.delete(_targets(flags.delete_session)))
 
 
 def archive_sessions(flags: Flags) -> int:
     """Move the sessions of the references to the archive."""
-    _refuse(flags, "--archive-session", with_filters=True)
     return _carry_out(flags, archive.put_away(_targets(flags.archive_session)))
 
 
 def prune_sessions(flags: Flags) -> int:
     """Delete old sessions, or put them away, where ``--yes`` says so; else list them."""
-    _refuse(flags, "--prune-sessions", with_filters=False)
     if flags.keep is None and flags.older_than is None:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE, or both")
     before = _moment(flags.older_than) if flags.older_than is not None else None
-    items = manage.passing(flags._replace(limit=None))  # which is how many go
+    items = lists.passing(flags._replace(limit=None))  # which is how many go
     going = archive.to_prune(items, flags.keep, before, flags.limit)
     if not flags.yes:
-        stdio.write_lines(manage.lines_of(flags, going, listing_line, manage.session_object))
+        stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
         stdio.note(_what_would_be(going, archives=flags.archive))
         return 0
     targets = [Target(item["filename"], item["updated_at"]) for item in going]
     return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
-
-
-def _refuse(flags: Flags, job: str, *, with_filters: bool) -> None:
-    """Raise UsageError for what might be meant to choose other sessions, or to do nothing."""
-    given: dict[str, object] = {
-        "--dry-run": flags.dry_run,
-        "-s": flags.session is not None,
-        "-c": flags.continue_,
-        "-n": flags.new,
-    }
-    if with_filters:
-        chosen = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
-        given |= {**chosen, "--limit": flags.limit is not None}
-    for name in (name for name, value in given.items() if value):
-        raise UsageError(f"{name} says nothing beside {job}", "leave one of them out")
 
 
 def _targets(refs: Sequence[str]) -> list[Target]:
@@ -90,7 +72,7 @@ def _carry_out(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and tell each. Raises the failure that ended it."""
     work = _Work(changes)
     try:
-        stdio.write_lines(manage.lines_of(flags, work, _line, _object))
+        stdio.write_lines(lists.lines_of(flags, work, _line, _object))
     except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
         for _ in work:
             pass

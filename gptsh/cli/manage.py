@@ -1,17 +1,18 @@
-"""What is done with sessions besides asking: list, show, label, sum up."""
+"""What is listed: sessions, what they used, agents, models, tools; a session labelled, and sessions remembered."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.options import Flags
+from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object
+from gptsh.cli.options import FILTERS, Flags
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
 from gptsh.core.forms import STRUCTURED
-from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.messages import full_name, is_named
+from gptsh.core.listing import Unreadable
+from gptsh.core.messages import is_named
 from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
 
@@ -20,73 +21,10 @@ if TYPE_CHECKING:
     from gptsh.tools.toolbox import Offered
 
 
-Item = TypeVar("Item")
-Session = TypeVar("Session", bound=SessionSummary)
-
-
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
     stdio.write_lines(lines_of(flags, passing(flags), listing_line, session_object))
     return 0
-
-
-def lines_of(
-    flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
-) -> Iterator[str]:
-    """The lines of a list: for people, or for programs where ``-o`` asks for it."""
-    if flags.output not in STRUCTURED:
-        return map(line, items)
-    from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
-
-    return structured.listing(map(fields, items), flags.output)
-
-
-def session_object(item: SessionSummary) -> dict[str, Any]:
-    """What a list for programs has of a session."""
-    return {key: value for key, value in item.items() if key != "filename"}
-
-
-def passing(flags: Flags) -> Iterator[SessionSummary]:
-    """The sessions that the filters let through, as they are read; a note for each that cannot be read."""
-    return filtered(flags, listing.scan_sessions(archived=flags.archived))
-
-
-def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
-    """Those that the filters let through, as ``passing``; behind the last of ``--limit`` no further one is read."""
-    return islice(_filtered(flags, items), flags.limit)
-
-
-def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
-    project = current_project() if flags.here else None
-    all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
-    for item in items:
-        if isinstance(item, Unreadable):
-            stdio.note(f"skipped {item.path}: {item.cause}")
-        elif all_pass or _passes(item, flags, project):
-            yield item
-
-
-def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
-    chosen = _is_chosen(flags, project, item["agent"], item["project"], item["tags"])
-    return chosen and is_named(full_name(item["model"], item["provider"]), flags.model)
-
-
-def _is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
-    """Whether a session of this agent and project, with these tags, is one that the filters let through."""
-    return (
-        (flags.agent is None or agent == flags.agent)
-        and (here is None or project == here)
-        and set(flags.tag) <= set(tags)
-    )
-
-
-def current_project() -> str:
-    """The project of the working folder. Raises UsageError where that was deleted."""
-    try:
-        cwd = os.getcwd()
-    except FileNotFoundError as err:
-        raise UsageError("the working folder does not exist any more") from err
-    return listing.find_project(cwd)
 
 
 def show_usage(flags: Flags) -> int:
@@ -114,7 +52,7 @@ def _documents(flags: Flags) -> Iterator[Document]:
     for doc in listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
-        elif _is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):
+        elif is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):
             yield doc
 
 
@@ -213,8 +151,6 @@ def consolidate(flags: Flags) -> int:
     """
     from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
 
-    if flags.no_save or flags.dry_run:
-        raise UsageError("--consolidate writes a memory", "leave out --no-save and --dry-run")
     ref = listing.latest_in_project(current_project()) if flags.continue_ else flags.session
     if flags.continue_ and ref is None:
         raise UsageError("no session was used in this project yet", "see --list-sessions")
@@ -237,7 +173,5 @@ def consolidate(flags: Flags) -> int:
 
 def _refuse_filters(flags: Flags) -> None:
     """Raise UsageError for what chooses among sessions: one is named."""
-    given = {"-a": flags.agent, "-m": flags.model, "--here": flags.here, "--tag": flags.tag}
-    names = [*(name for name, value in given.items() if value), *(["--limit"] if flags.limit is not None else ())]
-    if names:
+    if names := [name for name in flags.given if name in FILTERS]:
         raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")

@@ -13,8 +13,8 @@ JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a functio
     "--list-sessions": "manage:list_sessions",
     "--show-session": "reading:show_session",
     "--search-sessions": "searching:search_sessions",
-    "--export-session": "transfer:export_session",
-    "--import-session": "transfer:import_session",
+    "--export-session": "exporting:export_session",
+    "--import-session": "importing:import_session",
     "--delete-session": "keeping:delete_sessions",
     "--archive-session": "keeping:archive_sessions",
     "--prune-sessions": "keeping:prune_sessions",
@@ -24,17 +24,25 @@ JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a functio
     "--list-tools": "manage:list_tools",
     "--consolidate": "manage:consolidate",
 }
-LISTS = ("--list-sessions", "--search-sessions", "--prune-sessions", "--usage", "--consolidate")  # of sessions
-# What says how a job is done, and means nothing beside any other.
-OF_JOBS: Mapping[str, tuple[str, ...]] = {
-    "--full": ("--show-session",),
-    "--format": ("--export-session",),
-    "--keep": ("--prune-sessions",),
-    "--older-than": ("--prune-sessions",),
-    "--archive": ("--prune-sessions",),
-    "--yes": ("--prune-sessions",),
-    "--archived": ("--list-sessions", "--search-sessions"),
+FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessions
+# What may stand beside each, and all of EVERYWHERE; a question takes what is not under Manage.
+TAKES: Mapping[str, tuple[str, ...]] = {
+    "--list-sessions": (*FILTERS, "--archived"),
+    "--show-session": ("--full",),
+    "--search-sessions": (*FILTERS, "--archived"),
+    "--export-session": ("--format",),
+    "--import-session": (),
+    "--delete-session": (),
+    "--archive-session": (),
+    "--prune-sessions": (*FILTERS, "--keep", "--older-than", "--archive", "--yes"),
+    "--usage": FILTERS,
+    "--list-agents": ("-m", "--limit"),
+    "--list-models": ("-m", "--limit"),
+    "--list-tools": ("-a", "--tools", "--no-tools", "--limit"),
+    "--consolidate": (*FILTERS, "-s", "-c", "--timeout"),
 }
+# How something is told or read, which changes nothing of what is done: an alias may have it.
+EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
 FORMATS = ("markdown", "html", "json", "openai", "nanobot")  # that a session is exported in
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
@@ -50,6 +58,11 @@ class Row(NamedTuple):
     help: str
     attributes: Mapping[str, Any] = MappingProxyType({})
     value: str = ""
+
+    @property
+    def field(self) -> str:
+        """Where ``Flags`` has it."""
+        return self.names[-1].lstrip("-").replace("-", "_")
 
 
 class Flags(NamedTuple):
@@ -105,6 +118,12 @@ class Flags(NamedTuple):
     list_tools: bool
     config: str | None
     debug: bool
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that are on the command line, each by the first of its names."""
+        values = ((row.names[0], getattr(self, row.field, None)) for row in ROWS)
+        return tuple(name for name, value in values if value is not None and value is not False and value != ())
 
     @property
     def labels(self) -> bool:
@@ -170,19 +189,19 @@ ROWS = (
         {"metavar": "PATH"}, "file"),
     Row("Manage", ("--delete-session",), "Delete a session for good. Repeatable.", {"metavar": "REF", **_MANY},
         "session"),
-    Row("Manage", ("--archive-session",), "Put a session away: in no list, still found by its id. Repeatable.",
+    Row("Manage", ("--archive-session",), "Archive a session: in no list, still found by its id. Repeatable.",
         {"metavar": "REF", **_MANY}, "session"),
     Row("Manage", ("--prune-sessions",), "Show which old sessions would be deleted; with --yes delete them.", _FLAG),
     Row("Manage", ("--keep",), "With --prune-sessions: all but the N last used.",
         {"metavar": "N", "type": click.IntRange(0)}),
     Row("Manage", ("--older-than",), "With --prune-sessions: not used for so long, such as 30d.", {"metavar": "AGE"}),
-    Row("Manage", ("--archive",), "With --prune-sessions: put them away instead.", _FLAG),
+    Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.", _FLAG),
     Row("Manage", ("--yes",), "With --prune-sessions: do it.", _FLAG),
     Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.", _FLAG),
     Row("Manage", ("--consolidate",), "Put what is new in sessions, or in that of -s, into their agents' memory.",
         _FLAG),
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
-    Row("Manage", ("--archived",), "In a list, the sessions that were put away.", _FLAG),
+    Row("Manage", ("--archived",), "With --list-sessions or --search-sessions: those that were archived.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
     Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
@@ -194,6 +213,10 @@ ROWS = (
     Row("Other", ("--help",), "Show this.", _FLAG),
 )  # fmt: skip
 
+OF_JOBS = tuple(row.names[0] for row in ROWS if row.group == "Manage")  # which no question takes
+ONCE = tuple(
+    row.names[0] for row in ROWS if row.names[0] in JOBS and not {"is_flag", "multiple"} & row.attributes.keys()
+)  # jobs of one session, one file, one search
 _VALUED = {name for row in ROWS if not row.attributes.get("is_flag") for name in row.names}
 
 SHORT_HELP = """\

@@ -73,7 +73,7 @@ class Job(NamedTuple):
 def session_ref(flags: Flags, loaded: Settings) -> str | None:
     """The session that the command line, else the environment names; None for a new one."""
     if flags.continue_:
-        from gptsh.cli.manage import current_project  # noqa: PLC0415 - a list's own
+        from gptsh.cli.lists import current_project  # noqa: PLC0415 - a list's own
 
         latest = listing.latest_in_project(current_project())
         if latest is None:

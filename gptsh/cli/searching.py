@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from gptsh.cli import stdio
-from gptsh.cli.manage import filtered, lines_of, session_object
+from gptsh.cli.lists import filtered, lines_of, session_object
 from gptsh.cli.options import Flags
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.search import Found, search

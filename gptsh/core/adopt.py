@@ -11,17 +11,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import document, files, listing, references, sessions
+from gptsh.core import copies, document, files, listing, references, sessions
 from gptsh.core.document import VERSION, Document
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import Block, Message, blocks_of, just_after, timestamp
+from gptsh.core.messages import just_after, safe_params, timestamp
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, make_private, names_in
-from gptsh.errors import BadSession, StoreError
+from gptsh.errors import BadSession, StoreBusy, StoreError
 
 Origin = tuple[str, str]  # a format, and what identifies a session in it
-_FORMAT = "gptsh"
 _OWN_WORDS = "markdown"  # whose keys are those of sessions of ours
 _LOCK = ".import"
+_TRIES = 10  # to write what another process does not write at the same time
+_LARGEST = 200_000_000  # bytes of a session
 
 
 class Adopted(NamedTuple):
@@ -37,6 +38,15 @@ class Adopted(NamedTuple):
     completed: int = 0
 
 
+class _Change(NamedTuple):
+    """What is to be written where: ``seen`` tells the file that it was joined with from any later one."""
+
+    adopted: Adopted
+    path: Path
+    data: bytes = b""
+    seen: tuple[int, ...] | None = None
+
+
 @contextlib.contextmanager
 def adopting() -> Iterator["Shelf"]:
     """Take sessions in, one import at a time; what was added is on the disk behind it.
@@ -44,17 +54,23 @@ def adopting() -> Iterator["Shelf"]:
     Raises StoreBusy while another import goes on, StoreError where the store cannot be written.
     """
     folder = get_sessions_dir()
+    with contextlib.ExitStack() as held:
+        with _saving(folder):
+            make_private(folder.parent)
+            make_private(folder)
+            held.enter_context(files.locked(folder.parent / _LOCK))
+        shelf = Shelf(folder)
+        try:
+            yield shelf
+        finally:
+            if shelf.has_written:
+                os.sync()  # once for all: to wait for each of 10,000 files would take minutes
+
+
+@contextlib.contextmanager
+def _saving(folder: Path) -> Iterator[None]:
     try:
-        make_private(folder.parent)
-        make_private(folder)
-        lock = files.locked(folder.parent / _LOCK)
-        with lock:
-            shelf = Shelf(folder)
-            try:
-                yield shelf
-            finally:
-                if shelf.has_written:
-                    os.sync()  # once for all: to wait for each of 10,000 files would take minutes
+        yield
     except OSError as err:
         raise StoreError(f"the session cannot be saved: {err.filename or folder}: {err.strerror}") from err
 
@@ -66,6 +82,7 @@ class Shelf:
         self._folder = folder
         self.has_written = False
         self._known: dict[Origin, list[str]] = {}
+        self._messages: dict[str, frozenset[int]] = {}  # of sessions of one origin: hashes of their messages' ids
         self._ids: set[str] = set()
         self._as_of: tuple[int, ...] | None = None
         for name, head in listing.scan_heads():
@@ -78,58 +95,61 @@ class Shelf:
     def adopt(self, doc: Document) -> Adopted:
         """Save a document under a name of ours, or what is new in it where it is known.
 
+        What is written is made without the store's lock, and again where the file was written meanwhile.
         Raises BadSession where the session that it is a copy of must not be written, StoreError as ``save_session``.
         """
         doc = _tamed(doc)
+        for _ in range(_TRIES):
+            change = self._change(doc)
+            with _saving(self._folder):
+                if change.adopted.state == "known" or self._is_done(change):
+                    return change.adopted
+        raise StoreBusy(f"{change.path} is written all the time", "try again")
+
+    def _change(self, doc: Document) -> _Change:
         names = dict.fromkeys(name for origin in _origins(doc) for name in self._known.get(origin, ()))
-        with files.locked(self._folder.parent / ".lock"):
-            for name in names:
-                path = references.path_of(name)
-                theirs = listing.found(str(path), files.read_document)
-                if isinstance(theirs, dict) and _is_copy(doc, theirs):
-                    return self._joined(doc, theirs, path)
-            return self._new(doc)
+        own = _hashes(doc)
+        for name in names:
+            if own and own.isdisjoint(self._messages.get(name, own)):
+                continue
+            path = references.path_of(name)
+            seen, theirs = _signature(path), listing.found(str(path), files.read_document)
+            if isinstance(theirs, dict):
+                if len(names) > 1:  # each of them is read once, however many there are
+                    self._messages[name] = _hashes(theirs)
+                if copies.is_copy(doc, theirs):
+                    return _grown(copies.joined(doc, theirs), theirs, path, seen)
+        return self._new(doc)
 
-    def _joined(self, doc: Document, theirs: Document, path: Path) -> Adopted:
-        """Put what is new into the session, and how its source tells of it now; all else of it stays as it is."""
-        told = {message["id"]: message for message in doc["messages"]}
-        held = [_completed(message, told.get(message["id"])) for message in theirs["messages"]]
-        messages = document.join_messages(doc["messages"], held)
-        joined = {**theirs, "messages": messages}
-        if _format_of(theirs) == _format_of(doc) != _FORMAT:
-            _retold(joined, doc, theirs)
-        if joined == theirs:
-            return Adopted("known", path.name, theirs)
-        sessions.refuse_newer(theirs, path.name)
-        joined["updated_at"] = max(theirs["updated_at"], doc["updated_at"])
-        self._write(joined, path)
-        completed = sum(new is not old for new, old in zip(held, theirs["messages"], strict=True))
-        return Adopted("grown", path.name, joined, len(messages) - len(held), completed)
-
-    def _new(self, doc: Document) -> Adopted:
+    def _new(self, doc: Document) -> _Change:
         taken = self._taken()
         is_ours = FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") and not doc["id"].isdigit()
         if not is_ours or doc["id"] in taken:
             doc["id"] = sessions.new_id(taken)
-        path = self._folder / sessions.name_for(doc)
-        self._write(doc, path)
-        self._remember(path.name, doc)
-        self._ids.add(doc["id"])
-        self._as_of = self._moment()
-        return Adopted("imported", path.name, doc, len(doc["messages"]))
+        adopted = Adopted("imported", sessions.name_for(doc), doc, len(doc["messages"]))
+        return _Change(adopted, self._folder / adopted.filename, _written(doc))
 
-    def _write(self, doc: Document, path: Path) -> None:
-        document.count(doc)
-        files.replace(path, files.to_bytes(document.ordered(doc)), durable=False)
-        used = datetime.fromisoformat(doc["updated_at"]).timestamp()
-        os.utime(path, (used, used))  # what was brought in is not what was used last
-        self.has_written = True
+    def _is_done(self, change: _Change) -> bool:
+        """Write it, unless the file was written meanwhile, or the id taken. Raises OSError."""
+        state, filename, doc, *_ = change.adopted
+        with files.locked(self._folder.parent / ".lock"):
+            if _signature(change.path) != change.seen or (state == "imported" and doc["id"] in self._taken()):
+                return False
+            files.replace(change.path, change.data, durable=False)
+            used = datetime.fromisoformat(doc["updated_at"]).timestamp()
+            os.utime(change.path, (used, used))  # what was brought in is not what was used last
+            self.has_written = True
+            if state == "imported":
+                self._remember(filename, doc)
+                self._ids.add(doc["id"])
+                self._as_of = self._moment()
+            return True
 
     def _taken(self) -> set[str]:
         """The ids that are taken; the folders are read again only when somebody else has changed them."""
-        if self._as_of != self._moment():
+        if self._as_of != (now := self._moment()):
             folders = (self._folder, get_archive_dir())
-            self._ids = {name[ID] for folder in folders for name in names_in(folder)}
+            self._ids, self._as_of = {name[ID] for folder in folders for name in names_in(folder)}, now
         return self._ids
 
     def _moment(self) -> tuple[int, ...]:
@@ -137,80 +157,43 @@ class Shelf:
         return tuple(folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders)
 
 
+def _grown(joined: Document, theirs: Document, path: Path, seen: tuple[int, ...] | None) -> _Change:
+    if joined == theirs:
+        return _Change(Adopted("known", path.name, theirs), path)
+    sessions.refuse_newer(theirs, path.name)
+    added = len(joined["messages"]) - len(theirs["messages"])
+    adopted = Adopted("grown", path.name, joined, added, copies.completed(joined, theirs))
+    return _Change(adopted, path, _written(joined), seen)
+
+
+def _written(doc: Document) -> bytes:
+    document.count(doc)
+    data = files.to_bytes(document.ordered(doc))
+    if len(data) > _LARGEST:
+        raise BadSession(f"it would take more than {_LARGEST // 1_000_000} MB")
+    return data
+
+
+def _hashes(doc: Document) -> frozenset[int]:
+    return frozenset(hash(message["id"]) for message in doc["messages"])
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """What tells a file from any later one of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def _origins(head: Document) -> list[Origin]:
     """What identifies a session: its id and its beginning, and where it was brought in from."""
     imported = as_dict(head.get("meta", {}).get("imported"))
     form, key = imported.get("format"), imported.get("key")
-    found: list[Any] = [(_FORMAT, f"{head['id']} {head.get('created_at')}"), (form, key)]
-    found += [(_FORMAT, key)] if form == _OWN_WORDS else []
+    found: list[Any] = [(copies.OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
+    found += [(copies.OURS, key)] if form == _OWN_WORDS else []
     return [(form, key) for form, key in found if isinstance(form, str) and isinstance(key, str)]
-
-
-def _format_of(head: Document) -> str:
-    return str(as_dict(head["meta"].get("imported")).get("format", _FORMAT))
-
-
-def _is_copy(one: Document, other: Document) -> bool:
-    """Whether two documents of one origin are copies of one session.
-
-    They share a message, and none of those that they share is told otherwise; or neither has any.
-    """
-    ours = {message["id"]: message for message in one["messages"]}
-    shared = [(ours[message["id"]], message) for message in other["messages"] if message["id"] in ours]
-    if not (ours and other["messages"]):
-        return bool(one["created_at"] == other["created_at"])
-    return bool(shared) and all(_goes_on(new, old) or _goes_on(old, new) for new, old in shared)
-
-
-def _goes_on(new: Message, old: Message) -> bool:
-    """Whether a message is the other one, or begins with all of it."""
-    ours, theirs = blocks_of(new), blocks_of(old)
-    if new["role"] != old["role"] or len(ours) < len(theirs):
-        return False
-    pairs = list(zip(ours, theirs, strict=False))
-    return not pairs or (all(_same(*pair) for pair in pairs[:-1]) and _begins(*pairs[-1]))
-
-
-def _same(one: Block, other: Block) -> bool:
-    return one[0] == other[0] and _plain(one[1]) == _plain(other[1])
-
-
-def _begins(one: Block, other: Block) -> bool:
-    """Whether a block is the other one, or a text that begins with it."""
-    texts = (one[1].get("text"), other[1].get("text"))
-    longer = isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
-    return _same(one, other) or (
-        longer and _same((one[0], {**one[1], "text": ""}), (other[0], {**other[1], "text": ""}))
-    )
-
-
-def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    """The block without what we note on it: how it was cut when it was sent."""
-    return {key: value for key, value in block.items() if key != "cut"}
-
-
-def _completed(old: Message, new: Message | None) -> Message:
-    """The message that is kept, or the one that its source tells further now: it had not ended when it was read."""
-    if (
-        new is None
-        or new["role"] != "assistant"
-        or not _goes_on(new, old)
-        or (_goes_on(old, new) and not (new.get("finish_reason") and not old.get("finish_reason")))
-    ):
-        return old
-    whole: Message = {**old, **new}
-    return whole
-
-
-def _retold(joined: Document, doc: Document, theirs: Document) -> None:
-    """Take over what a source says of its session now; who answers next only where nothing was asked here."""
-    joined["title"] = theirs["title"] or doc["title"]
-    joined["meta"] = {**theirs["meta"], "imported": doc["meta"]["imported"]}
-    joined["context"] = {**theirs["context"], "consolidated": document.further(joined["messages"], doc, theirs)}
-    if {message["id"] for message in theirs["messages"]} <= {message["id"] for message in doc["messages"]}:
-        carried = {key: value for key, value in doc["usage"].items() if key == "carried_tokens"}
-        joined["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
-        joined["agent"], joined["provider"] = doc["agent"], doc["provider"]
 
 
 def _tamed(doc: Document) -> Document:
@@ -221,9 +204,11 @@ def _tamed(doc: Document) -> Document:
     created = min(_utc(doc["created_at"]), now)
     updated = max(min(_utc(doc["updated_at"]), now), just_after(created))
     meta = {key: value for key, value in doc["meta"].items() if key != "mcp_approved"}
-    meta.setdefault("imported", {"format": _FORMAT, "key": f"{doc['id']} {doc['created_at']}"})
-    meta["mcp_allowed_servers"] = []
-    return {**doc, "created_at": created, "updated_at": updated, "meta": meta}
+    if not isinstance(meta.get("imported"), dict):
+        meta["imported"] = {"format": copies.OURS, "key": f"{doc['id']} {doc['created_at']}"}
+    meta |= {"mcp_allowed_servers": [], "imported_at": now}
+    agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
+    return {**doc, "created_at": created, "updated_at": updated, "meta": meta, "agent": agent}
 
 
 def _utc(moment: str) -> str:

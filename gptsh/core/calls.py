@@ -115,11 +115,20 @@ class Unique:
 
 def sound(call: Call, call_id: str) -> Call:
     """The call as every server takes it: with this id, a type, a name that servers allow, readable arguments."""
-    function = call["function"]
-    said = function.get("name")
+    return _called(call, call_id, _readable(call["function"].get("arguments")))
+
+
+def as_written(call: Call, call_id: str) -> Call:
+    """The same, but that the text of its arguments is what the model wrote, JSON or not."""
+    said = call["function"].get("arguments")
+    return _called(call, call_id, said if isinstance(said, str) else _readable(said))
+
+
+def _called(call: Call, call_id: str, arguments: str) -> Call:
+    said = call["function"].get("name")
     name = re.sub("[^a-zA-Z0-9_-]", "_", said)[:_LONGEST_NAME] if isinstance(said, str) else ""
-    clean = {**function, "name": name or _UNNAMED, "arguments": _readable(function.get("arguments"))}
-    return {**call, "id": call_id, "type": "function", "function": clean}
+    function = {**call["function"], "name": name or _UNNAMED, "arguments": arguments}
+    return {**call, "id": call_id, "type": "function", "function": function}
 
 
 def _readable(arguments: object) -> str:

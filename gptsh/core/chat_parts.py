@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from gptsh.core.loose import as_dict
-from gptsh.core.media import AUDIO, Media, media_in, media_of, name_of, not_sent, pdf_name, shown
+from gptsh.core.media import AUDIO, Media, file_name, media_in, media_of, name_of, not_sent, shown
 from gptsh.core.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
 from gptsh.core.providers import Endpoint
 
@@ -112,7 +112,7 @@ def _shape(part: Part, media: Media, endpoint: Endpoint) -> Part | None:
 
 def _of_data(media: Media, data: str) -> Part:
     if media.kind == "document":
-        return {"type": "file", "file": {"filename": pdf_name(media.title), "file_data": _url(media, _PDF)}}
+        return {"type": "file", "file": {"filename": file_name(media), "file_data": _url(media, _PDF)}}
     form = AUDIO.get(media.media_type or "", (media.media_type or "").rpartition("/")[2])
     return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
 

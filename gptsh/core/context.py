@@ -1,7 +1,7 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.core import calls
@@ -208,10 +208,11 @@ def _replays(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 # ---- calls and results
 
 
-def pair_calls(messages: Sequence[Message]) -> list[Message]:
+def pair_calls(messages: Sequence[Message], shaped: Callable[[Call, str], Call] = calls.sound) -> list[Message]:
     """Every tool call as servers take it, no two with one id, its result directly behind it, in the order of the calls.
 
-    A missing result becomes an error; one without a call is left out.
+    ``shaped`` makes a call with an id of one as it came. A missing result becomes an error; one without a call is left
+    out.
     """
     owned = _by_answer(messages)
     ids = calls.Unique()
@@ -219,7 +220,7 @@ def pair_calls(messages: Sequence[Message]) -> list[Message]:
     for at, message in enumerate(messages):
         asked = message.get("tool_calls")
         if message["role"] == "assistant" and asked:
-            whole = [calls.sound(call, ids.of(call["id"])) for call in asked]
+            whole = [shaped(call, ids.of(call["id"])) for call in asked]
             paired.append(calls.with_calls(message, whole))
             results = _in_order(asked, owned.get(at, []))
             paired += [_result(own, call["id"]) for own, call in zip(results, whole, strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gptsh.core import archive, files
 from gptsh.core.archive import Target
-from gptsh.core.listing import found, summary_of
+from gptsh.core.listing import brought_in, found, summary_of
 from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, names_in
 from gptsh.core.settings import Housekeeping
 
@@ -45,7 +45,7 @@ def _dated() -> Iterator[tuple[float, str]]:
 
 
 def _longest_unused(dated: list[tuple[float, str]]) -> Iterator[tuple[float, Target]]:
-    """The sessions by last use, which is the later one of a file's time and what stands in it.
+    """The sessions by last use: the latest of a file's time, what stands in it, and when it was imported.
 
     A head is read when the file's time has come: who takes a few reads a few. What cannot be read stays where it is.
     """
@@ -54,8 +54,11 @@ def _longest_unused(dated: list[tuple[float, str]]) -> Iterator[tuple[float, Tar
         while waiting and waiting[0][0] <= written:
             yield heapq.heappop(waiting)
         head = found(f"{get_sessions_dir()}/{filename}", files.read_head)
-        summary = summary_of(head, None, filename) if isinstance(head, dict) else None
-        if summary and (used := archive.last_used(summary)):
-            heapq.heappush(waiting, (max(written, used.timestamp()), Target(filename, summary["updated_at"])))
+        if not isinstance(head, dict):
+            continue
+        summary = summary_of(head, None, filename)
+        if used := archive.last_used(summary):
+            known = max(written, used.timestamp(), brought_in(head.get("meta", {})))
+            heapq.heappush(waiting, (known, Target(filename, summary["updated_at"])))
     while waiting:
         yield heapq.heappop(waiting)

@@ -5,7 +5,8 @@ A list yields what it could not read beside what it could.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
@@ -147,17 +148,29 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
 
 
 def latest_in_project(project: str) -> str | None:
-    """The file name of the session of this project that was written last, by file time; None where there is none."""
+    """The file name of the session of this project that was written last, by file time; None where there is none.
+
+    What was brought in counts once it was gone on with here.
+    """
     folder = get_sessions_dir()
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
         with contextlib.suppress(OSError):
-            dated.append(((folder / name).stat().st_mtime_ns, name))
-    for _, name in sorted(dated, reverse=True):
+            dated.append(((folder / name).stat().st_mtime, name))
+    for written, name in sorted(dated, reverse=True):
         with contextlib.suppress(OSError, ValueError):
-            if files.read_head(folder / name).get("meta", {}).get("project") == project:
+            meta = files.read_head(folder / name).get("meta", {})
+            if meta.get("project") == project and not written <= brought_in(meta):
                 return name
     return None
+
+
+def brought_in(meta: Mapping[str, Any]) -> float:
+    """When a session was imported, in seconds since 1970; 0 for one that was not."""
+    try:
+        return datetime.fromisoformat(meta["imported_at"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return 0.0
 
 
 def find_project(cwd: str) -> str:

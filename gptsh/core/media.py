@@ -17,7 +17,7 @@ Kind = Literal["image", "document", "audio"]
 
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
 _PIECE = 3 << 16  # bytes that are encoded at once
-_PDF = ".pdf"
+_PDF, _PDF_TYPE = ".pdf", "application/pdf"
 # What a model can do that takes them, as the model table calls it, and how that is told.
 ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
 NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
@@ -79,8 +79,27 @@ def _encoded(start: str, data: bytes | bytearray) -> str:
 
 def pdf_name(title: str | None) -> str:
     """A name for a document where one must end as PDF files do: that of a path without its folders, or a title."""
-    name = (title or "").rpartition("/")[2] or "document"
+    name = _last(title)
     return name if name.lower().endswith(_PDF) else name + _PDF
+
+
+def _last(title: str | None) -> str:
+    return (title or "").rpartition("/")[2] or "document"
+
+
+def file_name(media: Media) -> str:
+    """A name for a document, which ends as PDF files do where it is one as far as is known, and else as it does."""
+    return pdf_name(media.title) if is_pdf(media) else _last(media.title)
+
+
+def is_pdf(media: Media) -> bool:
+    """Whether a document is a PDF, as far as is known: nothing may tell its type."""
+    return (media.media_type or _PDF_TYPE).lower() == _PDF_TYPE
+
+
+def is_misnamed(media: Media) -> bool:
+    """Whether a document has the name of a PDF and is none."""
+    return not is_pdf(media) and (media.title or "").lower().endswith(_PDF)
 
 
 def media_of(part: Part) -> Media | None:
@@ -118,6 +137,8 @@ def _from_source(part: Part, kind: Kind) -> Media | None:
     held, key = _HELD.get(str(source.get("type")), ("", ""))
     if not held or not isinstance(source.get(key), str):
         return None
+    if held == "url" and (found := _DATA_URL.match(source[key])):
+        return Media(kind, found[1] or None, data=source[key][found.end() :], **said)
     return Media(kind, media_type if isinstance(media_type, str) else None, **{held: source[key]}, **said)
 
 

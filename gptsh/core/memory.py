@@ -138,12 +138,18 @@ def next_stretch(doc: Document, remembering: Collection[str], upto: str | None =
 
 
 def owners_of(doc: Document) -> dict[str, str]:
-    """The agents that answered, by the ids of the messages of their turns; where none is named, the session's."""
+    """The agents that answered, by the ids of the messages of their turns; where none is named, the session's.
+
+    What was answered elsewhere and imported is nobody's: a file does not write into a memory.
+    """
     messages, owners = doc["messages"], dict[str, str]()
+    imported = doc["meta"].get("imported_at")
     for start, end in pairwise([*sorted({0, *document.turns(messages)}), len(messages)]):
         said = [message.get("agent") for message in messages[start:end] if message["role"] == "assistant"]
         named = [agent for agent in said if isinstance(agent, str) and agent]
         owner = named[-1] if named else doc["agent"].get("name") or "default"
+        if isinstance(imported, str) and (messages[end - 1].get("timestamp") or "") <= imported:
+            owner = ""
         owners.update((message["id"], owner) for message in messages[start:end])
     return owners
 

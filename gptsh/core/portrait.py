@@ -25,7 +25,7 @@ def portrait(doc: Document, *, forks: Sequence[str] = (), archived: bool = False
     spent, counts, meta = usage.count([doc]).total, stats(doc["messages"]), doc["meta"]
     facts = [
         ("session", f"{doc['id']}{', archived' if archived else ''}"),
-        ("dates", f"{local_time(doc['created_at'])} to {local_time(doc['updated_at'])}"),
+        ("dates", f"{local_time(doc['created_at'])} to {local_time(_end(doc))}"),
         ("agent", doc["agent"].get("name") or ""),
         ("models" if len(models := _models(doc)) > 1 else "model", ", ".join(models)),
         ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
@@ -38,6 +38,12 @@ def portrait(doc: Document, *, forks: Sequence[str] = (), archived: bool = False
         *_context(doc),
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def _end(doc: Document) -> str:
+    """When the last of these messages was said; where that is not known, when the session was used last."""
+    said = doc["messages"][-1].get("timestamp") if doc["messages"] else None
+    return said or str(doc["updated_at"])
 
 
 def _models(doc: Document) -> list[str]:

@@ -212,8 +212,8 @@ def filename_named(ref: str) -> str | None:
 def _pointed_at(ref: str) -> str | None:
     pointer = _pointer(ref)
     try:
-        name = pointer.read_text("utf-8", "replace").strip()
-    except FileNotFoundError:
+        name = files.read_bytes(str(pointer)).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, IsADirectoryError):
         return None
     except OSError as err:
         raise BadSession(f"{pointer}: {err.strerror}") from err

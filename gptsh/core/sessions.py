@@ -137,7 +137,7 @@ def fork_session(doc: Document, point: str) -> Document:
     kept = {key: value for key, value in doc.items() if key not in ("usage", "stats")}
     origin = {"forked_from": f"{doc['id']}@{point}"}
     fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at")}
-    of_it_alone = ("mcp_approved", "imported")
+    of_it_alone = ("mcp_approved", "imported", "imported_at")
     meta = {key: value for key, value in doc["meta"].items() if key not in of_it_alone}
     return {**new, **kept, **fresh, "meta": {**meta, **origin}, "messages": list(doc["messages"])}
 

@@ -382,7 +382,7 @@ def stored_agent(doc: Mapping[str, Any]) -> Agent:
         model=model,
         model_small=info.get("model_small"),
         system=info.get("system"),
-        params=info.get("params") or {},
+        params=safe_params(info.get("params") or {}),  # whoever wrote the file: no address, no header
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.core.chat_parts import question
 from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import AUDIO, Kind, media_of, named, shown
+from gptsh.core.media import AUDIO, Kind, Media, is_misnamed, is_pdf, media_of, named, shown
 from gptsh.core.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_unicode, parts_of
 from gptsh.core.providers import PROVIDERS
 from gptsh.formats.blocks import call_of
@@ -45,7 +45,17 @@ def _goes(part: Part, kinds: Collection[Kind]) -> bool:
     media = media_of(part)
     if media is None:
         return part.get("type") == "file" and "document" in kinds and _is_by_id(part)
-    return media.text is not None or (media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO))
+    return media.text is not None or (media.kind in kinds and _is_taken(part, media))
+
+
+def _is_taken(part: Part, media: Media) -> bool:
+    """Whether a server knows its type. A file that was one there before is taken for what it says it is."""
+    match media.kind:
+        case "audio":
+            return media.media_type in AUDIO
+        case "document":
+            return is_pdf(media) or (part.get("type") == "file" and not is_misnamed(media))
+    return True
 
 
 def _is_by_id(part: Part) -> bool:

@@ -4,6 +4,7 @@ The lines of one response become one message, its usage counted once. Records th
 snapshots of files, what the program attaches) are no messages; of them a session has its title.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,10 +30,25 @@ _TITLES = ("customTitle", "aiTitle", "summary")  # the first that there is; of s
 _FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 _SYNTHETIC = "<synthetic>"  # the model of what no model said
 _ABOUT = ("cwd", "gitBranch", "version")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # a session's folder, beside its file
+_AGENT_NOTES = re.compile(r"agent-.+\.meta\.json")
 
 
 def _recognises(source: Source) -> bool:
-    return any(map(_is_ours, source.first))
+    return _is_companion(source) or any(map(_is_ours, source.first))
+
+
+def _is_companion(source: Source) -> bool:
+    """Whether it only goes with sessions: their index, notes on an agent, a result that was too long for its line."""
+    if source.path is None:
+        return False
+    folder, value = source.path.absolute().parent, source.json if source.path.suffix == ".json" else None
+    if source.path.name == "sessions-index.json" and isinstance(value, dict):
+        entries = value.get("entries")
+        return isinstance(entries, list) and all("sessionId" in as_dict(item) for item in entries)
+    if folder.name == "subagents" and _AGENT_NOTES.fullmatch(source.path.name):
+        return isinstance(value, dict) and isinstance(value.get("agentType"), str)
+    return folder.name == "tool-results" and _UUID.fullmatch(folder.parent.name) is not None
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
@@ -43,6 +59,8 @@ def _is_ours(value: dict[str, Any]) -> bool:
 
 
 def _read(source: Source) -> Iterator[Document | Unread]:
+    if _is_companion(source):
+        return
     file = _File(source)
     yield from file.unread
     for thread in file.threads:
@@ -193,6 +211,7 @@ def _told(value: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any
         found["request_id"] = value["requestId"]
     if found.get("model") == _SYNTHETIC:
         del found["model"], found["provider"]
+        found.pop("usage", None)  # zeros, and no call that used them
     if value.get("isApiErrorMessage") is True:
         found["finish_reason"] = "error"
     return found

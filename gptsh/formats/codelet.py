@@ -20,6 +20,7 @@ NAME = "codelet"
 _ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}
 _RECORD = {"id", "content_hash", "created_at", "role", "content"}
 _MANIFEST = {"id", "name", "project", "created_at", "updated_at", "messages"}
+_TYPED = {"display", "timestamp", "project", "session_id"}  # on each line of what was typed at its prompt
 _STORE = ("..", "messages", "messages.jsonl")  # from a manifest
 _KEPT = ("forked_from", "merged_from", "compaction", "token_usage")
 _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
@@ -31,7 +32,15 @@ _NO_MESSAGE = "no message that can be read"
 
 
 def _recognises(source: Source) -> bool:
-    return any(_is_envelope(value) or _is_record(value) for value in source.first) or _manifest_in(source) is not None
+    told = any(_is_envelope(value) or _is_record(value) for value in source.first)
+    return told or _is_companion(source) or _manifest_in(source) is not None
+
+
+def _is_companion(source: Source) -> bool:
+    """Whether it is what was typed at the prompt, in all sessions: no message of any."""
+    if source.path is None or source.path.name != "history.jsonl" or not source.first:
+        return False
+    return all(value.keys() >= _TYPED for value in source.first)
 
 
 def _is_envelope(value: dict[str, Any]) -> bool:
@@ -50,6 +59,8 @@ def _manifest_in(source: Source) -> dict[str, Any] | None:
 
 
 def _read(source: Source) -> Iterator[Document | Unread]:
+    if _is_companion(source):
+        return iter(())
     manifest = _manifest_in(source)
     draft = _of_lines(source) if manifest is None else _of_manifest(source, manifest)
     for message in draft.messages:  # the last one that tells it counts

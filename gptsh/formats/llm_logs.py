@@ -34,7 +34,7 @@ def _read(source: Source) -> Iterator[Document | Unread]:
 def _sessions(source: Source) -> Iterator[Document | Unread]:
     with opened(source, (*llm_store.TABLES, *llm_before.TABLES, *_BESIDE)) as db:
         if not db.has(*llm_store.TABLES) and not db.has("conversations", "responses") and not db.has("logs"):
-            yield source.unread("a database, but not the log of llm")
+            yield source.unread("a database, but not the log of llm")._replace(is_foreign=True)
             return
         log = _Log(source, db)
         for key in log.sessions:

@@ -138,11 +138,16 @@ def _usage(row: Row, provider: str | None) -> Usage | None:
     if prompt is None and completion is None:
         return None
     details = loose(row.get("token_details"))
+    read, written = (token_count(details.get(f"cache_{way}")) for way in ("read", "write"))
     if provider == "anthropic" or any(re.fullmatch("cache_.*_input_tokens", key) for key in details):
-        return usage_from({**details, "input_tokens": prompt, "output_tokens": completion})
+        plain = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+        return usage_from({**plain, **details, "input_tokens": prompt, "output_tokens": completion})
     for theirs, ours in (("input", "prompt"), ("output", "completion")):  # as the Responses API calls them
         if found := details.pop(f"{theirs}_tokens_details", None):
             details[f"{ours}_tokens_details"] = found
+    if read is not None or written is not None:  # beside the provider's own names, which tell more
+        plain = {"cached_tokens": read, "cache_write_tokens": written}
+        details["prompt_tokens_details"] = {**plain, **as_dict(details.get("prompt_tokens_details"))}
     return usage_from({**details, "prompt_tokens": prompt, "completion_tokens": completion})
 
 

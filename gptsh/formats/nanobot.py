@@ -164,7 +164,7 @@ class _Ids:
 
     def __init__(self, draft: Draft, lines: list[Line]) -> None:
         stamps = {str(line.value.get("timestamp")) for line in lines}
-        self._wanted = len(lines) > 1 and len(stamps) == 1 and all(line.raw.startswith('{"role":"') for line in lines)
+        self._wanted = len(stamps) == 1 and all(line.raw.startswith('{"role":"') for line in lines)
         self._place = draft.key
         self._times: dict[str, int] = {}
 

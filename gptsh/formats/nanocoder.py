@@ -1,6 +1,7 @@
 """nanocoder's sessions and checkpoints: a JSON file each. An index and a checkpoint's notes only go with them."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from gptsh.core.document import Document
@@ -13,14 +14,29 @@ NAME = "nanocoder"
 _HEAD = {"id", "title", "createdAt", "lastAccessedAt", "provider", "model", "workingDirectory"}
 _NOTES = {"name", "timestamp", "messageCount", "filesChanged", "provider"}
 _SAID, _NOTED = "conversation.json", "metadata.json"  # of a checkpoint
+_INDEX = "sessions.json"
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "structuredContent", "images")
 
 
 def _recognises(source: Source) -> bool:
+    if _is_copy(source):
+        return True
     value = blocks.whole(source)
     if isinstance(value, list):  # the index
-        return bool(value) and all(as_dict(item).keys() >= _HEAD for item in value)
+        is_named = source.path is not None and source.path.name == _INDEX
+        return (bool(value) or is_named) and all(as_dict(item).keys() >= _HEAD for item in value)
     return isinstance(value, dict) and (value.keys() >= _HEAD or value.keys() >= _NOTES or _notes(source) is not None)
+
+
+def _is_copy(source: Source) -> bool:
+    """Whether it is a checkpoint's copy of a file of the project, whatever that holds: ``checkpoints/*/files/**``."""
+    folders = list(source.path.absolute().parents) if source.path else []
+    for up, (inner, outer) in enumerate(pairwise(folders)):
+        if inner.name == "files" and outer.parent.name == "checkpoints":
+            notes = source.beside(*[".."] * (up + 1), _NOTED)
+            if notes and as_dict(notes.json).keys() >= _NOTES:
+                return True
+    return False
 
 
 def _notes(source: Source) -> dict[str, Any] | None:
@@ -34,7 +50,7 @@ def _notes(source: Source) -> dict[str, Any] | None:
 
 
 def _read(source: Source) -> Iterator[Document | Unread]:
-    value = blocks.whole(source)
+    value = [] if _is_copy(source) else blocks.whole(source)
     if isinstance(value, list) or (value.keys() >= _NOTES and "messages" not in value):
         return iter(())
     draft = _session(source, value) if value.keys() >= _HEAD else _checkpoint(source, _notes(source) or {})

@@ -17,6 +17,7 @@ _SESSION = {"sessionId", "startTime", "messages", "toolCalls"}
 _HISTORY = {"sessionId", "messages", "checkpointRecords"}
 _SNAPSHOT = {"id", "sessionId", "timestamp", "messages", "userMessages"}
 _SNAPSHOT_ID = re.compile(r"snap_[0-9]+_\w+")
+_INDEX, _MAP = "snapshots-index.json", "snapshot-map.json"
 _EARLIER = ("archivedUserMessages", "userMessages")  # of a snapshot: some of them are among its messages too
 _KNOWN = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
 _NO_MODEL = "unknown"  # of a snapshot
@@ -24,7 +25,7 @@ _NO_MODEL = "unknown"  # of a snapshot
 
 def _recognises(source: Source) -> bool:
     value = blocks.whole(source)
-    return isinstance(value, dict) and (_has_messages(value) or _is_companion(value))
+    return isinstance(value, dict) and (_has_messages(value) or _is_companion(source, value))
 
 
 def _has_messages(value: dict[str, Any]) -> bool:
@@ -32,11 +33,14 @@ def _has_messages(value: dict[str, Any]) -> bool:
     return any(value.keys() >= shape for shape in shapes) and isinstance(value["messages"], list)
 
 
-def _is_companion(value: dict[str, Any]) -> bool:
-    """Whether it is an index of snapshots, or the map of their sessions."""
+def _is_companion(source: Source, value: dict[str, Any]) -> bool:
+    """Whether it is an index of snapshots, or the map of their sessions. An empty one is told by its name."""
+    name = source.path.name if source.path else ""
     if value.keys() == {"version", "snapshots"}:
-        return isinstance(value["snapshots"], list) and all("sessionId" in as_dict(one) for one in value["snapshots"])
-    return bool(value) and all(_SNAPSHOT_ID.fullmatch(key) for key in value)
+        listed = value["snapshots"]
+        sound = isinstance(listed, list) and all("sessionId" in as_dict(one) for one in listed)
+        return sound and (bool(listed) or name == _INDEX)
+    return (bool(value) or name == _MAP) and all(_SNAPSHOT_ID.fullmatch(key) for key in value)
 
 
 def _read(source: Source) -> Iterator[Document | Unread]:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.core.calls import OPENAI_ID, fitted
+from gptsh.core.calls import OPENAI_ID, as_written, fitted
 from gptsh.core.chat_parts import spread
-from gptsh.core.context import head_of, pair_calls, spoken
+from gptsh.core.context import pair_calls, spoken
 from gptsh.core.document import Document
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts
+from gptsh.core.media import without
 from gptsh.core.messages import Message
 from gptsh.formats import chat
 from gptsh.formats.blocks import whole
@@ -117,12 +118,13 @@ READER = Reader(_NAME, _recognises, _read)
 def write(doc: Document) -> Iterator[str]:
     """The session as one array, a message a line, that can be sent as it is.
 
-    The system prompt comes first, every call has its result behind it, and each text that is not of these roles or
-    shapes stands in one of them.
+    The system prompt comes first, every call has its result behind it, each text that is not of these roles or shapes
+    stands in one of them, and a line of text in the place of what a server would refuse.
     """
-    said = spoken(doc["messages"])
-    prompt = pair_calls([message for message in said if message["role"] != "system"])
-    messages = [*head_of(doc["agent"].get("system"), said), *fitted(spread(prompt), _NAME, OPENAI_ID)]
+    system: Message = {"role": "system", "content": doc["agent"].get("system")}
+    said = [without(message, ()) for message in (system, *spoken(doc["messages"]))]
+    heard = [message for message in said if message["role"] != "system" or one_text(message)]
+    messages = fitted(spread(pair_calls(heard, as_written)), _NAME, OPENAI_ID)
     for at, message in enumerate(messages):
         yield f"{',' if at else '['}\n {chat.line(_message(message))}"
     yield "\n]\n" if messages else "[]\n"
@@ -135,6 +137,8 @@ def _message(message: Message) -> dict[str, Any]:
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     if message["role"] == "assistant":
         sent |= _answer(message)
+    elif message["role"] == "system":
+        sent["content"] = one_text(message)
     else:
         sent["content"] = chat.content_of(message, ("image", "document", "audio"))
     name = known.get("name")

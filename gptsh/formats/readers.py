@@ -4,11 +4,11 @@ from gptsh.formats import claude_code, codelet, gptsh, llm_logs, markdown, nanob
 from gptsh.formats.source import Reader, Source
 
 READERS: tuple[Reader, ...] = (
+    nanocoder.READER,  # a checkpoint of it has copies of files that may be anything,
+    claude_code.READER,  # and so may the results that this one puts aside
     gptsh.READER,
     llm_logs.READER,
-    claude_code.READER,
     codelet.READER,
-    nanocoder.READER,
     ollm.READER,
     nanobot.READER,
     openai.READER,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gptsh.core.document import Document
 from gptsh.core.foreign import translated
-from gptsh.core.media import Media, pdf_name
+from gptsh.core.media import Media, file_name
 from gptsh.core.messages import Message, local_time
 from gptsh.core.passages import Passage, partial, passages, speaker
 from gptsh.core.portrait import Fact, portrait, title_of
@@ -17,6 +17,9 @@ from gptsh.render.visible import one_line
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
 _FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # that can be taken out again
+_ANY = "application/octet-stream"  # of what is never shown, only taken out
+_LONGEST_NAME = 100
+_UNSAFE = re.compile(r"[^\w.() -]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ROLES = ("user", "assistant", "tool", "system")
 
@@ -100,14 +103,18 @@ def _media(media: Media, title: str) -> str:
         inside = link(media.url, one_line(title)) if media.url and is_link(media.url) else shown
     elif kind in _IMAGES:
         inside = f'<img src="data:{kind};base64,{data}" alt="{shown}">\n<figcaption>{shown}</figcaption>'
-    elif kind in _FILES:
-        inside = f'<a href="data:{kind};base64,{data}" download="{_filename(media, kind)}">{shown}</a>'
     else:
-        inside = shown
+        of = kind if kind in _FILES else _ANY
+        inside = f'<a href="data:{of};base64,{data}" download="{plain(_filename(media, kind))}">{shown}</a>'
     return f"<figure>{inside}</figure>\n"
 
 
 def _filename(media: Media, kind: str) -> str:
-    if kind == "application/pdf":
-        return plain(one_line(pdf_name(media.title)))
-    return f"recording.{_FILES[kind]}"
+    """A name under which it can be taken out: no folder in it, no sign that means something to a shell or a reader."""
+    if media.kind == "document":
+        named = _UNSAFE.sub("_", file_name(media).rpartition("\\")[2]).strip(". ")
+        stem, dot, ending = named.rpartition(".")
+        return f"{stem[:_LONGEST_NAME]}{dot}{ending[:_LONGEST_NAME]}" if stem else named[:_LONGEST_NAME] or media.kind
+    ending = _FILES.get(kind) or _UNSAFE.sub("", kind.rpartition("/")[2].partition("+")[0])[:_LONGEST_NAME]
+    name = "recording" if media.kind == "audio" else media.kind
+    return f"{name}.{ending}" if ending else name

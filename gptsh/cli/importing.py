@@ -1,88 +1,25 @@
-"""Sessions brought in and carried out: other tools' files, and this one's in the formats of others."""
+"""Sessions of this and of other tools brought in: files that nobody vouches for."""
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.manage import lines_of
+from gptsh.cli.lists import lines_of
 from gptsh.cli.options import Flags
-from gptsh.cli.reading import facts_of
-from gptsh.core import files, references, sessions
+from gptsh.core import references
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, UsageError
-from gptsh.formats import losses
 from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Refused, Source, Unread, walk
 from gptsh.render.visible import one_line
 
 _TOLD = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format
-
-
-def export_session(flags: Flags) -> int:
-    """Write a session to stdout in another format; notes say what of it the format cannot carry."""
-    ref, form = flags.export_session or "", flags.format or "markdown"
-    doc = sessions.load_at(ref)
-    stdio.write_pieces(_EXPORTS[form](doc, ref))
-    if note := losses.note(doc, form):
-        stdio.note(note)
-    return 0
-
-
-def _as_json(doc: Document, _ref: str) -> Iterator[str]:
-    yield f"{files.encoded(doc).decode()}\n"
-
-
-def _as_markdown(doc: Document, ref: str) -> Iterator[str]:
-    from gptsh.formats import markdown  # noqa: PLC0415 - an export needs one format
-
-    return markdown.write(doc, facts_of(ref, doc))
-
-
-def _as_html(doc: Document, ref: str) -> Iterator[str]:
-    from gptsh.render import html  # noqa: PLC0415 - as above
-
-    return html.page(doc, facts_of(ref, doc))
-
-
-def _as_openai(doc: Document, _ref: str) -> Iterator[str]:
-    from gptsh.formats import openai  # noqa: PLC0415 - as above
-
-    return openai.write(doc)
-
-
-def _as_nanobot(doc: Document, ref: str) -> Iterator[str]:
-    from gptsh.formats import nanobot  # noqa: PLC0415 - as above
-
-    key = nanobot.key_of(doc, _name_of(ref))
-    old, new = nanobot.file_names(key)
-    stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
-    return nanobot.write(doc, key)
-
-
-_EXPORTS: dict[str, Callable[[Document, str], Iterator[str]]] = {
-    "markdown": _as_markdown,
-    "html": _as_html,
-    "json": _as_json,
-    "openai": _as_openai,
-    "nanobot": _as_nanobot,
-}
-
-
-def _name_of(ref: str) -> str | None:
-    """The ``@NAME`` of a session; of several the one that it was asked for by, else the first."""
-    base = references.split_ref(ref)[0]
-    if base.startswith("@"):
-        return base
-    filename = references.filename_of(base)
-    return next((name for name, of in references.used_names() if of == filename), None)
-
-
-# ---- in
 
 
 class _Taken(NamedTuple):
@@ -158,9 +95,9 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
     if path == "-":
         yield _piped()
         return
-    place = Path(path)
-    if not place.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
+    place = Path(path)
     for file in walk(place) if place.is_dir() else [place]:
         if isinstance(file, Unread):
             report.tell(file, file.where)

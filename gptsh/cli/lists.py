@@ -1,0 +1,76 @@
+"""What lists have in common: the sessions that the filters let through, and lines for people or for programs."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from gptsh.cli import stdio
+from gptsh.cli.options import Flags
+from gptsh.core import listing
+from gptsh.core.forms import STRUCTURED
+from gptsh.core.listing import SessionSummary, Unreadable
+from gptsh.core.messages import full_name, is_named
+from gptsh.errors import UsageError
+
+Item = TypeVar("Item")
+Session = TypeVar("Session", bound=SessionSummary)
+
+
+def lines_of(
+    flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
+) -> Iterator[str]:
+    """The lines of a list: for people, or for programs where ``-o`` asks for it."""
+    if flags.output not in STRUCTURED:
+        return map(line, items)
+    from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
+
+    return structured.listing(map(fields, items), flags.output)
+
+
+def session_object(item: SessionSummary) -> dict[str, Any]:
+    """What a list for programs has of a session."""
+    return {key: value for key, value in item.items() if key != "filename"}
+
+
+def passing(flags: Flags) -> Iterator[SessionSummary]:
+    """The sessions that the filters let through, as they are read; a note for each that cannot be read."""
+    return filtered(flags, listing.scan_sessions(archived=flags.archived))
+
+
+def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    """Those that the filters let through, as ``passing``; behind the last of ``--limit`` no further one is read."""
+    return islice(_filtered(flags, items), flags.limit)
+
+
+def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    project = current_project() if flags.here else None
+    all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
+    for item in items:
+        if isinstance(item, Unreadable):
+            stdio.note(f"skipped {item.path}: {item.cause}")
+        elif all_pass or _passes(item, flags, project):
+            yield item
+
+
+def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
+    chosen = is_chosen(flags, project, item["agent"], item["project"], item["tags"])
+    return chosen and is_named(full_name(item["model"], item["provider"]), flags.model)
+
+
+def is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
+    """Whether a session of this agent and project, with these tags, is one that the filters let through."""
+    return (
+        (flags.agent is None or agent == flags.agent)
+        and (here is None or project == here)
+        and set(flags.tag) <= set(tags)
+    )
+
+
+def current_project() -> str:
+    """The project of the working folder. Raises UsageError where that was deleted."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError as err:
+        raise UsageError("the working folder does not exist any more") from err
+    return listing.find_project(cwd)

@@ -1,0 +1,100 @@
+"""Two documents of one session, one of them from elsewhere: whether they are copies of it, and joined.
+
+No files here. Nothing that is held is told otherwise or left out by what comes in.
+"""
+
+from typing import Any
+
+from gptsh.core import document
+from gptsh.core.document import Document
+from gptsh.core.loose import as_dict
+from gptsh.core.messages import Block, Message, blocks_of
+
+OURS = "gptsh"  # the format of a session that came from no other tool
+
+
+def is_copy(one: Document, other: Document) -> bool:
+    """Whether two documents of one origin are copies of one session.
+
+    They share a message, and none of those that they share is told otherwise; or neither has any.
+    """
+    ours = {message["id"]: message for message in one["messages"]}
+    shared = [(ours[message["id"]], message) for message in other["messages"] if message["id"] in ours]
+    if not (ours and other["messages"]):
+        return bool(one["created_at"] == other["created_at"])
+    return bool(shared) and all(_goes_on(new, old) or _goes_on(old, new) for new, old in shared)
+
+
+def joined(doc: Document, theirs: Document) -> Document:
+    """What we hold with what is new in a copy of it, and how its source tells of it now; all else stays as it is."""
+    told = {message["id"]: message for message in doc["messages"]}
+    held = {message["id"]: _further(message, told.get(message["id"])) for message in theirs["messages"]}
+    if held.keys() <= told.keys():  # all of it came from there, in this order
+        messages = [held.get(message["id"], message) for message in doc["messages"]]
+    else:
+        messages = document.join_messages(doc["messages"], [*held.values()])
+    new = {**theirs, "messages": messages}
+    if _format_of(theirs) == _format_of(doc) != OURS:
+        _retold(new, doc, theirs)
+    return {**new, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if new != theirs else theirs
+
+
+def completed(new: Document, old: Document) -> int:
+    """How many messages a document has more of than it had."""
+    before = {message["id"]: message for message in old["messages"]}
+    return sum(before.get(message["id"], message) != message for message in new["messages"])
+
+
+def _format_of(head: Document) -> str:
+    return str(as_dict(head["meta"].get("imported")).get("format", OURS))
+
+
+def _goes_on(new: Message, old: Message) -> bool:
+    """Whether a message is the other one, or begins with all of it."""
+    ours, theirs = blocks_of(new), blocks_of(old)
+    if new["role"] != old["role"] or len(ours) < len(theirs):
+        return False
+    pairs = list(zip(ours, theirs, strict=False))
+    return not pairs or (all(_same(*pair) for pair in pairs[:-1]) and _begins(*pairs[-1]))
+
+
+def _same(one: Block, other: Block) -> bool:
+    return one[0] == other[0] and _plain(one[1]) == _plain(other[1])
+
+
+def _begins(one: Block, other: Block) -> bool:
+    """Whether a block is the other one, or a text that begins with it."""
+    texts = (one[1].get("text"), other[1].get("text"))
+    longer = isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
+    return _same(one, other) or (
+        longer and _same((one[0], {**one[1], "text": ""}), (other[0], {**other[1], "text": ""}))
+    )
+
+
+def _plain(block: dict[str, Any]) -> dict[str, Any]:
+    """The block without what we note on it: how it was cut when it was sent."""
+    return {key: value for key, value in block.items() if key != "cut"}
+
+
+def _further(old: Message, new: Message | None) -> Message:
+    """The message that is kept, or the one that its source tells further now: it had not ended when it was read."""
+    if (
+        new is None
+        or new["role"] != "assistant"
+        or not _goes_on(new, old)
+        or (_goes_on(old, new) and not (new.get("finish_reason") and not old.get("finish_reason")))
+    ):
+        return old
+    whole: Message = {**old, **new}
+    return whole
+
+
+def _retold(joined: Document, doc: Document, theirs: Document) -> None:
+    """Take over what a source says of its session now; who answers next only where nothing was asked here."""
+    joined["title"] = theirs["title"] or doc["title"]
+    joined["meta"] = {**theirs["meta"], "imported": doc["meta"]["imported"]}
+    joined["context"] = {**theirs["context"], "consolidated": document.further(joined["messages"], doc, theirs)}
+    if {message["id"] for message in theirs["messages"]} <= {message["id"] for message in doc["messages"]}:
+        carried = {key: value for key, value in doc["usage"].items() if key == "carried_tokens"}
+        joined["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
+        joined["agent"], joined["provider"] = doc["agent"], doc["provider"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BytesIO
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,11 +114,20 @@ class Source:
     @cached_property
     def json(self) -> Any:
         """The whole of it as one JSON value; None where it is none, or none that is taken."""
+        return self._one[0]
+
+    @property
+    def fault(self) -> str:
+        """Why it is no JSON, or none that is taken; empty where it is, and where it is empty."""
+        return self._one[1]
+
+    @cached_property
+    def _one(self) -> tuple[Any, str]:
         try:
             values = list(values_in(self.data.removeprefix(_BOM)))
-        except Refused:
-            return None
-        return values[0][1] if len(values) == 1 else None
+        except Refused as err:
+            return None, str(err)
+        return values[0][1] if len(values) == 1 else None, ""
 
     @cached_property
     def first(self) -> list[dict[str, Any]]:
@@ -147,7 +157,7 @@ class Source:
         broken: list[Unread] = []
         for number, data in enumerate(self.data.removeprefix(_BOM).split(b"\n"), 1):
             try:
-                for raw, value in values_in(data):
+                for raw, value in values_in(data, number):
                     if isinstance(value, dict):
                         lines.append(Line(number, raw, value))
                     else:
@@ -157,19 +167,24 @@ class Source:
         return lines, broken
 
 
-def values_in(data: bytes) -> Iterator[tuple[str, Any]]:
-    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none."""
+def values_in(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
+    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none.
+
+    ``line`` is the number of the first line.
+    """
     try:
-        text = data.strip(_NO_BYTES).decode()
+        text = data.rstrip(_NO_BYTES).decode()
     except UnicodeDecodeError as err:
         raise Refused("not UTF-8") from err
-    at = 0
+    at = len(text) - len(text.lstrip(_BLANK))
     while at < len(text):
         try:
             value, end = parsed_from(text, at)
         except RecursionError as err:
             raise Refused("nested too deeply") from err
-        except ValueError as err:
+        except JSONDecodeError as err:
+            raise Refused(f"not JSON at line {line + err.lineno - 1} column {err.colno}") from err
+        except ValueError as err:  # such as NaN
             raise Refused(f"not JSON: {err}") from err
         _refuse_deep(value)
         yield text[at:end], value

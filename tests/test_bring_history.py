@@ -147,7 +147,7 @@ def from_markdown(home: Home) -> None:
     other = home.elsewhere()
     run = other.run("--import-session", "-", stdin=text)
     assert states(run) == ["imported"]
-    assert run.stderr.startswith("gptsh: stdin:")
+    assert run.stderr.startswith("gptsh: standard input:")
     ours = {m["id"]: m for m in json.loads(home.run("--export-session", ref, "--format", "json").stdout)["messages"]}
     for message in other.doc()["messages"]:
         assert message["content"] == ours[message["id"]]["content"]

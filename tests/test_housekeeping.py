@@ -127,7 +127,7 @@ def test_a_failure_is_one_note_and_costs_nothing(home: Home, form: list[str]) ->
     run = home.run("-m", "echo", "hi", *form)
     assert run.code == 0
     assert (json.loads(run.stdout)["text"] if form else run.stdout.strip()) == "You said: hi"
-    assert run.stderr.startswith("gptsh: no old session was put away: ")
+    assert run.stderr.startswith("gptsh: no old session was archived: ")
     assert len(run.stderr.splitlines()) == 1
     assert len(kept(home)) == 2
 

@@ -223,17 +223,64 @@ def test_one_from_a_pipe(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "no such file or folder"), ("", "nothing that could be imported"), ("[1]", "nothing that could be")],
+    ("name", "content", "says"),
+    [
+        ("x.json", None, "no such file or folder"),
+        ("x.json", "", "empty"),
+        ("x.json", " \n", "empty"),
+        ("x.json", "[1]", f"of no format that is known: what is read: {', '.join(r.name for r in READERS)}"),
+        ("x.json", '\n{"a": 1,\n "b" 2}', "not JSON at line 3 column 6"),
+        ("x.json", '{"a": 1', "not JSON at line 1 column 8"),
+        ("x.json", "[" * 150 + "]" * 150, "nested more than 100 levels deep"),
+        ("x.txt", "[1, 2", "not JSON at line 1 column 6"),
+        ("x.md", "[a](b)", f"of no format that is known: what is read: {', '.join(r.name for r in READERS)}"),
+        ("x.json", json.dumps(session(version=99)), "of version 99, by a newer gptsh"),
+    ],
 )
-def test_nothing_to_import_is_exit_2(home: Home, content: str | None, says: str) -> None:
-    path = home.folder / "x.json"
+def test_nothing_to_import_is_exit_2_and_one_line_that_says_why(
+    home: Home, name: str, content: str | None, says: str
+) -> None:
+    path = home.folder / name
     if content is not None:
         path.write_text(content)
-    run = home.run("--import-session", str(path))
-    assert (run.code, run.stdout) == (2, "")
-    assert says in run.stderr
+    assert home.run("--import-session", str(path)) == ("", f"gptsh: {path}: {says}\n", 2)
+    for output in ("json", "jsonl"):
+        run = home.run("--import-session", str(path), "-o", output)
+        assert json.loads(run.stdout)["error"]["message"] == f"{path}: {says}"
     assert not home.files()
+    if content is not None and name == "x.txt":
+        assert home.run("--import-session", "-", stdin=content).stderr == f"gptsh: standard input: {says}\n"
+
+
+def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
+    folder = home.folder / "in"
+    written(folder, {"theme": "dark"})
+    run = home.run("--import-session", str(folder), "-o", "json")
+    assert run.code == 2
+    assert "nothing that could be imported" in json.loads(run.stdout)["error"]["message"]
+    assert run.stderr.startswith(f"gptsh: of no format that is known: 1 ({folder}/one.json)\ngptsh: {folder}: nothing")
+
+
+def test_of_several_pieces_each_is_named(home: Home) -> None:
+    path = home.folder / "abcd.jsonl"
+    lines = [line_of("u1", None, "user", {"content": 5}), line_of("u2", "u1", "user", {"content": 6})]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run = home.run("--import-session", str(path))
+    assert [line.split(": ")[1] for line in run.stderr.splitlines()[:2]] == [f"{path}:1", f"{path}:2"]
+    assert run.stderr.splitlines()[2] == "gptsh: not read: 2"
+    assert run.code == 2
+    path.write_text(path.read_text() + json.dumps(line_of("u3", None, "user", {"content": "hi"})) + "\n")
+    run = home.run("--import-session", str(path))
+    assert (run.code, run.stderr.splitlines()[-1]) == (0, "gptsh: not read: 2")
+
+
+def test_a_session_without_a_title_is_called_by_how_it_begins(home: Home) -> None:
+    path = written(home.folder / "in", session(title=None))
+    assert home.run("--import-session", path).stdout == "imported 7x2m: 2 messages, hello (gptsh)\n"
+    one = written(home.folder / "in", session("8x2m", question("x" * 300), title=None), "two.json")
+    assert home.run("--import-session", one).stdout == f"imported 8x2m: 1 message, {'x' * 99}… (gptsh)\n"
+    assert home.run("--archive-session", "7x2m").stdout == "archived 7x2m hello (1 turn)\n"
+    assert home.run("--delete-session", "7x2m").stdout == "deleted 7x2m hello (1 turn)\n"
 
 
 def test_the_reader_that_left_does_not_end_the_import(home: Home) -> None:
@@ -320,7 +367,7 @@ def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Ho
     home.run("--import-session", claude(home.folder, asked, said))
     title = {"type": "ai-title", "aiTitle": "Looking", "sessionId": "s1"}
     run = home.run("--import-session", claude(home.folder, asked, said, called, gave, title))
-    assert run.stdout.endswith(": 1 more messages, 1 completed, Looking (claude-code)\n")
+    assert run.stdout.endswith(": 1 more message, 1 completed, Looking (claude-code)\n")
     doc = home.doc()
     assert [call["id"] for call in doc["messages"][1]["tool_calls"]] == ["t1"]
     assert doc["messages"][1]["usage"]["completion"] == 99

@@ -180,9 +180,17 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home, 
     assert run.stderr.splitlines()[1] == "gptsh: done before: aaaa"
     assert (home.state / "names" / "work").exists()
     if form == ["-o", "json"]:
-        *told, error = run.stdout.splitlines()
-        assert [item["session"] for item in json.loads("".join(told))] == ["aaaa"]
-        assert json.loads(error)["error"]["exit_code"] == 1
+        assert [item["session"] for item in json.loads(run.stdout)] == ["aaaa"]
+    if form == ["-o", "jsonl"]:
+        assert json.loads(run.stdout.splitlines()[1])["error"]["exit_code"] == 1
+
+
+@pytest.mark.parametrize("job", ["--delete-session", "--archive-session"])
+def test_where_the_first_one_fails_the_error_is_the_object(home: Home, job: str) -> None:
+    (home.sessions / "20250101-000000-bbbb.json").mkdir(parents=True)
+    (home.state / "archive" / "20250101-000000-bbbb.json").mkdir(parents=True)
+    run = home.run(job, "bbbb", "-o", "json")
+    assert (run.code, json.loads(run.stdout)["error"]["exit_code"]) == (1, 1)
 
 
 def test_a_link_goes_and_what_it_leads_to_stays(home: Home) -> None:
@@ -249,7 +257,7 @@ def test_what_was_put_away_is_in_no_list_and_still_found(home: Home) -> None:
         assert "question of aaaa" in home.run("--show-session", ref).stdout
     assert home.run("--show-session", "1").code == 2
     again = home.run("--archive-session", "aaaa", "--archive-session", "@work")
-    assert again == ("archived before aaaa Title of aaaa (1 turn, @work)\n", "", 0)
+    assert again == ("already archived aaaa Title of aaaa (1 turn, @work)\n", "", 0)
     folder = home.state / "archive"
     assert [entry.read_bytes() for entry in folder.iterdir()] == [before]
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -380,8 +388,10 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     assert sorted(shown, key=lambda item: item["id"]) == sorted(
         (item for item in listed if item["id"] != "cccc"), key=lambda item: item["id"]
     )
+    named = home.run("--prune-sessions", "--older-than", "30d", "--archive")
+    assert named.stderr == "gptsh: 3 sessions would be archived, @work among them: --yes does it\n"
     away = home.run("--prune-sessions", "--keep", "3", "--archive")
-    assert away.stderr == "gptsh: 1 session would be put away: --yes does it\n"
+    assert away.stderr == "gptsh: 1 session would be archived: --yes does it\n"
     assert home.run("--prune-sessions", "--keep", "9") == ("", "gptsh: no session would be deleted\n", 0)
 
 
@@ -392,7 +402,11 @@ def test_prune_deletes_with_yes_and_frees_names(home: Home) -> None:
     assert run == ("deleted aaaa Title of aaaa (1 turn, @work)\n", "", 0)
     assert kept(home) == ["bbbb"]
     assert not pointer.exists()
-    assert home.run("--prune-sessions", "--older-than", "4w", "--yes") == ("", "", 0)
+    assert home.run("--prune-sessions", "--older-than", "4w", "--yes") == (
+        "",
+        "gptsh: no session would be deleted\n",
+        0,
+    )
 
 
 def test_prune_puts_away_with_archive(home: Home) -> None:

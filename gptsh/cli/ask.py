@@ -91,7 +91,7 @@ def _keep_house(rules: Housekeeping, keeper: Keeper | None, endings: Endings) ->
         except StoreBusy:  # the next new session does it
             return
         except (GptshError, OSError) as err:
-            stdio.note(f"no old session was put away: {err}")
+            stdio.note(f"no old session was archived: {err}")
 
 
 def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: bool) -> None:

@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import lines_of
+from gptsh.cli.lists import called, lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
+from gptsh.core.messages import counted
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import READERS, reader_of
-from gptsh.formats.source import Refused, Source, Unread, walk
+from gptsh.formats.source import Refused, Shared, Source, Unread, walk
 from gptsh.render.visible import one_line
 
 _TOLD = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format
+_UNKNOWN = "of no format that is known"
+_NOTHING = "nothing that could be imported"
+_PIPE = "standard input"
 
 
 class _Taken(NamedTuple):
@@ -33,10 +37,11 @@ class _Taken(NamedTuple):
     def line(self) -> str:
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
         state, filename, doc, added, completed = self.adopted
-        news = {"imported": f"{added} messages", "grown": f"{added} more messages", "known": "nothing new"}[state]
-        news += f", {completed} completed" if completed else ""
-        title = doc["title"] or doc["stats"]["preview"] or "(untitled)"
-        return one_line(f"{state} {filename[references.ID]}: {news}, {title} ({self.format})")
+        news = {"imported": "message", "grown": "more message"}.get(state)
+        told = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
+        title = called(doc["title"], doc["stats"]["preview"])
+        what = ", ".join(filter(None, (*told, title)))
+        return one_line(f"{state} {filename[references.ID]}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
@@ -46,48 +51,78 @@ class _Taken(NamedTuple):
 
 
 class _Report:
-    """What could not be read, told as it is found."""
+    """What could not be read, told as it is found; of a single file the first of it waits: it may be all there is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, single: bool) -> None:
         self.taken = 0
+        self._single = single
+        self._first: Unread | None = None  # which waits
         self._unread: Counter[str] = Counter()
         self._unknown: list[str] = []
+        self._why = "no session is in it"
 
     def tell(self, unread: Unread, file: str) -> None:
         """Name a piece that could not be read; of one file not more than a reader could want."""
         self._unread[file] += 1
+        if self._single and self._unread.total() == 1 and not self.taken:
+            self._first = unread
+            return
+        self._tell_first()
         if self._unread[file] <= _TOLD:
             stdio.note(f"{unread.where}: {unread.why}")
 
-    def pass_over(self, file: str) -> None:
+    def take(self) -> None:
+        """Count a session that was taken in."""
+        self.taken += 1
+        self._tell_first()
+
+    def pass_over(self, file: str, why: str = _UNKNOWN) -> None:
         """Note a file of no format that is known."""
         self._unknown.append(file)
+        self._why = why
 
-    def close(self) -> None:
-        """Tell how many there were."""
+    def _tell_first(self) -> None:
+        if self._first:
+            stdio.note(f"{self._first.where}: {self._first.why}")
+        self._first = None
+
+    def close(self, name: str) -> None:
+        """Tell how many there were. Raises UsageError where nothing was taken of what has this name."""
+        if self.taken or not self._single or self._unread.total() > 1:
+            self._sum_up()
+            self._why = _NOTHING
+        if not self.taken:
+            where, why = self._first[:2] if self._first else (name, self._why)
+            known = f"what is read: {', '.join(reader.name for reader in READERS)}"
+            raise UsageError(f"{where}: {why}", known if why in (_UNKNOWN, _NOTHING) else "")
+
+    def _sum_up(self) -> None:
         if total := self._unread.total():
             more = total - sum(min(count, _TOLD) for count in self._unread.values())
             stdio.note(f"not read: {total}{f', {more} of them not named' if more else ''}")
         if self._unknown:
             names = ", ".join(self._unknown[:_NAMED]) + ", …" * (len(self._unknown) > _NAMED)
-            stdio.note(f"of no format that is known: {len(self._unknown)} ({names})")
+            stdio.note(f"{_UNKNOWN}: {len(self._unknown)} ({names})")
 
 
 def import_session(flags: Flags) -> int:
     """Take in what a file or a folder has; a line for each session, a note for each piece that cannot be read."""
-    path, report = flags.import_session or "", _Report()
+    path = flags.import_session or ""
+    report = _Report(single=path == "-" or not Path(path).is_dir())
     with adopting() as shelf:
-        taken = _taken(shelf, _sources(path, report), report)
+        taken = _told(_taken(shelf, _sources(path, report), report), path, report)
         try:
             stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
         except BrokenPipeError:  # the reader has what it wanted, the store has not
             for _ in taken:
                 pass
-    report.close()
-    if not report.taken:
-        known = ", ".join(reader.name for reader in READERS)
-        raise UsageError(f"{path}: nothing that could be imported", f"what is read: {known}")
     return 0
+
+
+def _told(taken: Iterator[_Taken], path: str, report: _Report) -> Iterator[_Taken]:
+    """The same, and behind the last of it what could not be read. Raises UsageError where there was nothing."""
+    yield from taken
+    report.close(_PIPE if path == "-" else path)
 
 
 def _sources(path: str, report: _Report) -> Iterator[Source]:
@@ -97,13 +132,13 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         return
     if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
-    place = Path(path)
+    place, shared = Path(path), Shared()
     for file in walk(place) if place.is_dir() else [place]:
         if isinstance(file, Unread):
             report.tell(file, file.where)
             continue
         try:
-            yield Source(str(file), file)
+            yield Source(str(file), file, shared=shared)
         except Refused as err:
             report.tell(Unread(str(file), str(err)), str(file))
 
@@ -112,9 +147,9 @@ def _piped() -> Source:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--import-session - reads standard input", "pipe a file in")
     try:
-        return Source("stdin", None, bytes(stdio.read_piped(prompted=False)))
+        return Source(_PIPE, None, bytes(stdio.read_piped(prompted=False)))
     except Refused as err:
-        raise UsageError(f"standard input: {err}") from err
+        raise UsageError(f"{_PIPE}: {err}") from err
 
 
 def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator[_Taken]:
@@ -129,7 +164,7 @@ def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator
             elif isinstance(found, Unread):
                 report.tell(found, source.name)
             elif adopted := _adopted(shelf, found, source, report):
-                report.taken += 1
+                report.take()
                 yield _Taken(adopted, source.name, reader.name, len(found["messages"]))
 
 
@@ -142,8 +177,10 @@ def _adopted(shelf: Shelf, doc: Document, source: Source, report: _Report) -> Ad
 
 
 def _tell_unknown(source: Source, report: _Report) -> None:
-    """A file that is not even what its name says is worth a word of its own."""
-    if source.path is not None and source.path.suffix == ".json" and source.json is None:
-        report.tell(source.unread("not JSON, or nested too deeply"), source.name)
-    else:
-        report.pass_over(source.name)
+    """A file that is not even what its name or its beginning says is worth a word of its own."""
+    start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
+    if start and ending == ".json" and source.fault:
+        report.tell(source.unread(source.fault), source.name)
+        return
+    meant = start in (b"{", b"[") and ending != ".md"
+    report.pass_over(source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty"))

@@ -9,6 +9,7 @@ from gptsh.cli.options import Flags
 from gptsh.core import archive, references
 from gptsh.core.archive import Change, Target
 from gptsh.core.listing import SessionSummary
+from gptsh.core.messages import counted
 from gptsh.core.references import ID, in_short
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.plain import listing_line
@@ -32,12 +33,12 @@ def prune_sessions(flags: Flags) -> int:
     before = _moment(flags.older_than) if flags.older_than is not None else None
     items = lists.passing(flags._replace(limit=None))  # which is how many go
     going = archive.to_prune(items, flags.keep, before, flags.limit)
-    if not flags.yes:
-        stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
-        stdio.note(_what_would_be(going, archives=flags.archive))
-        return 0
-    targets = [Target(item["filename"], item["updated_at"]) for item in going]
-    return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
+    if flags.yes and going:
+        targets = [Target(item["filename"], item["updated_at"]) for item in going]
+        return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
+    stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
+    stdio.note(_what_would_be(going, archives=flags.archive))
+    return 0
 
 
 def _targets(refs: Sequence[str]) -> list[Target]:
@@ -56,13 +57,13 @@ def _moment(age: str) -> datetime:
 
 
 def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
-    done = "put away" if archives else "deleted"
+    done = "archived" if archives else "deleted"
     if not going:
         return f"no session would be {done}"
-    names = {} if archives else references.names_by_file()
+    names = references.names_by_file()
     named = [name for item in going for name in names.get(item["filename"], ())]
     among = f", {in_short(named)} among them" if named else ""
-    return f"{len(going):,} session{'s' * (len(going) > 1)} would be {done}{among}: --yes does it"
+    return f"{counted(len(going), 'session')} would be {done}{among}: --yes does it"
 
 
 # ---- doing it, telling it
@@ -70,56 +71,44 @@ def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
 
 def _carry_out(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and tell each. Raises the failure that ended it."""
-    work = _Work(changes)
+    work = _work(changes)
     try:
         stdio.write_lines(lists.lines_of(flags, work, _line, _object))
     except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
         for _ in work:
             pass
-        if not work.failure:
-            raise
-    if work.failure:
-        raise work.failure
+        raise
     return 0
 
 
-class _Work:
-    """The changes, as they are made; a note for each session that stays. ``failure`` ended them."""
+def _work(changes: Iterator[Change]) -> Iterator[Change]:
+    """The changes, as they are made; a note for each session that stays."""
+    done: list[str] = []
+    for change in _made(changes, done):
+        session = change.filename[ID]
+        if change.state == "used":
+            stdio.note(f"session {session} stays: it was used or archived meanwhile")
+        elif change.state == "gone":
+            stdio.note(f"session {session} was deleted meanwhile")
+        else:
+            done.append(session)
+            yield change
 
-    def __init__(self, changes: Iterator[Change]) -> None:
-        self.failure: GptshError | None = None
-        self._changes = changes
-        self._done: list[str] = []
 
-    def __iter__(self) -> Iterator[Change]:
-        return self
-
-    def __next__(self) -> Change:
-        while True:
-            change = self._made()
-            session = change.filename[ID]
-            if change.state == "used":
-                stdio.note(f"session {session} stays: it was used or put away meanwhile")
-            elif change.state == "gone":
-                stdio.note(f"session {session} was deleted meanwhile")
-            else:
-                self._done.append(session)
-                return change
-
-    def _made(self) -> Change:
-        try:
-            return next(self._changes)
-        except GptshError as err:
-            self.failure = err
-            err.hint = f"done before: {in_short(self._done)}" if self._done else ""
-        raise StopIteration
+def _made(changes: Iterator[Change], done: Sequence[str]) -> Iterator[Change]:
+    """The same; a failure says what was ``done`` before."""
+    try:
+        yield from changes
+    except GptshError as err:
+        err.hint = f"done before: {in_short(done)}" if done else ""
+        raise
 
 
 def _line(change: Change) -> str:
     """What became of a session, and what of it stays, always one line."""
-    was, title, size = change.was, "", "not readable"
-    if was:
-        title, size = was["title"] or "(untitled)", "1 turn" if was["turns"] == 1 else f"{was['turns']:,} turns"
+    title, size = "", "not readable"
+    if was := change.was:
+        title, size = lists.called(was["title"], was["preview"]), counted(was["turns"], "turn")
     what = f"{change.state} {change.filename[ID]} {title} ({', '.join((size, *change.names))})"
     return one_line("; ".join((what, *_stays(change))))
 

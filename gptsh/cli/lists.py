@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import listing
+from gptsh.core.document import PREVIEW_WIDTH
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.messages import full_name, is_named
+from gptsh.core.messages import full_name, is_named, shortened
 from gptsh.errors import UsageError
 
 Item = TypeVar("Item")
@@ -26,6 +27,13 @@ def lines_of(
     from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
 
     return structured.listing(map(fields, items), flags.output)
+
+
+def called(title: str | None, preview: str) -> str:
+    """What a session is called where a line tells of it alone: its title, else how it begins."""
+    from gptsh.core.portrait import UNTITLED  # noqa: PLC0415 - a list has titles alone
+
+    return title or shortened(preview, PREVIEW_WIDTH) or UNTITLED
 
 
 def session_object(item: SessionSummary) -> dict[str, Any]:

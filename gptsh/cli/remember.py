@@ -17,7 +17,7 @@ from gptsh.core import memory, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary
 from gptsh.core.memory import Step
-from gptsh.core.messages import Event
+from gptsh.core.messages import Event, counted
 from gptsh.core.models import split_model
 from gptsh.core.settings import Settings, Wanted
 from gptsh.core.small import Small
@@ -184,7 +184,7 @@ class Consolidated(NamedTuple):
 
     def line(self) -> str:
         """For people."""
-        what = "1 message" if self.messages == 1 else f"{self.messages:,} messages"
+        what = counted(self.messages, "message")
         if self.error:
             what = f"failed behind {what}" if self.messages else "failed"
         return one_line(f"{self.session} ({self.agent}) {what}")

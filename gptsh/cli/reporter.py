@@ -29,7 +29,7 @@ class Reporter:
         """Say what went wrong; the exit code."""
         stdio.report(err, debug=self._wants_debug())
         output = self.output or _form_of(self._argv)
-        if output in STRUCTURED and not self.told:
+        if output in STRUCTURED and not (self.told or err.told):
             self._tell(err, output)
         return err.exit_code
 

@@ -22,7 +22,7 @@ _AGE = re.compile("([0-9]{1,6})([hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 _LONGEST = 100 * _HOURS["y"]
 
-State = Literal["deleted", "archived", "archived before", "used", "gone"]
+State = Literal["deleted", "archived", "already archived", "used", "gone"]
 
 
 class Target(NamedTuple):
@@ -139,7 +139,7 @@ def _delete(target: Target, shelf: _Shelf) -> Change:
 def _put_away(target: Target, _: _Shelf) -> Change:
     path, archived = (folder / target.filename for folder in (get_sessions_dir(), get_archive_dir()))
     if not os.path.lexists(path):
-        return Change(target.filename, "archived before")
+        return Change(target.filename, "already archived")
     if os.path.lexists(archived):  # copied by hand: which of the two is to go, nobody here knows
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
     make_private(archived.parent)

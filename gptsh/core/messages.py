@@ -296,6 +296,11 @@ def shortened(text: str, width: int) -> str:
     return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
 
 
+def counted(count: int, what: str) -> str:
+    """So many of something: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def without_reasoning(text: str) -> str:
     """An answer without the reasoning that some models write before it, and without white space around it."""
     return re.sub(r"(?s)\A(?:\s*<think>.*?(?:</think>|\Z))+", "", text).strip()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -133,12 +134,21 @@ class Source:
     @cached_property
     def json(self) -> Any:
         """The whole of it as one JSON value; None where it is none, or none that is taken."""
+        return self._one[0]
+
+    @property
+    def fault(self) -> str:
+        """Why it is no JSON, or none that is taken; empty where it is, and where it is empty."""
+        return self._one[1]
+
+    @cached_property
+    def _one(self) -> tuple[Any, str]:
         try:
             values = self._start or [value for _, value in islice(values_in(self.data.removeprefix(_BOM)), 2)]
-        except Refused:
-            return None
+        except Refused as err:
+            return None, str(err)
         is_whole = not self._start or len(list(islice(written_lines(self.data), 2))) == 1
-        return values[0] if is_whole and len(values) == 1 else None
+        return values[0] if is_whole and len(values) == 1 else None, ""
 
     @cached_property
     def _start(self) -> list[Any]:
@@ -195,7 +205,7 @@ class Source:
     def _pieces(self) -> Iterator[Line | Unread]:
         for number, start, end in written_lines(self.data):
             try:
-                for raw, value in values_in(self.data[start:end]):
+                for raw, value in values_in(self.data[start:end], number):
                     is_object = isinstance(value, dict)
                     yield Line(number, raw, value) if is_object else self.unread("not a JSON object", number)
             except Refused as err:
@@ -216,19 +226,24 @@ def written_lines(data: bytes) -> Iterator[tuple[int, int, int]]:
         yield number, start, at
 
 
-def values_in(data: bytes) -> Iterator[tuple[str, Any]]:
-    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none."""
+def values_in(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
+    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none.
+
+    ``line`` is the number of the first line.
+    """
     try:
-        text = data.strip(_NO_BYTES).decode()
+        text = data.rstrip(_NO_BYTES).decode()
     except UnicodeDecodeError as err:
         raise Refused("not UTF-8") from err
-    at = 0
+    at = len(text) - len(text.lstrip(_BLANK))
     while at < len(text):
         try:
             value, end = parsed_from(text, at)
         except RecursionError as err:
             raise Refused("nested too deeply") from err
-        except ValueError as err:
+        except JSONDecodeError as err:
+            raise Refused(f"not JSON at line {line + err.lineno - 1} column {err.colno}") from err
+        except ValueError as err:  # such as NaN
             raise Refused(f"not JSON: {err}") from err
         if text.count("{", at, end) + text.count("[", at, end) > DEEPEST:
             _refuse_deep(value)

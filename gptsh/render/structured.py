@@ -5,7 +5,7 @@ from typing import Any
 
 from gptsh.core import files
 from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult, Used
-from gptsh.errors import OutputError
+from gptsh.errors import GptshError, OutputError
 from gptsh.render.plain import Aside, Sink, Writer
 
 _KEYS = (
@@ -40,13 +40,25 @@ def error(what: str, hint: str, exit_code: int) -> dict[str, Any]:
 
 
 def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[str]:
-    """The lines of a list: an object each for ``jsonl``, else one array. Each line comes as soon as its item does."""
+    """The lines of a list: an object each for ``jsonl``, else one array. Each line comes as soon as its item does.
+
+    An array that a failure ends is closed all the same: no object can stand behind it.
+    """
     if output == "jsonl":
         yield from map(line, items)
         return
-    before = "["
-    for item in items:
-        yield before + line(item)
+    before, lines = "[", map(line, items)
+    while True:
+        try:
+            item = next(lines, None)
+        except GptshError as err:
+            if before == ",":
+                yield "]"
+                err.told = True
+            raise
+        if item is None:
+            break
+        yield before + item
         before = ","
     yield "]" if before == "," else "[]"
 

@@ -108,7 +108,7 @@ class _Report:
 def import_session(flags: Flags) -> int:
     """Take in what a file or a folder has; a line for each session, a note for each piece that cannot be read."""
     path = flags.import_session or ""
-    report = _Report(single=path == "-" or not Path(path).is_dir())
+    report = _Report(single=path == "-" or not os.path.isdir(path))
     with adopting() as shelf:
         taken = _told(_taken(shelf, _sources(path, report), report), path, report)
         try:

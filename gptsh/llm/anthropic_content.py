@@ -1,5 +1,6 @@
 """Messages as Anthropic's API takes them: blocks under alternating roles, every tool call with its result."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for 
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = (*BROKEN_OFF, "pause_turn")
+_OF_SERVER = re.compile("server_tool_use|mcp_tool_use|mcp_tool_result|container_upload|[a-z_]+_tool_result")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
@@ -179,6 +181,11 @@ def _is_block(part: Part) -> bool:
     return isinstance(part.get("type"), str) and (part["type"] != "text" or isinstance(part.get("text"), str))
 
 
+def _is_of_server(part: Part) -> bool:
+    """Whether a part belongs to a tool that the provider runs; what it does not know, it refuses."""
+    return isinstance(part.get("type"), str) and bool(_OF_SERVER.fullmatch(part["type"]))
+
+
 def _is_blank(block: Part) -> bool:
     return block["type"] == "text" and not block["text"].strip()
 
@@ -192,7 +199,7 @@ def _say(said: list[Part], part: Part, *, own: bool) -> None:
     """Texts in a row are one; of another kind of part an answer takes only what came from here."""
     if not text_parts_of({"role": "assistant", "content": [part]}):
         media = media_of(part)
-        said.append(part if own and media is None and _is_block(part) else _left_out(part))
+        said.append(part if own and media is None and _is_of_server(part) else _left_out(part))
     elif said and said[-1]["type"] == "text":
         said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
     else:

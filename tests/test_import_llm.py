@@ -14,6 +14,7 @@ import pytest
 
 from gptsh.core import checks, files
 from gptsh.formats.llm_logs import READER
+from gptsh.formats.llm_parts import call_of
 from gptsh.formats.source import Source, Unread
 from tests.conftest import Home
 
@@ -330,8 +331,9 @@ def test_what_is_no_plain_table_is_not_read(tmp_path: Path, script: str) -> None
     assert len(why) == 1
 
 
-def test_a_generated_column_is_not_computed(tmp_path: Path) -> None:
-    generated = BEFORE.replace("response TEXT,", "response TEXT AS (replace(hex(zeroblob(90000000)), '0', 'xx')),")
+@pytest.mark.parametrize("size", [900_000, pytest.param(90_000_000, marks=pytest.mark.slow)])
+def test_a_generated_column_is_not_computed(tmp_path: Path, size: int) -> None:
+    generated = BEFORE.replace("response TEXT,", f"response TEXT AS (replace(hex(zeroblob({size})), '0', 'xx')),")
     rows = "INSERT INTO responses (id, prompt) VALUES ('a', 'hello');"
     assert said(one(database(tmp_path / "logs.db", generated, rows))) == [("user", "hello"), ("assistant", "")]
 
@@ -435,3 +437,8 @@ def test_another_database_is_told_to_be_one(home: Home) -> None:
     run = home.run("--import-session", str(home.folder / "places.db"))
     assert run.code == 2
     assert "places.db: a database, but not the log of llm" in run.stderr
+
+
+def test_arguments_keep_their_letters() -> None:
+    function = call_of("c", "ls", {"ort": "Köln"})["function"]
+    assert function == {"name": "ls", "arguments": '{"ort": "Köln"}'}

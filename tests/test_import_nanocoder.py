@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core.media import media_of
-from gptsh.render.plain import transcript
+from gptsh.render.transcript import transcript
 from tests.histories import HISTORIES, asked_in, copied, read, read_one, spoilt, survives
 
 NAME = "nanocoder"
@@ -68,7 +68,7 @@ def test_images_are_parts_under_their_names(doc: dict[str, Any]) -> None:
 
 def test_reasoning_is_shown(doc: dict[str, Any]) -> None:
     length = len(GIVEN["messages"][1]["reasoning"])
-    assert f"[thinking, {length} characters]" in "".join(transcript(doc))
+    assert f"[thinking, {length} characters]" in "".join(transcript(doc, []))
 
 
 def test_ids_are_made_of_the_words(doc: dict[str, Any]) -> None:

@@ -98,11 +98,11 @@ def test_what_is_no_text_is_shown_and_counted() -> None:
         ("q", [{"type": "text", "text": "look"}]), ("r", [{"type": "text", "text": "and?"}]),
     ]  # fmt: skip
     said = "Markdown shows it, and does not carry it"
-    assert [why for _, why in unread] == [
+    assert [why for _, why, _ in unread] == [
         f"{what}: {said}" for what in ("an attachment", "thinking", "a tool call", "a tool's result", "a tool's result")
     ]
     lines = text.split("\n")
-    for where, why in unread:
+    for where, why, _ in unread:
         kind = {"an": "media", "th": "thinking", "a ": "call" if "call" in why else "result"}[why[:2]]
         assert f'"kind": "{kind}"' in lines[int(where.rpartition(":")[2]) - 1]
 
@@ -114,9 +114,23 @@ PART = st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}, optional={
 CONTENT = TEXT | st.lists(PART, max_size=3)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), max_size=5), TEXT)
-@settings(max_examples=300)
+SPOKEN = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), max_size=5)
+
+
+@given(SPOKEN, TEXT)
+@settings(max_examples=60)
 def test_any_text_comes_back_as_it_was(said: list[tuple[str, Any]], title: str) -> None:
+    comes_back(said, title)
+
+
+@pytest.mark.slow
+@given(SPOKEN, TEXT)
+@settings(max_examples=300)
+def test_any_text_comes_back_as_it_was_more_often(said: list[tuple[str, Any]], title: str) -> None:
+    comes_back(said, title)
+
+
+def comes_back(said: list[tuple[str, Any]], title: str) -> None:
     doc = a_doc([{"role": role, "content": content} for role, content in said], title=title)
     doc["agent"]["system"] = title or None
     new, unread = back(doc)
@@ -152,7 +166,7 @@ def test_an_edited_text_is_read_as_it_is_now_and_a_torn_file_is_told() -> None:
     assert unread == []
     (new,), unread = read(text[: text.index("\nho\n") + 2].encode())
     assert [m["content"] for m in new["messages"]] == ["hi", "h"]
-    assert [why for _, why in unread] == ["the end is missing"]
+    assert [why for _, why, _ in unread] == ["the end is missing"]
     (new,), unread = read(text.replace("\n", "\r\n").encode())
     assert len(new["messages"]) == 2
 

@@ -89,8 +89,9 @@ def test_forks_are_found_wherever_they_are(home: Home, monkeypatch: pytest.Monke
 
 
 def test_a_cost_that_is_not_wholly_known_is_at_least_that(home: Home) -> None:
-    keep(home, [SOME[0], SOME[1], {"role": "assistant", "content": "x"}])
+    path = keep(home, [SOME[0], SOME[1], {"role": "assistant", "content": "x"}])
     assert "- cost: at least 0.25 USD\n" in home.run("--show-session", "0").stdout
+    path.unlink()
     keep(home, [SOME[0], {"role": "assistant", "content": "x", "cost": 1234.567}])
     assert "- cost: 1,234.57 USD\n" in home.run("--show-session", "0").stdout
 

@@ -1,5 +1,6 @@
 """Spoilt files of every format: read without an exception, nothing written outside the store, nothing left behind."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_the_command_takes_dozens_of_spoilt_files_at_once(home: Home) -> None:
     assert len(home.docs()) > 10
     again = home.run("--import-session", str(there), "-o", "json", env={"TMPDIR": str(temporary)})
     assert (again.code, "Traceback" in again.stderr) == (0, False), again.stderr
-    assert '"state": "imported"' not in again.stdout
+    assert {item["state"] for item in json.loads(again.stdout)} <= {"known", "grown"}
     assert {path.parent for path in home.state.rglob("*.json")} == {home.sessions}
     for args in (["--list-sessions"], ["--usage"], ["--search-sessions", "the"]):
         run = home.run(*args)

@@ -2,8 +2,13 @@
 
 import pytest
 
+from gptsh.cli.entrypoint import main
+from gptsh.cli.exporting import EXPORTS
 from gptsh.cli.options import EVERYWHERE, FILTERS, JOBS, ONCE, ROWS, TAKES
+from gptsh.core.forms import FORMATS
+from gptsh.formats.losses import FEATURES
 from tests.conftest import Home, Terminal
+from tests.test_house import modules_after
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 
@@ -39,15 +44,22 @@ SESSION = (["-s", "0"], ["-c"])
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_says_nothing_of_a_job_is_refused(one: Home, job: str) -> None:
-    before = one.files()[0].read_bytes()
+def test_what_says_nothing_of_a_job_is_refused(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     for more in (*ASKING, *CHOOSING, *SESSION, ["--timeout", "1"], ["--full"], ["--keep", "0"], ["--archived"]):
         if more[0] in TAKES[job]:
             continue
-        run = one.run(*job_of(job), *more)
-        assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
-        assert run.stderr.startswith(f"gptsh: {more[0]} does not go with {job}: ")
-    assert [path.read_bytes() for path in one.files()] == [before]
+        assert main([*job_of(job), *more]) == 2
+        out, err = capfd.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert err.startswith(f"gptsh: {more[0]} does not go with {job}: ")
+
+
+def test_an_import_that_is_tried_imports_nothing(home: Home) -> None:
+    path = home.folder / "chat.json"
+    path.write_text('[{"role": "user", "content": "hi"}]')
+    run = home.run("--import-session", str(path), "--dry-run")
+    assert run == ("", "gptsh: --dry-run does not go with --import-session: leave one of them out\n", 2)
+    assert home.files() == []
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job not in ("--list-models", "--delete-session")])
@@ -101,6 +113,21 @@ def test_a_word_beside_a_job_tells_how_it_is_meant(one: Home) -> None:
         run = one.run(*args)
         assert (run.stdout, run.code) == ("", 2)
         assert run.stderr.startswith(f"gptsh: {args[0]} takes no prompt: {hint}")
+
+
+def test_each_format_of_an_export_is_known_everywhere() -> None:
+    (row,) = (row for row in ROWS if row.names == ("--format",))
+    assert (*row.attributes["type"].choices,) == FORMATS
+    assert {*EXPORTS} == {*FORMATS}
+    assert all(len(feature.carried) == len(FORMATS) for feature in FEATURES)
+
+
+def test_an_export_imports_no_reader_and_json_no_portrait(one: Home) -> None:
+    readers = {"gptsh.formats.readers", "gptsh.formats.claude_code", "gptsh.core.adopt", "gptsh.cli.importing"}
+    for form in FORMATS:
+        assert not modules_after(one, "--export-session", "0", "--format", form) & readers, form
+    assert "gptsh.core.portrait" not in modules_after(one, "--show-session", "0", "-o", "json")
+    assert "gptsh.core.portrait" in modules_after(one, "--show-session", "0")
 
 
 # ---- forms

@@ -211,10 +211,11 @@ def test_a_session_of_a_newer_version_may_be_deleted_and_put_away(home: Home) ->
     assert (kept(home), archived(home)) == ([], [])
 
 
-def test_a_reader_that_leaves_does_not_end_the_deleting(home: Home) -> None:
-    for number in range(250):
+@pytest.mark.parametrize("count", [110, pytest.param(250, marks=pytest.mark.slow)])  # more than one batch
+def test_a_reader_that_leaves_does_not_end_the_deleting(home: Home, count: int) -> None:
+    for number in range(count):
         put(home, f"a{number:03}", 1)
-    args = " ".join(f"--delete-session a{number:03}" for number in range(250))
+    args = " ".join(f"--delete-session a{number:03}" for number in range(count))
     script = f"{' '.join(COMMAND)} {args} | head -1"
     done = subprocess.run(["bash", "-c", script], env=home.env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("deleted a000 Title of a000 (1 turn)\n", "")

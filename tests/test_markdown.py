@@ -114,9 +114,23 @@ PART = st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}, optional={
 CONTENT = TEXT | st.lists(PART, max_size=3)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), max_size=5), TEXT)
-@settings(max_examples=300)
+SPOKEN = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), max_size=5)
+
+
+@given(SPOKEN, TEXT)
+@settings(max_examples=60)
 def test_any_text_comes_back_as_it_was(said: list[tuple[str, Any]], title: str) -> None:
+    comes_back(said, title)
+
+
+@pytest.mark.slow
+@given(SPOKEN, TEXT)
+@settings(max_examples=300)
+def test_any_text_comes_back_as_it_was_more_often(said: list[tuple[str, Any]], title: str) -> None:
+    comes_back(said, title)
+
+
+def comes_back(said: list[tuple[str, Any]], title: str) -> None:
     doc = a_doc([{"role": role, "content": content} for role, content in said], title=title)
     doc["agent"]["system"] = title or None
     new, unread = back(doc)

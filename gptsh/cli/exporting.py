@@ -14,7 +14,7 @@ def export_session(flags: Flags) -> int:
     """Write a session to stdout in another format; notes say what of it the format cannot carry."""
     ref, form = flags.export_session or "", flags.format or "markdown"
     doc = sessions.load_at(ref)
-    stdio.write_pieces(_EXPORTS[form](doc, ref))
+    stdio.write_pieces(EXPORTS[form](doc, ref))
     if note := losses.note(doc, form):
         stdio.note(note)
     return 0
@@ -51,7 +51,7 @@ def _as_nanobot(doc: Document, ref: str) -> Iterator[str]:
     return nanobot.write(doc, key)
 
 
-_EXPORTS: dict[str, Callable[[Document, str], Iterator[str]]] = {
+EXPORTS: dict[str, Callable[[Document, str], Iterator[str]]] = {
     "markdown": _as_markdown,
     "html": _as_html,
     "json": _as_json,

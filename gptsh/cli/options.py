@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gptsh.core.forms import OUTPUTS
+from gptsh.core.forms import FORMATS, OUTPUTS
 
 ENDS = ("head", "tail", "middle")
 JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a function of a module of ``cli/``
@@ -43,7 +43,6 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 }
 # How something is told or read, which changes nothing of what is done: an alias may have it.
 EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
-FORMATS = ("markdown", "html", "json", "openai", "nanobot")  # that a session is exported in
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 

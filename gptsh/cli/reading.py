@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
-from gptsh.core.portrait import Fact, portrait
+
+if TYPE_CHECKING:
+    from gptsh.core.portrait import Fact
 
 
 def show_session(flags: Flags) -> int:
@@ -36,14 +39,16 @@ def show_session(flags: Flags) -> int:
     return 0
 
 
-def facts_of(ref: str, doc: Document) -> list[Fact]:
+def facts_of(ref: str, doc: Document) -> "list[Fact]":
     """What there is to know of a session that a reference means, its forks and where it is among it."""
+    from gptsh.core.portrait import portrait  # noqa: PLC0415 - a program sums up for itself
+
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.get_archive_dir()
     return portrait(doc, forks=listing.forks_of(doc["id"]), archived=archived)
 
 
-def _pieces(doc: Document, facts: list[Fact], *, full: bool) -> Iterator[str]:
+def _pieces(doc: Document, facts: "list[Fact]", *, full: bool) -> Iterator[str]:
     from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
 
     return transcript(doc, facts, full=full)

@@ -2,3 +2,4 @@
 
 STRUCTURED = ("json", "jsonl")  # those for programs
 OUTPUTS = ("text", "markdown", *STRUCTURED)
+FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # that a session is exported in

@@ -1,7 +1,6 @@
 """Pieces of llm's messages in our vocabulary: attachments, tool calls, tool results, reasoning, texts of fragments."""
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from gptsh.core.messages import Block, Call, Part, Usage, token_count, with_bloc
 from gptsh.core.models import split_model
 from gptsh.core.providers import endpoint
 from gptsh.core.reported import usage_from
+from gptsh.formats import blocks
 from gptsh.formats.database import Database, Row
 from gptsh.formats.draft import SOURCE
 from gptsh.formats.source import Refused, values_in
@@ -82,9 +82,8 @@ def with_result(said: Said, exception: object) -> Said:
 
 def call_of(call_id: object, name: object, arguments: object) -> Call:
     """A call; arguments that stand there as text stay as they are."""
-    given = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
-    function = {"name": text(name) or "", "arguments": given}
-    return {"id": text(call_id) or "", "type": "function", "function": function}
+    named = {"id": text(call_id) or "", "name": text(name) or ""}
+    return blocks.call_of({**named, "arguments": arguments}, "arguments")
 
 
 # ---- what is known of a call of a model

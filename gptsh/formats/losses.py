@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from gptsh.core.document import Document, tags_of
 from gptsh.core.foreign import translated
+from gptsh.core.forms import FORMATS
 from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import media_in, media_of
 from gptsh.core.messages import Message, parts_of
 from gptsh.core.passages import partial
 
 YES, SHOWN, NO = "yes", "as text", "-"
-FORMATS = ("json", "markdown", "html", "openai", "nanobot")
 
 
 class Feature(NamedTuple):

@@ -221,6 +221,7 @@ def test_system_prompt_and_parameters(home: Home, model: ModelServer) -> None:
     assert home.run("-p", "temperature", "x").code == 2
 
 
+@pytest.mark.slow
 def test_the_model_is_chosen_in_order(home: Home, model: ModelServer) -> None:
     home.configure(
         f'default_agent = "one"\n[agents.one]\nmodel = "lab/one"\n[agents.two]\nmodel = "lab/two"\n[agents.none]\n'

@@ -347,6 +347,7 @@ def test_where_compaction_is_off_what_does_not_fit_is_refused(long: Home, talker
 # ---- rounds of tools
 
 
+@pytest.mark.slow
 def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talker: Talker) -> None:
     configure_tools(home, talker)
     home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
@@ -453,6 +454,7 @@ def test_what_cannot_be_compacted_is_refused(long: Home, talker: Talker, args: l
 # ---- going back
 
 
+@pytest.mark.slow
 def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talker) -> None:
     configure(home, talker)
     kept(home, chat(30))
@@ -596,6 +598,7 @@ def whole_line(text: str) -> dict[str, Any]:
     return {**last(), "message": {"role": "assistant", "content": text}}
 
 
+@pytest.mark.slow
 def test_claude_is_sent_a_session_that_is_compacted_between_its_thoughts(home: Home) -> None:
     server = AnthropicServer()
     home.env["ANTHROPIC_API_KEY"] = KEY
@@ -643,6 +646,7 @@ def test_what_cannot_be_sent_puts_nothing_in_force(home: Home, model: ModelServe
     assert "are sent as" not in run.stderr
 
 
+@pytest.mark.slow
 def test_the_rounds_of_one_turn_take_one_snapshot(home: Home, talker: Talker) -> None:
     configure_tools(home, talker)
     home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))

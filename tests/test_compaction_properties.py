@@ -326,6 +326,7 @@ def holds_of_a_session_that_goes_on(turns: list[Turn], window: int) -> None:
 LONG = {"turns": st.lists(TURN, min_size=3, max_size=12), "window": st.integers(1200, 12_000)}
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(**LONG)
 def test_a_session_that_goes_on_is_sent_as_it_was_until_it_is_compacted_anew(turns: list[Turn], window: int) -> None:

@@ -78,6 +78,7 @@ def test_the_budget_is_the_window_less_the_answers_part(
     assert small.run(*params, stdin=text).code == code
 
 
+@pytest.mark.slow
 def test_the_window_of_the_table_holds(home: Home, model: ModelServer) -> None:
     home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     text = LINES * 4

@@ -267,6 +267,7 @@ def test_what_arrived_waits_for_no_reader_of_stderr(lab: Home, model: ModelServe
     assert (out, err.strip(b"x")) == (b"", b"")
 
 
+@pytest.mark.slow
 def test_a_signal_in_mid_save_leaves_no_torn_session(lab: Home, model: ModelServer) -> None:
     lab.run("-m", "echo", "-s", "@big", stdin="x" * 5_000_000)
     for pause in (0.0, 0.01, 0.03, 0.06, 0.1):

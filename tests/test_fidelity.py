@@ -423,6 +423,7 @@ def told_tokens(home: Home, name: str) -> int:
     return tokens_told
 
 
+@pytest.mark.slow
 def test_a_resumed_session_counts_from_the_usage_that_was_saved(quiet: Home, model: ModelServer) -> None:
     def say(prompt: int) -> None:
         model.say("ok", usage={"prompt_tokens": prompt, "completion_tokens": 100, "total_tokens": prompt + 100})

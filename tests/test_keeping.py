@@ -244,6 +244,7 @@ def test_a_store_that_is_locked_is_exit_1(home: Home, store: Store) -> None:
 # ---- putting away
 
 
+@pytest.mark.slow
 def test_what_was_put_away_is_in_no_list_and_still_found(home: Home) -> None:
     path = put(home, "aaaa", 1)
     point(home, "work", path)

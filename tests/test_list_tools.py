@@ -51,6 +51,7 @@ def pids(home: Home) -> list[int]:
     return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "tools"),
     [
@@ -70,6 +71,7 @@ def test_the_list(two: Home, args: list[str], tools: list[str]) -> None:
     assert not two.files()
 
 
+@pytest.mark.slow
 def test_the_list_for_programs(two: Home) -> None:
     done = two.run("--list-tools", "-a", "few", "-o", "json")
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -85,6 +87,7 @@ def test_the_list_for_programs(two: Home) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "said", "code"),
     [
@@ -120,6 +123,7 @@ def test_a_server_that_fails_is_exit_3_with_its_last_words_and_without_its_keys(
     assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in missing.stderr
 
 
+@pytest.mark.slow
 def test_debug_shows_no_key_of_a_url_or_of_its_headers(home: Home, model: ModelServer) -> None:
     said = b"no /mcp?key=literal-1 for token-of-mine"
     model.pages["/mcp?key=literal-1"] = Script(403, {"Content-Type": "text/plain"}, (said,), "length")
@@ -155,6 +159,7 @@ def _wait_for_server(home: Home) -> None:
     assert pids(home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [_by_signal, _by_terminal])
 def test_ctrl_c_leaves_no_server_behind(home: Home, interrupted: Callable[[Home], int]) -> None:
     home.configure(entry(home, "mute", "mute"))

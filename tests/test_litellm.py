@@ -346,6 +346,7 @@ def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["import", "answer"])
 def test_ctrl_c_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServer, when: str) -> None:
     release = threading.Event()

@@ -285,6 +285,7 @@ def test_sigterm_ends_a_run_that_remembers(agent: Home, model: ModelServer) -> N
     assert position(path) is None
 
 
+@pytest.mark.slow
 def test_the_deadline_holds_for_it_and_costs_no_answer(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     release = threading.Event()
@@ -686,6 +687,7 @@ def test_what_is_put_aside_never_replaces_what_was_edited_or_deleted_since(
 # ---- costs, names, permissions
 
 
+@pytest.mark.slow
 def test_what_it_cost_counts_once(home: Home, model: ModelServer) -> None:
     remembering(home, model, f'[providers.openai]\nbase_url = "{model.base_url}"\n')
     home.env["OPENAI_API_KEY"] = "a-key"
@@ -742,6 +744,7 @@ def test_only_its_owner_reads_a_memory(agent: Home, model: ModelServer) -> None:
 # ---- what a review found, one test for each
 
 
+@pytest.mark.slow
 def test_bug_1_forks_are_never_told_twice(agent: Home, model: ModelServer) -> None:
     for args in (["-s", "@o", "first"], ["-s", "@o", "second"], ["-s", "@o@-1", "second, better"],
                  ["-s", "@o@-1", "second, best"]):  # fmt: skip
@@ -755,6 +758,7 @@ def test_bug_1_forks_are_never_told_twice(agent: Home, model: ModelServer) -> No
     assert agent.run("--consolidate") == ("", "", 0)
 
 
+@pytest.mark.slow
 def test_bug_2_each_turn_goes_to_the_memory_of_who_answered_it(agent: Home, model: ModelServer) -> None:
     other = 'model = "lab/m"\nmodel_small = "lab/small"\n'
     agents = f"[agents.other]\n{other}memory = true\n[agents.plain]\n{other}"
@@ -859,6 +863,7 @@ def test_bug_7_reasoning_within_the_reply_is_text(agent: Home, model: ModelServe
     assert kept(agent, "MEMORY.md") == "- <think> is a tag\n"
 
 
+@pytest.mark.slow
 def test_bug_7_a_failure_is_not_paid_at_every_turn(agent: Home, model: ModelServer) -> None:
     path = put(agent, 0)
     for _ in range(2):

@@ -614,6 +614,7 @@ def test_a_model_that_was_loaded_as_the_server_chose_is_looked_at_again() -> Non
     assert [url.rpartition("/")[2] for url in asked] == ["ps", "ps"]
 
 
+@pytest.mark.slow
 def test_a_session_that_grows_loads_its_model_by_doubling(here: Home, server: OllamaServer) -> None:
     for at in range(6):
         assert here.run(*(["-s", "0"] if at else []), "hello " * 800).code == 0

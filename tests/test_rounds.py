@@ -134,6 +134,7 @@ OLD = [  # what earlier versions took from a tool, and what the model reads of i
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "read"), OLD)
 def test_what_no_model_takes_does_not_end_a_session(
     tooled: Home, model: ModelServer, part: dict[str, Any], read: str
@@ -152,6 +153,7 @@ def test_what_no_model_takes_does_not_end_a_session(
     assert tooled.doc()["messages"][2]["content"] == [part]
 
 
+@pytest.mark.slow
 def test_several_rounds_and_their_words(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=1, b=1), text="Let me see."))
     model.script(*calling(call("add", a=2, b=2), text="And now?"))
@@ -197,6 +199,7 @@ def test_results_are_on_disk_before_the_model_is_asked_again(tooled: Home, model
     assert results(tooled.doc()) == [("5", False)]
 
 
+@pytest.mark.slow
 def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     configure(home, model, more="[mcp]\nmax_rounds = 2\n")
     for _ in range(3):
@@ -363,6 +366,7 @@ def test_no_tools_starts_no_server(tooled: Home, model: ModelServer) -> None:
     assert "tools" not in model.sent[0]
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_with_the_tools_it_was_given(home: Home, model: ModelServer) -> None:
     configure(home, model)
     home.configure(home.config.read_text().replace('\ntools = ["good"]', ""))
@@ -408,6 +412,7 @@ def test_calls_that_never_ran_go_on_with_an_error_in_their_place(tooled: Home, m
     assert "no result" in model.sent[-1]["messages"][-1]["content"]
 
 
+@pytest.mark.slow
 def test_a_session_without_tools_stays_without(tooled: Home, model: ModelServer) -> None:
     tooled.run("--no-tools", "go")
     tooled.run("-s", "0", "on")
@@ -417,6 +422,7 @@ def test_a_session_without_tools_stays_without(tooled: Home, model: ModelServer)
     assert offered == [[], [], ["good__add"], ["good__add"]]
 
 
+@pytest.mark.slow
 def test_odd_names_of_allowed_servers_are_passed_over(tooled: Home, model: ModelServer) -> None:
     tooled.run("go")
     doc = tooled.doc()

@@ -256,6 +256,7 @@ def test_a_deadline_behind_a_whole_answer_ends_no_check(lab: Home, model: ModelS
     assert (run.code, run.stdout, len(model.sent)) == (code, f"{said}\n" if not code else "", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGINT", "deadline"])
 def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer, how: str) -> None:
     """Signals were held while it went on."""

@@ -46,6 +46,7 @@ def ends_of(kind: str, folder: Path) -> tuple[int, Any]:
     return reader, open(folder / "fifo", "wb", buffering=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pipe", "socket", "fifo"])
 def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(
     lab: Home, model: ModelServer, kind: str
@@ -94,6 +95,7 @@ def test_a_pipe_that_nobody_closes_counts_toward_the_timeout(lab: Home, model: M
     assert not lab.state.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_wait_for_a_silent_pipe(lab: Home, model: ModelServer) -> None:
     reader, writer = os.pipe()
     os.set_inheritable(reader, True)

@@ -375,6 +375,7 @@ LONG = "x" * 300_000  # more than a pipe takes
 ENDS = [("SIGINT", 130), ("SIGTERM", 143), ("deadline", 124)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), ENDS)
 def test_a_reader_that_stalls_and_goes_on_gets_whole_events(lab: Home, model: ModelServer, how: str, code: int) -> None:
     """The rest of the event was forgotten, and the next one glued to what had been written of it."""
@@ -391,6 +392,7 @@ def test_a_reader_that_stalls_and_goes_on_gets_whole_events(lab: Home, model: Mo
     assert wait_for(process) == code == seen[-1]["error"]["exit_code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_mid_object_comes_too_late(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
     """The object was torn; now it goes out as it was begun, and the exit code is the one that it tells."""

@@ -347,6 +347,7 @@ def long_messages(draw: st.DrawFn) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(long_messages(), st.none() | st.text(max_size=2000), st.integers(600, 100_000), st.integers(1, 4),
        st.integers(1, 3000), st.sampled_from([10, 300, 20_000]))  # fmt: skip

@@ -65,7 +65,7 @@ def test_a_session_keeps_its_id_its_times_and_its_messages(home: Home) -> None:
     run = home.run("--import-session", written(home.folder / "in", session()))
     assert (run.stdout, run.stderr, run.code) == ("imported 7x2m: 2 messages, From elsewhere (gptsh)\n", "", 0)
     doc = home.doc()
-    assert doc["messages"] == session()["messages"]
+    assert [{**message, "source": {"imported": True}} for message in session()["messages"]] == doc["messages"]
     assert (doc["id"], doc["created_at"], doc["updated_at"]) == ("7x2m", MOMENT, "2025-10-27T10:00:00.000Z")
     assert [path.name for path in home.files()] == ["20251027-091530-7x2m.json"]
     assert home.files()[0].stat().st_mode & 0o777 == 0o600
@@ -508,3 +508,51 @@ def test_questions_are_saved_while_a_large_session_is_taken_in(home: Home) -> No
     assert importing.returncode == 0
     assert [(run.code, run.stderr) for run in runs] == [(0, "")] * 5
     assert len(home.files()) == 6
+
+
+def test_what_grew_where_it_came_from_is_put_into_no_memory_either(lab: Home, model: ModelServer) -> None:
+    lab.configure(lab_config(model).replace('model = "lab/m"\n', 'model = "lab/m"\nmemory = true\n'))
+    asked = line_of("u1", None, "user", {"content": "look"})
+    said = block_of("a1", "u1", {"type": "text", "text": "seen"}, 1, "end_turn")
+    lab.run("--import-session", claude(lab.folder, asked, said))
+    later = [{**line_of("u2", "a1", "user", {"content": "EVIL"}), "timestamp": "2031-01-01T00:00:00.000Z"}]
+    assert states(lab.run("--import-session", claude(lab.folder, asked, said, *later))) == ["grown"]
+    assert (lab.run("--consolidate").stdout, model.sent) == ("", [])
+    meta = {"cwd": str(lab.cwd), "project": str(lab.cwd)}
+    lab.run("--import-session", written(lab.folder / "in", session(meta=meta)))
+    assert lab.run("-c", "go on").code == 2  # nor is it what -c goes on with
+
+
+def test_a_copy_of_ones_own_brings_its_labels(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    first = home.run("--export-session", "0", "--format", "json").stdout
+    other = home.elsewhere()
+    other.run("--import-session", "-", stdin=first)
+    home.run("-m", "echo", "-s", "0", "--title", "My Title", "--tag", "foo", "--snapshot", "here", "two")
+    whole = home.run("--export-session", "0", "--format", "json").stdout
+    assert states(other.run("--import-session", "-", stdin=whole)) == ["grown"]
+    new, old = other.doc(), home.doc()
+    assert (new["title"], new["meta"]["tags"], new["usage"]["tokens"]) == ("My Title", ["foo"], old["usage"]["tokens"])
+    assert new["context"]["snapshots"] == old["context"]["snapshots"]
+    assert states(other.run("--import-session", "-", stdin=whole)) == ["known"]
+
+
+def test_markdown_with_a_longer_answer_is_a_session_of_its_own(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    text = home.run("--export-session", "0").stdout
+    for before, after in (("You said: one", "You said: one FORGED"), ("\none\n", "\none EDITED\n")):
+        run = home.run("--import-session", "-", stdin=text.replace(before, after))
+        assert states(run) == ["imported"]
+    assert len(home.files()) == 3
+
+
+def test_an_older_copy_of_a_source_changes_nothing(home: Home) -> None:
+    (source,) = (SAMPLES / "nanobot_py_2026-02").rglob("*.jsonl")
+    lines = source.read_bytes().split(b"\n")
+    folder = home.folder / "in"
+    folder.mkdir()
+    (folder / "b.jsonl").write_bytes(source.read_bytes())
+    (folder / "a.jsonl").write_bytes(b"\n".join(lines[:5]) + b"\n")
+    home.run("--import-session", str(folder))
+    assert states(home.run("--import-session", str(folder))) == ["known", "known"]
+    assert home.run("--export-session", "0", "--format", "nanobot").stdout.encode() == source.read_bytes()

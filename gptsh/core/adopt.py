@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from gptsh.core import copies, document, files, listing, references, sessions
 from gptsh.core.document import VERSION, Document
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import just_after, safe_params, timestamp
+from gptsh.core.messages import Message, just_after, safe_params, timestamp
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, make_private, names_in
 from gptsh.errors import BadSession, StoreBusy, StoreError
 
@@ -136,8 +136,9 @@ class Shelf:
             if _signature(change.path) != change.seen or (state == "imported" and doc["id"] in self._taken()):
                 return False
             files.replace(change.path, change.data, durable=False)
-            used = datetime.fromisoformat(doc["updated_at"]).timestamp()
-            os.utime(change.path, (used, used))  # what was brought in is not what was used last
+            used = int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9)
+            used = change.seen[1] if change.seen else used  # what was brought in is not what was used last
+            os.utime(change.path, ns=(used, used))
             self.has_written = True
             if state == "imported":
                 self._remember(filename, doc)
@@ -206,9 +207,17 @@ def _tamed(doc: Document) -> Document:
     meta = {key: value for key, value in doc["meta"].items() if key != "mcp_approved"}
     if not isinstance(meta.get("imported"), dict):
         meta["imported"] = {"format": copies.OURS, "key": f"{doc['id']} {doc['created_at']}"}
+    meta["imported"] = {**meta["imported"], "as_of": updated}
     meta |= {"mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
-    return {**doc, "created_at": created, "updated_at": updated, "meta": meta, "agent": agent}
+    messages = [_marked(message) for message in doc["messages"]]
+    return {**doc, "created_at": created, "updated_at": updated, "meta": meta, "agent": agent, "messages": messages}
+
+
+def _marked(message: Message) -> Message:
+    """The message with a mark that it was not said here: no memory is told of it."""
+    marked: dict[str, Any] = {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
+    return marked  # type: ignore[return-value]
 
 
 def _utc(moment: str) -> str:

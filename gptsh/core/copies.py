@@ -5,12 +5,13 @@ No files here. Nothing that is held is told otherwise or left out by what comes 
 
 from typing import Any
 
-from gptsh.core import document
-from gptsh.core.document import Document
+from gptsh.core import document, snapshots
+from gptsh.core.document import Document, is_imported, tags_of
 from gptsh.core.loose import as_dict
 from gptsh.core.messages import Block, Message, blocks_of
 
 OURS = "gptsh"  # the format of a session that came from no other tool
+_WHOLE = (OURS, "markdown")  # whose answers do not grow: who tells one further tells it otherwise
 
 
 def is_copy(one: Document, other: Document) -> bool:
@@ -22,7 +23,8 @@ def is_copy(one: Document, other: Document) -> bool:
     shared = [(ours[message["id"]], message) for message in other["messages"] if message["id"] in ours]
     if not (ours and other["messages"]):
         return bool(one["created_at"] == other["created_at"])
-    return bool(shared) and all(_goes_on(new, old) or _goes_on(old, new) for new, old in shared)
+    may_grow = _format_of(one) not in _WHOLE
+    return bool(shared) and all(_agree(new, old, may_grow=may_grow) for new, old in shared)
 
 
 def joined(doc: Document, theirs: Document) -> Document:
@@ -34,7 +36,9 @@ def joined(doc: Document, theirs: Document) -> Document:
     else:
         messages = document.join_messages(doc["messages"], [*held.values()])
     new = {**theirs, "messages": messages}
-    if _format_of(theirs) == _format_of(doc) != OURS:
+    if _format_of(doc) == OURS:
+        _labelled(new, doc, theirs)
+    elif _format_of(theirs) == _format_of(doc):
         _retold(new, doc, theirs)
     return {**new, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if new != theirs else theirs
 
@@ -47,6 +51,13 @@ def completed(new: Document, old: Document) -> int:
 
 def _format_of(head: Document) -> str:
     return str(as_dict(head["meta"].get("imported")).get("format", OURS))
+
+
+def _agree(one: Message, other: Message, *, may_grow: bool) -> bool:
+    """Whether two messages of one id are the same, or one of them is an answer that the other tells further."""
+    if _goes_on(one, other) and _goes_on(other, one):
+        return True
+    return may_grow and one["role"] == "assistant" and (_goes_on(one, other) or _goes_on(other, one))
 
 
 def _goes_on(new: Message, old: Message) -> bool:
@@ -89,12 +100,32 @@ def _further(old: Message, new: Message | None) -> Message:
     return whole
 
 
-def _retold(joined: Document, doc: Document, theirs: Document) -> None:
-    """Take over what a source says of its session now; who answers next only where nothing was asked here."""
-    joined["title"] = theirs["title"] or doc["title"]
-    joined["meta"] = {**theirs["meta"], "imported": doc["meta"]["imported"]}
-    joined["context"] = {**theirs["context"], "consolidated": document.further(joined["messages"], doc, theirs)}
-    if {message["id"] for message in theirs["messages"]} <= {message["id"] for message in doc["messages"]}:
+def _labelled(new: Document, doc: Document, theirs: Document) -> None:
+    """Take over the labels of a copy of ours and what its turns used; who answers next is not the copy's to say."""
+    new["title"] = theirs["title"] or doc["title"]
+    if len(new["messages"]) == len(theirs["messages"]):
+        return
+    new["meta"] = {**theirs["meta"], "tags": list(dict.fromkeys([*tags_of(theirs), *tags_of(doc)]))}
+    new["context"] = {**theirs["context"], **snapshots.united({**doc, "updated_at": ""}, theirs, None)}
+    if new["messages"][-1]["id"] == doc["messages"][-1]["id"]:
+        new["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"]}
+
+
+def _retold(new: Document, doc: Document, theirs: Document) -> None:
+    """Take over what a source says of its session now; who answers next only where nothing was asked here.
+
+    An older copy of the source, or one that lacks something, says nothing new.
+    """
+    new["title"] = theirs["title"] or doc["title"]
+    told = {message["id"] for message in doc["messages"]}
+    came = {message["id"] for message in theirs["messages"] if is_imported(message)}
+    if not came <= told or doc["meta"]["imported"]["as_of"] < str(theirs["meta"]["imported"].get("as_of") or ""):
+        return
+    held, now = theirs["meta"]["imported"], doc["meta"]["imported"]
+    if {**held, "as_of": None} != {**now, "as_of": None}:
+        new["meta"] = {**theirs["meta"], "imported": now}
+    new["context"] = {**theirs["context"], "consolidated": document.further(new["messages"], doc, theirs)}
+    if len(came) == len(theirs["messages"]):
         carried = {key: value for key, value in doc["usage"].items() if key == "carried_tokens"}
-        joined["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
-        joined["agent"], joined["provider"] = doc["agent"], doc["provider"]
+        new["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
+        new["agent"], new["provider"] = doc["agent"], doc["provider"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from gptsh.core.loose import is_cost
+from gptsh.core.loose import as_dict, is_cost
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
@@ -311,3 +311,8 @@ def end_of_turn(messages: Sequence[Message], member: str | None) -> int:
 def tags_of(head: Mapping[str, Any]) -> list[str]:
     """The tags of a document or of its head."""
     return [tag for tag in head["meta"].get("tags") or () if isinstance(tag, str)]
+
+
+def is_imported(message: Message) -> bool:
+    """Whether a message was brought in from elsewhere, and not said here."""
+    return as_dict(as_dict(message).get("source")).get("imported") is True

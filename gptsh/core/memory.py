@@ -143,12 +143,11 @@ def owners_of(doc: Document) -> dict[str, str]:
     What was answered elsewhere and imported is nobody's: a file does not write into a memory.
     """
     messages, owners = doc["messages"], dict[str, str]()
-    imported = doc["meta"].get("imported_at")
     for start, end in pairwise([*sorted({0, *document.turns(messages)}), len(messages)]):
         said = [message.get("agent") for message in messages[start:end] if message["role"] == "assistant"]
         named = [agent for agent in said if isinstance(agent, str) and agent]
         owner = named[-1] if named else doc["agent"].get("name") or "default"
-        if isinstance(imported, str) and (messages[end - 1].get("timestamp") or "") <= imported:
+        if end > start and document.is_imported(messages[end - 1]):
             owner = ""
         owners.update((message["id"], owner) for message in messages[start:end])
     return owners

@@ -31,7 +31,7 @@ def joined(doc: Document, theirs: Document) -> Document:
     """What we hold with what is new in a copy of it, and how its source tells of it now; all else stays as it is."""
     told = {message["id"]: message for message in doc["messages"]}
     held = {message["id"]: _further(message, told.get(message["id"])) for message in theirs["messages"]}
-    if held.keys() <= told.keys():  # all of it came from there, in this order
+    if [ident for ident in told if ident in held] == [*held]:  # all of it came from there, in this order
         messages = [held.get(message["id"], message) for message in doc["messages"]]
     else:
         messages = document.join_messages(doc["messages"], [*held.values()])

@@ -313,6 +313,7 @@ def test_forks_leave_the_original_as_it_is(lab: Home) -> None:
     assert next(doc for doc in lab.docs() if doc["id"] == original)["stats"]["turns"] == 3  # the name did not move
 
 
+@pytest.mark.slow
 def test_continue_is_the_session_last_used_in_this_project(lab: Home) -> None:
     (lab.cwd / ".git").mkdir()
     inside, outside = lab.cwd / "src", lab.folder / "elsewhere"

@@ -714,6 +714,7 @@ def test_a_call_whose_result_never_came_does_not_keep_the_question_from_being_se
     assert "3. Write it" in choice.shortened.messages[0]["content"]
 
 
+@pytest.mark.slow
 @given(vocabulary.messages(most=12), st.integers(0, 12))
 def test_no_two_messages_that_belong_together_are_parted(messages: list[Any], keep: int) -> None:
     said_in_it = spoken(messages)

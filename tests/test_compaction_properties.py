@@ -286,6 +286,7 @@ ANY = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(**ANY)
 def test_of_any_session_what_is_sent_fits_passes_strict_servers_and_holds_what_is_protected(

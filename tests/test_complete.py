@@ -243,6 +243,7 @@ def bash(home: Home) -> Iterator[Bash]:
     shell.terminal.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_bash(), reason="bash 4.4 or newer is not installed")
 def test_bash_completes_what_is_typed(bash: Bash) -> None:
     name = bash.id

@@ -527,6 +527,7 @@ def test_a_halted_terminal_does_not_hold_the_end(lab: Home, model: ModelServer, 
     assert texts(lab.doc())[0] == "user: go"
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_halted_terminal_shows_what_came(lab: Home, model: ModelServer) -> None:
     hold = threading.Event()
     model.script(1.0, event(chunk({"content": "one\n\ntwo"})), hold)

@@ -75,6 +75,7 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
         assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(vocabulary.messages("b"), vocabulary.messages("o", most=3), vocabulary.messages("t", most=3), vocabulary.UNKNOWN)
 def test_two_copies_that_grew_are_saved_as_one_that_has_all(
@@ -170,6 +171,7 @@ def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messag
 # ---- what is wrong is said, or harmless
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(vocabulary.spoilt())
 def test_what_is_no_message_is_refused_or_does_no_harm(messages: list[Any]) -> None:
@@ -275,6 +277,7 @@ def test_text(quiet: Home, model: ModelServer) -> None:
     assert model.sent[1]["messages"][1]["content"] == odd
 
 
+@pytest.mark.slow
 def test_tool_calls(quiet: Home, model: ModelServer) -> None:
     made = [{"index": at, **CALL, "id": f"c{at}", "extra_content": {"s": at}} for at in range(2)]
     model.script(

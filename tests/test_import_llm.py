@@ -470,6 +470,7 @@ def test_a_cell_that_is_too_large_costs_its_session_alone(tmp_path: Path) -> Non
     assert why == ["conversation a: not readable as a database: string or blob too big"]
 
 
+@pytest.mark.slow
 def test_cells_of_any_type_do_no_harm(tmp_path: Path) -> None:
     odd = ["NULL", "7", "-1", "9e999", "x'ff00'", "CAST(x'ff41' AS TEXT)", "CAST(x'eda080' AS TEXT)", "''", "'[[]]'",
            "'{\"a\": [1e999]}'", "'" + "[" * 5000 + "'"]  # fmt: skip

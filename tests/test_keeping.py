@@ -376,6 +376,7 @@ def test_putting_away_while_8_runs_resume_keeps_every_turn(home: Home) -> None:
 # ---- pruning
 
 
+@pytest.mark.slow
 def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     point(home, "work", put(home, "aaaa", 40))
     for ident, days in (("bbbb", 50), ("cccc", 1), ("dddd", 60)):

@@ -47,6 +47,7 @@ def far(home: Home, model: ModelServer) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, model: ModelServer) -> None:
     model.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     run = far.run("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")

@@ -150,6 +150,7 @@ def test_what_a_text_says_of_its_own_export_is_no_mark() -> None:
         assert new["messages"][0]["content"] == written
 
 
+@pytest.mark.slow
 @given(vocabulary.messages())
 def test_whatever_a_session_holds_it_is_written_and_each_message_is_found_again_or_told(messages: list[Any]) -> None:
     doc = a_doc(messages)

@@ -397,6 +397,7 @@ def test_any_file_comes_out_as_it_is(
         assert written(stored(doc, folder)) == text
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(vocabulary.messages() | vocabulary.spoilt(), st.integers(0, 8))
 def test_whatever_a_session_holds_becomes_lines_that_can_be_read(

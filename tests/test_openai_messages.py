@@ -235,6 +235,7 @@ def check_valid(messages: list[dict[str, Any]], param: Any) -> None:
         calls = [call["id"] for call in message.get("tool_calls") or ()] or calls[1:]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(vocabulary.messages() | vocabulary.spoilt())
 def test_whatever_a_session_holds_is_valid_there(param: Any, messages: list[Any]) -> None:

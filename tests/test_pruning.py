@@ -442,6 +442,7 @@ def test_the_newest_files_are_the_last_of_all(made: list[list[tuple[str, str]]],
     assert len(found) == min(len(everything), room // estimate("a"))
 
 
+@pytest.mark.slow
 @given(vocabulary.spoilt())
 def test_files_are_found_in_all_that_a_session_may_hold(messages: list[Any]) -> None:
     found = touched(messages)

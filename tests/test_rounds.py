@@ -86,6 +86,7 @@ def test_a_result_goes_back_and_all_of_it_is_kept(tooled: Home, model: ModelServ
     assert doc["meta"]["mcp_allowed_servers"] == ["good"]
 
 
+@pytest.mark.slow
 def test_calls_of_one_round_run_at_once_and_stand_in_their_order(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("meet", 1, name="first"), call("meet", 2, name="second")))
     model.say("done")
@@ -389,6 +390,7 @@ def test_nothing_is_kept_of_a_turn_with_tools_where_that_is_asked(tooled: Home, 
     assert tooled.files() == []
 
 
+@pytest.mark.slow
 def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=2, b=3), text="Let me see."))
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
@@ -404,6 +406,7 @@ def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Ho
     assert tooled.run("-s", "0").code == 2
 
 
+@pytest.mark.slow
 def test_calls_that_never_ran_go_on_with_an_error_in_their_place(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("die")))
     assert tooled.run("go").code == 3

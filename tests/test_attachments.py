@@ -387,6 +387,7 @@ def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None
     assert len(model.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "\n", [], [{"type": "text", "text": " ", "source": "empty.txt"}]])
 @pytest.mark.parametrize("name", ["lab/m", "anthropic/claude-sonnet-4-5", "ollama/m"])
 def test_a_question_of_a_session_that_says_nothing_is_not_sent(home: Home, name: str, content: Any) -> None:

@@ -237,6 +237,7 @@ def test_a_session_asked_again_in_a_smaller_window_is_cut_in_what_is_sent(home: 
     assert home.doc()["messages"][0]["content"][1]["text"] == LINES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", [[5, 2], [-1, 3], [0, 10**9], ["0", 3], [True, 3], "cut", None, [1], {"a": 1}])
 def test_a_cut_that_makes_no_sense_cuts_nothing(lab: Home, model: ModelServer, mark: Any) -> None:
     lab.run("sum up", stdin="the text")

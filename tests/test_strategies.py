@@ -89,6 +89,7 @@ def test_with_nothing_older_nothing_changes(strategy: Any) -> None:
     assert strategy.shorten(Past([], RECENT, room=PLENTY)) == Shortened(RECENT, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.name)
 @given(
     older=vocabulary.messages("o"), recent=vocabulary.messages("r", most=3), room=st.integers(-1, 500),

@@ -352,6 +352,7 @@ def test_a_session_that_was_torn_meanwhile_is_exit_1_in_the_object_too(
     assert wait_for(process) == 1 == json.loads(out.splitlines()[-1])["error"]["exit_code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("titles", ["off", "model"])
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 def test_a_signal_while_the_answer_waits_for_the_lock_is_told(

@@ -176,6 +176,7 @@ def test_what_a_server_may_do_besides(opened: Open, bad: Any, mode: str) -> None
     assert ran(box, call("bad__leak"))[0]["content"] == "done"
 
 
+@pytest.mark.slow
 def test_a_stubborn_server_is_ended_with_all_that_it_has_started(opened: Open, bad: Any, pids: Any) -> None:
     box = opened(bad("stubborn"))
     box.tools()
@@ -389,6 +390,7 @@ def test_the_model_does_not_read_a_servers_own_keys(opened: Open, bad: Any) -> N
 # ---- failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "words"),
     [

@@ -170,6 +170,7 @@ def quickly(asker: Client, name: str = "lab/m") -> int | None:
 DRIP = tuple(step for _ in range(50) for step in (b" ", 0.2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lab/m", "ollama/m"])
 @pytest.mark.parametrize("steps", [(10.0,), DRIP, (b'{"data": [', 10.0)], ids=["stalls", "drips", "stops"])
 @pytest.mark.parametrize("framing", ["chunked", "close"])

@@ -108,6 +108,7 @@ def test_ctrl_c_while_waiting_for_the_title_ends_with_0(home: Home, model: Model
     read_until(process.stdout, b"You said: hi\n")
     while home.doc()["stats"]["messages"] < 2:
         time.sleep(0.01)
+    time.sleep(0.2)  # the answer is on disk before its save is over
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=4)
     hold.set()

@@ -55,9 +55,8 @@ def _format_of(head: Document) -> str:
 
 def _agree(one: Message, other: Message, *, may_grow: bool) -> bool:
     """Whether two messages of one id are the same, or one of them is an answer that the other tells further."""
-    if _goes_on(one, other) and _goes_on(other, one):
-        return True
-    return may_grow and one["role"] == "assistant" and (_goes_on(one, other) or _goes_on(other, one))
+    ways = (_goes_on(one, other), _goes_on(other, one))
+    return all(ways) or (may_grow and one["role"] == "assistant" and any(ways))
 
 
 def _goes_on(new: Message, old: Message) -> bool:

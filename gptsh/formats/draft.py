@@ -74,14 +74,14 @@ class Draft:
         return self.messages[-1]
 
     def _derived(self, message: Mapping[str, Any]) -> str:
-        words = _hash([self.format, self.key, message])
+        words = fingerprint([self.format, self.key, message])
         nth = self._seen[words] = self._seen.get(words, 0) + 1
         return str(uuid5(NAMESPACE_URL, f"gptsh:{words} {nth}"))
 
-    def results(self) -> Iterator[Document | Unread]:
-        """What could not be read, then the session, where a message of it could be."""
+    def results(self, *, empty: bool = False) -> Iterator[Document | Unread]:
+        """What could not be read, then the session, where a message of it could be; ``empty``: in any case."""
         yield from self.unread
-        if self.messages:
+        if self.messages or empty:
             try:
                 yield self.document()
             except ValueError as err:
@@ -145,12 +145,13 @@ def word(value: object) -> str | None:
 
 def short_key(key: str) -> str:
     """A key of a length that can stand in a head."""
-    return key if len(key) <= _LONGEST else _hash(key)
+    return key if len(key) <= _LONGEST else fingerprint(key)
 
 
 def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(_ID.fullmatch(value))
 
 
-def _hash(value: object) -> str:
+def fingerprint(value: object) -> str:
+    """What tells a JSON value from all others: a hash of 64 hex digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -5,7 +5,6 @@ ours would be another one.
 """
 
 import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from gptsh.core.loose import as_dict, as_dicts
 from gptsh.core.media import Kind, media_in
 from gptsh.core.messages import REASONING_FIELDS, THINKING, Message, Part
 from gptsh.formats import chat
-from gptsh.formats.draft import SOURCE, Draft, utc, word
+from gptsh.formats.draft import SOURCE, Draft, fingerprint, utc, word
 from gptsh.formats.source import Line, Reader, Source, Unread
 
 _NAME = "nanobot"
@@ -65,12 +64,7 @@ def _read(source: Source) -> Iterator[Document | Unread]:
     lines = [line for line in source.lines if line.value.get("_type") != _METADATA]
     draft = _draft(source, heads[-1] if heads else None, lines)
     _fill(draft, lines, _offset(heads[-1].value if heads else {}, draft.kept["count"]))
-    yield from draft.unread
-    if draft.messages or heads:
-        try:
-            yield draft.document()
-        except ValueError as err:
-            yield source.unread(str(err))
+    yield from draft.results(empty=bool(heads))
 
 
 def _draft(source: Source, head: Line | None, lines: list[Line]) -> Draft:
@@ -98,7 +92,7 @@ def _beginning(lines: list[Line]) -> str:
         told.append([value.get(key) for key in ("timestamp", "role", "content")])
         if value.get("timestamp") or value["role"] == "assistant":
             break
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest() if told else ""
+    return fingerprint(told) if told else ""
 
 
 def _key_in(source: Source) -> str:

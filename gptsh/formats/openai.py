@@ -1,7 +1,5 @@
 """Chat messages as OpenAI's API takes them: one array of them, or the body of a request."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +14,7 @@ from gptsh.core.media import without
 from gptsh.core.messages import Message
 from gptsh.formats import chat
 from gptsh.formats.blocks import whole
-from gptsh.formats.draft import Draft
+from gptsh.formats.draft import Draft, fingerprint
 from gptsh.formats.source import Reader, Source, Unread
 
 _NAME = "openai"
@@ -59,7 +57,7 @@ def _read(source: Source) -> Iterator[Document | Unread]:
     body, listed = as_dict(whole(source)), whole(source)
     if body:
         listed = body["messages"]
-    key = hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+    key = fingerprint(listed)
     draft = Draft(source, _NAME, key, model=body.get("model"), params=body)
     system: list[str] = []
     for at, value in enumerate(listed, 1):
@@ -70,12 +68,7 @@ def _read(source: Source) -> Iterator[Document | Unread]:
         else:
             draft.add(_own(value))
     draft.system = "\n\n".join(system)
-    yield from draft.unread
-    if draft.messages or system:
-        try:
-            yield draft.document()
-        except ValueError as err:
-            yield source.unread(str(err))
+    yield from draft.results(empty=bool(system))
 
 
 def _instruction(value: Mapping[str, Any]) -> str | None:

@@ -207,6 +207,10 @@ class Terminal:
         """Make it so many columns wide."""
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
+    def write(self, text: str) -> None:
+        """Press keys."""
+        os.write(self.fd, text.encode())
+
     def until(self, pattern: bytes, seconds: float = 20) -> bytes:
         """Read until the pattern was seen; everything seen so far."""
         end = time.monotonic() + seconds

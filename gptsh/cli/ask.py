@@ -1,23 +1,80 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.dry_run import dry_run
 from gptsh.cli.keeper import ByHand, Keeper
+from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Draft, draft, prepare, session_ref, warm
+from gptsh.cli.prepare import Draft, Job, draft, prepare, warm
 from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.toolboxes import Toolboxes
 from gptsh.core import document, references, settings
+from gptsh.core.messages import Message
 from gptsh.core.settings import Housekeeping, Settings
 from gptsh.core.turn import Tools
 from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
 from gptsh.llm.client import Client
+
+
+class Desk(NamedTuple):
+    """What questions are asked with, whether one of them or a conversation."""
+
+    settings: Settings
+    client: Client
+    tools: Toolboxes
+    reporter: Reporter
+
+
+class Turn:
+    """One question carried out, or a session compacted by hand: from its draft to what is done behind the answer.
+
+    ``drafted``, ``keeper`` and ``job`` say how far it came, also where it failed.
+    """
+
+    def __init__(self, desk: Desk, flags: Flags, endings: Endings) -> None:
+        self.drafted: Draft | None = None
+        self.keeper: Keeper | None = None
+        self.job: Job | None = None
+        self._desk, self._flags, self._endings = desk, flags, endings
+
+    def carry_out(self, question: Message | None, opened: Opened) -> int:
+        """All of it; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
+        desk, flags, endings = self._desk, self._flags, self._endings
+        desk.client.deadline = endings.deadline
+        drafted = self.drafted = draft(flags, desk.settings, question, opened, desk.client, desk.reporter)
+        keeper = self.keeper = self._keeper(drafted)
+        if flags.compact and question is None:
+            from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
+
+            return Compact(drafted, flags, keeper, endings, desk.reporter).carry_out()
+        is_new = document.is_unsaved(drafted.doc)
+        with desk.tools.lent(drafted.servers, endings, lenient=drafted.resumed) as tools:
+            job = self.job = self._prepared(drafted, keeper, tools)
+            code = dry_run(job) if flags.dry_run else Run(job, keeper, endings, desk.reporter).carry_out()
+        _keep_house(desk.settings.housekeeping, keeper if is_new else None, endings)
+        return code
+
+    def _keeper(self, drafted: Draft) -> Keeper:
+        flags, loaded = self._flags, drafted.settings
+        by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
+        enabled = saves(flags, loaded) and not flags.dry_run
+        return Keeper(drafted.doc, by_hand, enabled=enabled, talking=flags.interactive)
+
+    def _prepared(self, drafted: Draft, keeper: Keeper, tools: Tools | None) -> Job:
+        try:
+            return prepare(drafted, self._flags, tools)
+        except (ToolServerError, Ended) as err:
+            if drafted.servers:  # which may take their time
+                with self._endings.ignored():
+                    keeper.save(durable=True)
+                err.hint = keeper.where(None)
+            raise
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
@@ -25,23 +82,17 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
-    if flags.snapshot is not None:
-        from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
-
-        snapshots.check_name(flags.snapshot, loaded.context.snapshots)
-        if not saves(flags, loaded):
-            raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
+    check_snapshot(flags, loaded)
+    desk = Desk(loaded, Client(loaded, environ), Toolboxes(environ), reporter)
     with Endings(seconds_of(flags, loaded)) as endings:
-        deadline = time.monotonic() + endings.seconds if endings.seconds else None
-        return _ask(flags, loaded, Client(loaded, environ, deadline), endings, reporter, environ)
+        return _ask(flags, desk, endings)
 
 
-def _ask(
-    flags: Flags, loaded: Settings, client: Client, endings: Endings, reporter: Reporter, environ: Mapping[str, str]
-) -> int:
-    warm(flags, loaded, client)
+def _ask(flags: Flags, desk: Desk, endings: Endings) -> int:
+    loaded = desk.settings
+    warm(flags, loaded, desk.client)
     question = read_question(flags, loaded)
-    reporter.asks = question is not None or not flags.compact
+    desk.reporter.asks = question is not None or not flags.compact
     ref = session_ref(flags, loaded)
     if flags.compact or flags.apply:
         _check_compact(flags, loaded, ref, asks=question is not None)
@@ -53,26 +104,18 @@ def _ask(
         return label(ref, flags, loaded.context.snapshots)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    drafted = draft(flags, loaded, question, ref, client, reporter)
-    by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
-    keeper = Keeper(drafted.doc, by_hand, enabled=saves(flags, loaded) and not flags.dry_run)
-    if flags.compact and question is None:
-        from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
+    return Turn(desk, flags, endings).carry_out(question, open_session(ref))
 
-        return Compact(drafted, flags, keeper, endings, reporter).carry_out()
-    is_new = document.is_unsaved(drafted.doc)
-    with _tools(drafted, environ, endings) as tools:
-        try:
-            job = prepare(drafted, flags, tools)
-        except (ToolServerError, Ended) as err:
-            if drafted.servers:  # which may take their time
-                with endings.ignored():
-                    keeper.save(durable=True)
-                err.hint = keeper.where(None)
-            raise
-        code = dry_run(job) if flags.dry_run else Run(job, keeper, endings, reporter).carry_out()
-    _keep_house(loaded.housekeeping, keeper if is_new else None, endings)
-    return code
+
+def check_snapshot(flags: Flags, loaded: Settings) -> None:
+    """Raise UsageError for a ``--snapshot`` that cannot be taken."""
+    if flags.snapshot is None:
+        return
+    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
+    snapshots.check_name(flags.snapshot, loaded.context.snapshots)
+    if not saves(flags, loaded):
+        raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
 
 
 def _keep_house(rules: Housekeeping, keeper: Keeper | None, endings: Endings) -> None:
@@ -108,24 +151,6 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
         raise UsageError("a compaction that is not saved is none", "leave out --no-save")
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")
-
-
-@contextmanager
-def _tools(drafted: Draft, environ: Mapping[str, str], endings: Endings) -> Iterator[Tools | None]:
-    """The tools of the agent, whose servers end with the run; None where it has none."""
-    if not drafted.servers:
-        yield None
-        return
-    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
-
-    toolbox = Toolbox(drafted.servers, environ, lenient=drafted.resumed)
-    endings.before_kill = toolbox.kill
-    try:
-        toolbox.start()
-        yield toolbox
-    finally:
-        with endings.ignored():
-            toolbox.close()
 
 
 def saves(flags: Flags, loaded: Settings) -> bool:

@@ -8,7 +8,7 @@ import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
-from gptsh.cli.options import EVERYWHERE, JOBS, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
+from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, die_of
 from gptsh.errors import GptshError, UsageError
@@ -78,10 +78,14 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
 def dispatch(flags: Flags, reporter: Reporter) -> int:
     """Do what the options name: a listing, or else a question."""
     given = flags.given
-    for excluding in (("-s", "-c", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
+    for excluding in (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
         _only_one([name for name in given if name in excluding])
     job = next((name for name in given if name in JOBS), None)
     _refuse_strays(given, job)
+    if job is None and flags.interactive:
+        from gptsh.cli.repl import repl  # noqa: PLC0415 - it waits for a person, no script for it
+
+        return repl(flags, os.environ, reporter)
     if job is None:
         from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
@@ -109,6 +113,8 @@ def _refuse_strays(given: Sequence[str], job: str | None) -> None:
     for name in given:
         if job is None and name in OF_JOBS:
             raise UsageError(f"{name} does not go with a question", _place_of(name))
+        if "-i" in given and name in NOT_IN_TALK:
+            raise UsageError(f"{name} does not go with -i", _place_of(name))
         if job is not None and name not in (job, *TAKES[job], *EVERYWHERE):
             raise UsageError(f"{name} does not go with {job}", _place_of(name) or "leave one of them out")
         if name == "-o" and job == "--export-session":

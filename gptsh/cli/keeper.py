@@ -26,10 +26,11 @@ class ByHand(NamedTuple):
 class Keeper:
     """Saves a session as a turn goes on. A store that cannot be written costs a note and the exit code, no answer."""
 
-    def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool) -> None:
+    def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool, talking: bool = False) -> None:
         self.failure: StoreError | None = None  # of the last save
+        self.saved = False  # whether anything was
         self._said = False
-        self._doc, self._by_hand, self._enabled = doc, by_hand, enabled
+        self._doc, self._by_hand, self._enabled, self._talking = doc, by_hand, enabled, talking
         self.filename = None if (by_hand.at or "@").startswith("@") else by_hand.at  # None until it has one
 
     def save(self, *, durable: bool) -> bool:
@@ -51,7 +52,7 @@ class Keeper:
 
     def _write(self, *, durable: bool) -> None:
         path = sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)
-        self.filename = os.path.basename(path)
+        self.filename, self.saved = os.path.basename(path), True
 
     @property
     def keeps(self) -> bool:
@@ -79,6 +80,8 @@ class Keeper:
         if not self.keeps:
             return ""
         ref = self._ref
+        if self._talking:
+            return _where_in_talk(message)
         if message is None or is_empty(message):
             return f"the question is kept in session {ref}: 'gptsh -s {ref}' asks it again"
         if message.get("tool_calls"):
@@ -93,3 +96,10 @@ class Keeper:
     def _ref(self) -> str:
         """What means the session, also where another program gave it an id that is taken for an index."""
         return references.ref_of(self.filename) if self.filename else self._doc["id"]
+
+
+def _where_in_talk(message: Message | None) -> str:
+    """How to go on where the prompt comes back."""
+    if message is None or is_empty(message):
+        return "the question is kept: /retry asks it again"
+    return "what arrived is kept: /retry goes on from there" if message.get("tool_calls") else "what arrived is kept"

@@ -43,6 +43,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 }
 # How something is told or read, which changes nothing of what is done: an alias may have it.
 EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
+NOT_IN_TALK = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -86,6 +87,7 @@ class Flags(NamedTuple):
     no_reasoning: bool
     session: str | None
     continue_: bool
+    resume: bool
     new: bool
     title: str | None
     tag: tuple[str, ...]
@@ -112,6 +114,7 @@ class Flags(NamedTuple):
     limit: int | None
     usage: bool
     consolidate: bool
+    interactive: bool
     list_agents: bool
     list_models: bool
     list_tools: bool
@@ -168,6 +171,7 @@ ROWS = (
         "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
         {"metavar": "REF"}, "session"),
     Row("Session", ("-c", "--continue", "continue_"), "Go on with the session last used in this project.", _FLAG),
+    Row("Session", ("-r", "--resume"), "Pick the session from a list.", _FLAG),
     Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.", _FLAG),
     Row("Session", ("--title",), "Title of the session, set by hand.", {"metavar": "TEXT"}),
     Row("Session", ("--tag",), "Tag the session; in a list, only sessions with it. Repeatable.",
@@ -202,6 +206,7 @@ ROWS = (
     Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
     Row("Manage", ("--archived",), "With --list-sessions or --search-sessions: those that were archived.", _FLAG),
     Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
+    Row("Other", ("-i", "--interactive"), "Go on asking at a prompt, where /help says what else it can.", _FLAG),
     Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
     Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
     Row("Other", ("--list-tools",), "List the tools of the tool servers.", _FLAG),

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
+from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
-from gptsh.core import context, cuts, document, listing, references, sessions, settings
+from gptsh.core import context, cuts, document, references, sessions, settings
 from gptsh.core.choice import Choice
 from gptsh.core.context import Context, Room
 from gptsh.core.cuts import Cut
@@ -70,36 +71,8 @@ class Job(NamedTuple):
     happened: "list[Happening]"
 
 
-def session_ref(flags: Flags, loaded: Settings) -> str | None:
-    """The session that the command line, else the environment names; None for a new one."""
-    if flags.continue_:
-        from gptsh.cli.lists import current_project  # noqa: PLC0415 - a list's own
-
-        latest = listing.latest_in_project(current_project())
-        if latest is None:
-            raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
-        return latest
-    if flags.session is not None:
-        return flags.session
-    return None if flags.new else loaded.session
-
-
-def _open(ref: str | None) -> tuple[Document | None, str | None]:
-    """The document to go on with (None: a new one), and its file name or the ``@NAME`` that it is to get."""
-    if ref is None:
-        return None, None
-    base, point = references.split_ref(ref)
-    if point is None and references.is_new_name(ref):
-        return None, ref
-    if point is not None:
-        return sessions.fork_session(sessions.load_at(ref), point), None
-    filename = references.filename_of(base)
-    doc = sessions.load_session(filename)
-    sessions.refuse_newer(doc, filename)
-    return doc, filename
-
-
-def _agent(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
     wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
     return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
@@ -133,25 +106,25 @@ def warm(flags: Flags, loaded: Settings, client: Client) -> None:
     if not (reads_stdin(flags, loaded) and stdio.is_awaited(sys.stdin)):
         return
     with contextlib.suppress(GptshError):
-        agent = _agent(flags, loaded, _open(session_ref(flags, loaded))[0])
+        agent = agent_for(flags, loaded, open_session(session_ref(flags, loaded)).doc)
         if agent.model:
             client.warm(agent.model)
 
 
 def draft(
-    flags: Flags, loaded: Settings, question: Message | None, ref: str | None, client: Client, reporter: Reporter
+    flags: Flags, loaded: Settings, question: Message | None, opened: Opened, client: Client, reporter: Reporter
 ) -> Draft:
     """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
-    stored, at = _open(ref)
+    ref, stored, at = opened
     if question is None and not flags.compact and (stored is None or not document.unfinished(stored["messages"])):
         raise UsageError(
             f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
         )
-    agent = _with_tools(_agent(flags, loaded, stored), flags, loaded, stored)
+    agent = _with_tools(agent_for(flags, loaded, stored), flags, loaded, stored)
     form = _form(flags, loaded, agent)
     reporter.output = form.output
     if agent.model is None:
-        raise _no_model(client)
+        raise no_model(client)
     servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
     agent = agent._replace(model=client.named(agent.model))
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
@@ -383,7 +356,8 @@ def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Docume
     return sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=list(agent.tools), cwd=cwd)
 
 
-def _no_model(client: Client) -> ConfigError:
+def no_model(client: Client) -> ConfigError:
+    """What is wrong where nothing says which model is asked: the ways to say it."""
     near = client.local_models()
     ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
     offered = f"; here answer: {', '.join(near)}" if near else "; -m echo works offline"

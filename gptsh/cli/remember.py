@@ -210,8 +210,8 @@ class Consolidation:
         if not saves(flags, loaded):
             raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
         self.endings = Endings(seconds_of(flags, loaded))
-        deadline = time.monotonic() + self.endings.seconds if self.endings.seconds else None
-        client = Client(loaded, os.environ, deadline)
+        client = Client(loaded, os.environ)
+        client.deadline = self.endings.deadline
         self._hands = _Hands(loaded, client, self.endings, self.endings.heard(client.ask))
         self._wait = wait
         self._busy: set[str] = set()  # agents whose memory another process holds

@@ -6,12 +6,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 0.25  # seconds that a save may go on for after a second Ctrl-C
 _AT_ONCE = 0.001  # seconds; 0 would be never
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
+_STUCK = 2.0  # seconds behind a first Ctrl-C until another one says that a conversation hangs
 
 
 _Item = TypeVar("_Item")
@@ -44,19 +45,22 @@ class Ended(BaseException):
 class Endings:
     """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Ended in the main thread.
 
-    What is ignored (nohup, a background job of a script) stays ignored. A second SIGINT ends the process by itself: at
-    once, or where there is something to save a moment later, whatever is waited for then.
+    What is ignored (nohup, a background job of a script) stays ignored, and behind it all is as it was. A second SIGINT
+    ends the process by itself: at once, or where there is something to save a moment later, whatever is waited for
+    then. In a conversation, which ``stays``, it does so only where nothing has come of the first one for a while.
     """
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, *, stays: bool = False) -> None:
         self.seconds = seconds
+        self._stays = stays
         self._until = time.monotonic() + (seconds or 0)
         self._held = False
         self._saves = False  # whether ``held`` is entered
         self._pending: int | None = None
-        self._interrupts = 0
+        self._hand: Callable[[], None] | None = None  # what is called instead of raising
+        self._interrupted: float | None = None  # when the first SIGINT came
         self._last_call = False  # whether the timer is that of a second SIGINT, not of the deadline
-        self._installed: list[int] = []
+        self._before: dict[int, Any] = {}  # the handlers that stood where ours stand
         self.before_kill: Callable[[], None] = lambda: None  # what a second SIGINT does before it ends the process
 
     def __enter__(self) -> "Endings":
@@ -70,13 +74,17 @@ class Endings:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.disarm()
-        for signum in self._installed:
+        for signum, handler in self._before.items():
             if signum != signal.SIGALRM or not self._last_call:
-                signal.signal(signum, signal.SIG_DFL)
+                signal.signal(signum, handler)
 
     def _install(self, signum: int) -> None:
-        signal.signal(signum, self._on_signal)
-        self._installed.append(signum)
+        self._before.setdefault(signum, signal.signal(signum, self._on_signal))
+
+    @property
+    def deadline(self) -> float | None:
+        """The end of the time that there is, by ``time.monotonic``; None: there is no end."""
+        return self._until if self.seconds else None
 
     def listen(self) -> None:
         """Raise what came while it was held back."""
@@ -98,6 +106,12 @@ class Endings:
         """What came is too late: all is done and told."""
         self._pending = None
 
+    def forget_interrupt(self) -> None:
+        """Ctrl-C has had its effect: nothing is done that it could end."""
+        self._interrupted = None
+        if self._pending == signal.SIGINT:
+            self.forget()
+
     def disarm(self) -> None:
         """No deadline any more: the answer is there."""
         if not self._last_call:
@@ -109,7 +123,7 @@ class Endings:
         """The deadline counts again, for what is done behind the answer, and takes so many seconds at most."""
         if self._last_call:
             return
-        if signal.SIGALRM not in self._installed:
+        if signal.SIGALRM not in self._before:
             self._install(signal.SIGALRM)
         left = min(most, self._until - time.monotonic()) if self.seconds else most
         signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, left), _AGAIN)
@@ -134,6 +148,15 @@ class Endings:
         finally:
             self._held = True
 
+    @contextlib.contextmanager
+    def handed_to(self, hand: Callable[[], None]) -> Iterator[None]:
+        """A stretch of an event loop, into which nothing can be raised: ``hand`` is called, which is to end it soon."""
+        self._hand = hand
+        try:
+            yield
+        finally:
+            self._hand = None
+
     def each(self, items: Iterator[_Item]) -> Iterator[_Item]:
         """The items. The waiting for one may be ended, and nothing else: what was taken can be shown and kept."""
         while True:
@@ -154,15 +177,22 @@ class Endings:
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if signum == signal.SIGINT:
-            self._interrupts += 1
-            if self._interrupts > 1:
-                self._hurry()
+            self._interrupt()
         elif signum == signal.SIGALRM and self._last_call:
             self._kill()
         if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
             self._pending = signum
-        if not self._held:
+        if self._hand:
+            self._hand()
+        elif not self._held:
             self._raise_pending()
+
+    def _interrupt(self) -> None:
+        now = time.monotonic()
+        if self._interrupted is None:
+            self._interrupted = now
+        elif not self._stays or now - self._interrupted > _STUCK:
+            self._hurry()
 
     def _hurry(self) -> None:
         """A second Ctrl-C: end, with a moment for what is about to be saved. It takes the place of the deadline."""

@@ -38,8 +38,9 @@ Open = Callable[[Request, Route], Iterator[Event]]
 class Client:
     """Asks any model that the settings can reach. ``deadline`` (``time.monotonic``) bounds the pauses of retries."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], deadline: float | None = None) -> None:
-        self._settings, self._environ, self._deadline = settings, environ, deadline
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self.deadline: float | None = None
+        self._settings, self._environ = settings, environ
         self._routes: dict[tuple[str, Wire], Route] = {}
         self._keys: dict[str, Secret | None] = {}
         self._windows: dict[tuple[str, str], int | None] = {}  # by base URL and model; None: it does not tell
@@ -313,7 +314,7 @@ class Client:
             return None
         backoff = BACKOFF[min(attempt, len(BACKOFF) - 1)] * random.uniform(0.75, 1.25)
         pause = backoff if err.after is None else err.after
-        too_late = self._deadline is not None and time.monotonic() + pause >= self._deadline
+        too_late = self.deadline is not None and time.monotonic() + pause >= self.deadline
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
 

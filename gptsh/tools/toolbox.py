@@ -59,6 +59,11 @@ class Toolbox:
         if self._worker:
             self._worker.kill()
 
+    @property
+    def ready(self) -> bool:
+        """Whether all servers have told their tools."""
+        return self._offered is not None
+
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as soon as all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())

@@ -1,0 +1,95 @@
+"""``-i``: a prompt at which each line is a command, or a turn that is asked as a run of its own would ask it."""
+
+from collections.abc import Callable, Mapping
+
+from gptsh.cli import stdio
+from gptsh.cli.commands import carry_out, is_command
+from gptsh.cli.editor import Editor
+from gptsh.cli.opening import session_ref
+from gptsh.cli.options import Flags
+from gptsh.cli.prepare import no_model
+from gptsh.cli.question import read_question
+from gptsh.cli.recap import show_recap
+from gptsh.cli.reporter import Reporter, in_words
+from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.talk import Talk
+from gptsh.core.forms import STRUCTURED
+from gptsh.core.messages import Message
+from gptsh.errors import GptshError, UsageError
+
+
+def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
+    """Ask line by line until the user leaves; the exit code: 1 where something could not be kept.
+
+    Raises GptshError for what is wrong before the first line, Ended for a signal that ends the process.
+    """
+    if flags.output in STRUCTURED:
+        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+    if not stdio.is_terminal(stdio.answers_to()):
+        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
+    talk = Talk(flags, environ, reporter)
+    with Endings(None, stays=True) as endings:
+        talk.go_to(session_ref(flags, talk.settings))
+        if talk.agent().model is None:
+            raise no_model(talk.desk.client)
+        editor = Editor(talk, endings)
+        first = read_question(flags, talk.settings)
+        with endings.held():
+            return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
+
+
+class _Loop:
+    """Read and do, line by line. A failure or Ctrl-C ends what is done, and the prompt comes back."""
+
+    def __init__(self, talk: Talk, editor: Editor, endings: Endings, reporter: Reporter) -> None:
+        self._talk, self._editor, self._endings, self._reporter = talk, editor, endings, reporter
+
+    def carry_out(self, first: Message | None, flags: Flags) -> int:
+        """All of it; the exit code. Raises Ended for a signal that is not Ctrl-C, once all is told."""
+        talk, ended = self._talk, None
+        try:
+            show_recap(talk)
+            if first is not None:
+                self._tried(lambda: talk.turn(first, flags))
+            while not talk.over:
+                self._do_line()
+        except Ended as err:
+            ended = err
+        code = talk.leave(self._endings)
+        if talk.ref:
+            stdio.note(f"the session is kept: 'gptsh -i -s {talk.ref}' goes on with it")
+        if ended:
+            raise ended
+        return code
+
+    def _do_line(self) -> None:
+        talk = self._talk
+        try:
+            line = self._editor.read(talk.suggested)
+        except EOFError:
+            talk.over = True
+            return
+        talk.suggested = ""
+        if is_command(line):
+            self._tried(lambda: carry_out(talk, line))
+        elif line.strip():
+            self._tried(lambda: talk.ask(line.strip()))
+
+    def _tried(self, do: Callable[[], object]) -> None:
+        """Do it; what keeps it from being done is told. Raises Ended for a signal that is not Ctrl-C."""
+        try:
+            with self._endings.released():
+                do()
+        except GptshError as err:
+            self._reporter.fail(err)
+        except Ended as ended:
+            if ended.by_deadline:
+                self._reporter.fail(in_words(ended))
+            elif ended.by_user:
+                stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
+            else:
+                raise
+        except BrokenPipeError:  # of a pager
+            return
+        except MemoryError:
+            self._reporter.fail(UsageError("the input is too large for this machine's memory"))

@@ -1,0 +1,146 @@
+"""A conversation: its session, how its next turn is asked, and its turns, each carried out as one of ``ask`` is."""
+
+from collections.abc import Mapping
+
+from gptsh.cli import stdio
+from gptsh.cli.ask import Desk, Turn, saves, seconds_of
+from gptsh.cli.opening import Opened, open_session
+from gptsh.cli.options import Flags
+from gptsh.cli.prepare import agent_for
+from gptsh.cli.question import read_question
+from gptsh.cli.reporter import Reporter
+from gptsh.cli.signals import Endings
+from gptsh.cli.toolboxes import Toolboxes
+from gptsh.core import references, settings
+from gptsh.core.document import Document
+from gptsh.core.messages import Message
+from gptsh.core.settings import Agent, Settings
+from gptsh.llm.client import Client
+
+
+class Talk:
+    """What a conversation is at, and what commands change of it.
+
+    ``flags`` are those of its next turns, ``opened`` the session as it was read last or left by the last turn,
+    ``last`` that turn, ``suggested`` what the next line begins with. ``over``: the user has had enough.
+    """
+
+    def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
+        loaded = settings.load(environ, flags.config)
+        self.desk = Desk(loaded, Client(loaded, environ), Toolboxes(environ, keeps=True), reporter)
+        self.flags = flags
+        self.opened = Opened()
+        self.last: Turn | None = None
+        self.suggested = ""
+        self.over = False
+        self._unkept: Turn | None = None  # whose messages are in memory alone
+
+    # ---- what it is at
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+        return self.desk.settings
+
+    @property
+    def doc(self) -> Document | None:
+        """The session's document; None before the first turn of a new one."""
+        return self.opened.doc
+
+    @property
+    def ref(self) -> str | None:
+        """What means the session on a command line; None where it is on no disk yet."""
+        at = self.opened.at
+        return references.ref_of(at) if at and not at.startswith("@") else None
+
+    @property
+    def saves(self) -> bool:
+        """Whether turns are to be kept."""
+        return saves(self.flags, self.settings)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all that was said is on disk, as far as it is to be."""
+        return self._unkept is None or not self.saves
+
+    def agent(self) -> Agent:
+        """Who answers next. Raises ConfigError, UsageError."""
+        return agent_for(self.flags, self.settings, self.doc)
+
+    # ---- going elsewhere
+
+    def go_to(self, ref: str | None) -> None:
+        """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
+        self.opened = open_session(ref)
+        self.last, self._unkept = None, None
+        self.flags = _of_no_session(self.flags)._replace(session=None, continue_=False, new=False, resume=False)
+
+    def forget_choices(self) -> None:
+        """The session's own agent, model, system prompt, parameters and tools again."""
+        self.flags = self.flags._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
+
+    def refresh(self) -> None:
+        """Read the session again: another run may have added to it. Raises as ``open_session``."""
+        ref = self.ref
+        if ref and not self._unkept:
+            self.opened = open_session(self.opened.at)
+
+    # ---- asking
+
+    def ask(self, words: str) -> None:
+        """Ask the words, with the files that were attached for them. Raises GptshError, Ended."""
+        flags = self.flags._replace(prompt=(words,), no_stdin=True)
+        question = read_question(flags, self.settings)
+        self.suggested = words  # until it is kept
+        self.turn(question, flags)
+
+    def turn(self, question: Message | None, flags: Flags) -> None:
+        """One turn, as a run of its own would be; without a question the one that has no answer yet.
+
+        Raises GptshError and Ended behind what is kept.
+        """
+        self.refresh()
+        with Endings(seconds_of(flags, self.settings), stays=True) as endings:
+            turn = Turn(self.desk, flags, endings)
+            try:
+                turn.carry_out(question, self._own(self.opened))
+            finally:
+                with endings.ignored():
+                    self._go_on_from(turn)
+
+    @staticmethod
+    def _own(opened: Opened) -> Opened:
+        """The same, such that a turn that comes to nothing leaves no trace in it."""
+        doc = opened.doc
+        own = {"messages": [*doc["messages"]], "context": {**doc["context"]}} if doc else {}
+        return opened._replace(doc={**doc, **own} if doc else None)
+
+    def _go_on_from(self, turn: Turn) -> None:
+        """Stay with what a turn came to."""
+        drafted, keeper = turn.drafted, turn.keeper
+        if not (drafted and keeper and (turn.job or keeper.saved)):
+            return
+        self.last, self._unkept = turn, None if keeper.keeps else turn
+        self.opened = Opened(keeper.filename or self.opened.ref, drafted.doc, keeper.filename or drafted.at)
+        self.suggested = ""
+        self.flags = self.flags._replace(prompt=(), file=())
+        if keeper.keeps:
+            self.flags = _of_no_session(self.flags)
+
+    # ---- leaving
+
+    def leave(self, endings: Endings) -> int:
+        """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
+        self.desk.tools.close(endings)
+        if self.is_kept or not (self._unkept and self._unkept.keeper):
+            return 0
+        if self._unkept.keeper.save(durable=True):
+            self.opened = self.opened._replace(at=self._unkept.keeper.filename)
+            return 0
+        stdio.note("this conversation is not on disk")
+        return 1
+
+
+def _of_no_session(flags: Flags) -> Flags:
+    """The flags without what is said about a session once."""
+    return flags._replace(title=None, tag=(), snapshot=None)

@@ -1,0 +1,55 @@
+"""The tool servers of a process: started when a turn wants them, ended with the turn or with the conversation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gptsh.cli.signals import Endings
+from gptsh.core.tool_servers import ToolServer
+from gptsh.core.turn import Tools
+from gptsh.errors import ToolServerError
+
+if TYPE_CHECKING:
+    from gptsh.tools.toolbox import Toolbox
+
+
+class Toolboxes:
+    """Lends a turn its tools. With ``keeps`` their servers go on behind it, for the next turn that wants the same."""
+
+    def __init__(self, environ: Mapping[str, str], *, keeps: bool = False) -> None:
+        self._environ, self._keeps = environ, keeps
+        self._box: Toolbox | None = None
+        self._servers: list[ToolServer] = []
+
+    @contextmanager
+    def lent(self, servers: Sequence[ToolServer], endings: Endings, *, lenient: bool) -> Iterator[Tools | None]:
+        """The tools of these servers; None where there are none. Where one of them failed, none goes on."""
+        if not servers:
+            yield None
+            return
+        if self._box and self._servers != [*servers]:
+            self.close(endings)
+        try:
+            box = self._box or self._started(servers, lenient=lenient)
+            endings.before_kill = box.kill
+            yield box
+        except ToolServerError:
+            self.close(endings)
+            raise
+        finally:
+            if self._box and not (self._keeps and self._box.ready):
+                self.close(endings)
+
+    def _started(self, servers: Sequence[ToolServer], *, lenient: bool) -> "Toolbox":
+        from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
+
+        self._box, self._servers = Toolbox(servers, self._environ, lenient=lenient), [*servers]
+        self._box.start()
+        return self._box
+
+    def close(self, endings: Endings) -> None:
+        """End the servers, within some two seconds."""
+        if self._box:
+            with endings.ignored():
+                self._box.close()
+            self._box = None

@@ -81,11 +81,11 @@ class Tmux:
     def code(self, seconds: float = 20) -> int:
         """The exit code, once the process has ended; for a signal as a shell sees it."""
         end = time.monotonic() + seconds
-        while self._do("display-message", "-p", "#{pane_dead}").strip() != "1":
+        while not (ended := self._do("display-message", "-p", "#{pane_dead_status}/#{pane_dead_signal}").strip(" \n/")):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
             time.sleep(0.05)
-        status, signum = self._do("display-message", "-p", "#{pane_dead_status} #{pane_dead_signal}").split(" ")
-        return int(status) if status.strip() else 128 + int(signum)
+        shown = self._do("display-message", "-p", "#{pane_dead_status}").strip()
+        return int(ended) if shown else 128 + int(ended)
 
     def __enter__(self) -> "Tmux":
         return self

@@ -13,6 +13,7 @@ from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
+from gptsh.cli.tty import without_carets
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message
 from gptsh.errors import GptshError, UsageError
@@ -34,7 +35,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             raise no_model(talk.desk.client)
         editor = Editor(talk, endings)
         first = read_question(flags, talk.settings)
-        with endings.held():
+        with endings.held(), without_carets():
             return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
 
 

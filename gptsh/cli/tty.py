@@ -5,6 +5,9 @@ One of the files that import prompt_toolkit.
 
 import os
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from prompt_toolkit.data_structures import Size
@@ -48,6 +51,22 @@ def _opened() -> TextIO:
         except OSError:  # of another user, after su
             continue
     raise UsageError("there is no terminal to read from")
+
+
+@contextmanager
+def without_carets() -> Iterator[None]:
+    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
+    stream = stdio.answers_to()
+    assert stream is not None  # it is a terminal
+    before = termios.tcgetattr(stream)
+    modes = [*before]
+    modes[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(stream, termios.TCSANOW, modes)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(stream, termios.TCSANOW, before)
 
 
 def screen(stream: TextIO) -> Screen:

@@ -10,11 +10,10 @@ def test_repl_preload_and_append(home: Home) -> None:
     with Tmux(home, "-i", "-s", "0") as tmux:
         tmux.until(r"^> *$")
         tmux.say("two")
-        tmux.until("You said: two")
+        tmux.until(r"You said: two\n> ")
         assert texts(home.doc()) == ["user: one", "assistant: You said: one", "user: two", "assistant: You said: two"]
-        tmux.until(r"^> *$")
         tmux.say("three")
-        tmux.until("You said: three")
+        tmux.until(r"You said: three\n> ")
         tmux.keys("C-d")
         assert tmux.code() == 0
         assert f"gptsh -i -s {home.doc()['id']}" in tmux.screen()

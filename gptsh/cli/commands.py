@@ -29,11 +29,42 @@ class Command(NamedTuple):
     words: tuple[str, ...] = ()
 
 
+# fmt: off
 COMMANDS = (
     Command("Other", "/help", "[COMMAND]", "Show the commands, or one of them.", "slash_other:show_help", "command"),
-    Command("Session", "/new", "", "Start a new session.", "slash_sessions:new"),
+    Command("Session", "/new", "", "Start a new session; agents with a memory remember.", "slash_sessions:new"),
+    Command(
+        "Session", "/sessions", "[all]", "List the sessions of this project, or all.", "slash_sessions:sessions",
+        words=("all",),
+    ),
+    Command("Session", "/resume", "[REF]", "Go on with another session.", "slash_sessions:resume", "session"),
+    Command("Session", "/search", "TEXT", "Find sessions that have all of these words.", "slash_sessions:search"),
+    Command("Session", "/history", "[full]", "Show the whole session.", "slash_session:history", words=("full",)),
+    Command("Session", "/undo", "", "Leave out the last turn, in a fork, and edit its question.", "slash_points:undo"),
+    Command("Session", "/retry", "", "Ask the last question again.", "slash_points:retry"),
+    Command(
+        "Session", "/fork", "[POINT]", "Go on in a fork: as it is, at a turn N, -N, or a snapshot.",
+        "slash_points:fork", "point",
+    ),
+    Command(
+        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "slash_points:snapshot"
+    ),
+    Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "slash_points:delete_snapshot", "snapshot"),
+    Command("Session", "/session info", "", "Show what is known of the session.", "slash_session:info"),
+    Command(
+        "Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "slash_session:export",
+        "file", ("markdown", "html", "json", "openai", "nanobot"),
+    ),
+    Command("Session", "/session rename", "TITLE", "Give the session another title.", "slash_session:rename"),
+    Command("Session", "/session archive", "", "Put the session away, and start a new one.", "slash_session:archive"),
+    Command("Session", "/session delete", "", "Delete the session for good, after asking.", "slash_session:delete"),
+    Command(
+        "Other", "/copy", "[N|code [N]]", "Copy the last answer, that of turn N, or a code block of the last.",
+        "slash_copy:copy", words=("code",),
+    ),
     Command("Other", "/exit", "", "Leave; Ctrl-D does it, too.", "slash_other:leave"),
 )
+# fmt: on
 
 
 def is_command(line: str) -> bool:

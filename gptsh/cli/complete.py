@@ -133,11 +133,14 @@ def _agents(ctx: click.Context, _prefix: str) -> _Found:
 
 
 def _models(ctx: click.Context, _prefix: str) -> _Found:
-    loaded = settings.load(os.environ, ctx.params.get("config"))
+    yield from ((model, "") for model in models_at_hand(settings.load(os.environ, ctx.params.get("config"))))
+
+
+def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
+    """Those of sessions, the newest first, then of the configured agents, last ``echo``; some more than once."""
     used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
     configured = (agent.model for agent in loaded.agents.values())
-    for model in chain(used, configured, ("echo",)):
-        yield model or "", ""
+    yield from filter(None, chain(used, configured, ("echo",)))
 
 
 def _tools(ctx: click.Context, prefix: str) -> _Found:

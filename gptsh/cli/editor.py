@@ -8,6 +8,7 @@ from prompt_toolkit.styles import Style
 from gptsh.cli import stdio, tty
 from gptsh.cli.signals import Endings
 from gptsh.cli.talk import Talk
+from gptsh.core.messages import counted
 
 _PROMPT = "> "
 _GOES_ON = "  "  # in front of the further lines of a message
@@ -61,7 +62,9 @@ class Editor:
 
     def _status(self) -> StyleAndTextTuples:
         """The line under the prompt."""
-        return [("", self._talk.ref or "new session")]
+        waiting = len(self._talk.flags.file)
+        files = f", {counted(waiting, 'file')} waiting" if waiting else ""
+        return [("", (self._talk.ref or "new session") + files)]
 
 
 def _keys() -> KeyBindings:

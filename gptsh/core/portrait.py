@@ -6,7 +6,7 @@ from typing import Any
 from gptsh.core import usage
 from gptsh.core.document import Document, stats, tags_of, turns
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import full_name, local_time, token_count
+from gptsh.core.messages import full_name, in_usd, local_time, token_count
 
 Fact = tuple[str, str]
 UNTITLED = "(untitled)"
@@ -67,8 +67,7 @@ def _cost(spent: dict[str, Any]) -> str:
     """In USD; ``at least`` where that of some answer is unknown."""
     if spent["cost"] is None:
         return ""
-    digits = f"{spent['cost']:,.2f}" if spent["cost"] >= 1 else f"{spent['cost']:.6f}".rstrip("0").rstrip(".")
-    return f"{'at least ' if spent['unpriced'] else ''}{digits} USD"
+    return f"{'at least ' if spent['unpriced'] else ''}{in_usd(spent['cost'])}"
 
 
 def _context(doc: Document) -> Iterator[Fact]:

@@ -8,7 +8,6 @@ import sys
 from typing import TextIO
 
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import Input
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
@@ -29,11 +28,18 @@ class Screen(Vt100_Output):
         return 1
 
 
-def keys() -> Input:
+class Keys(Vt100Input):
+    """What is typed, from standard input or from a file of its own."""
+
+    def close(self) -> None:
+        """Let go of a terminal that was opened for this."""
+        if self.stdin is not sys.stdin:
+            self.stdin.close()
+
+
+def keys() -> Keys:
     """What is typed. Raises UsageError where there is no terminal."""
-    if stdio.is_terminal(sys.stdin):
-        return Vt100Input(sys.stdin)
-    return Vt100Input(_opened())
+    return Keys(sys.stdin if stdio.is_terminal(sys.stdin) else _opened())
 
 
 def _opened() -> TextIO:

@@ -82,14 +82,8 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
         _only_one([name for name in given if name in excluding])
     job = next((name for name in given if name in JOBS), None)
     _refuse_strays(given, job)
-    if job is None and flags.interactive:
-        from gptsh.cli.repl import repl  # noqa: PLC0415 - it waits for a person, no script for it
-
-        return repl(flags, os.environ, reporter)
     if job is None:
-        from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
-
-        return ask(flags, os.environ, reporter)
+        return _ask(flags, reporter)
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt", _WORDS.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
@@ -98,6 +92,24 @@ def dispatch(flags: Flags, reporter: Reporter) -> int:
     module, _, function = JOBS[job].partition(":")
     done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return done
+
+
+def _ask(flags: Flags, reporter: Reporter) -> int:
+    """Ask once, or go on asking; where a session is to be picked nothing is read or done before."""
+    if flags.resume:
+        from gptsh.cli.picker import resumed  # noqa: PLC0415 - it waits for a person, no script for it
+
+        picked = resumed(flags)
+        if picked is None:
+            return 0
+        flags = picked
+    if flags.interactive:
+        from gptsh.cli.repl import repl  # noqa: PLC0415 - as above
+
+        return repl(flags, os.environ, reporter)
+    from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
+
+    return ask(flags, os.environ, reporter)
 
 
 def _form_of_lists() -> str | None:

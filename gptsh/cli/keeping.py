@@ -73,7 +73,7 @@ def carry_out(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and tell each. Raises the failure that ended it."""
     work = _work(changes)
     try:
-        stdio.write_lines(lists.lines_of(flags, work, _line, _object))
+        stdio.write_lines(lists.lines_of(flags, work, told, _object))
     except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
         for _ in work:
             pass
@@ -85,13 +85,10 @@ def _work(changes: Iterator[Change]) -> Iterator[Change]:
     """The changes, as they are made; a note for each session that stays."""
     done: list[str] = []
     for change in _made(changes, done):
-        session = change.filename[ID]
-        if change.state == "used":
-            stdio.note(f"session {session} stays: it was used or archived meanwhile")
-        elif change.state == "gone":
-            stdio.note(f"session {session} was deleted meanwhile")
+        if change.state in ("used", "gone"):
+            stdio.note(told(change))
         else:
-            done.append(session)
+            done.append(change.filename[ID])
             yield change
 
 
@@ -104,12 +101,17 @@ def _made(changes: Iterator[Change], done: Sequence[str]) -> Iterator[Change]:
         raise
 
 
-def _line(change: Change) -> str:
+def told(change: Change) -> str:
     """What became of a session, and what of it stays, always one line."""
+    session = change.filename[ID]
+    if change.state == "used":
+        return f"session {session} stays: it was used or archived meanwhile"
+    if change.state == "gone":
+        return f"session {session} was deleted meanwhile"
     title, size = "", "not readable"
     if was := change.was:
         title, size = lists.called(was["title"], was["preview"]), counted(was["turns"], "turn")
-    what = f"{change.state} {change.filename[ID]} {title} ({', '.join((size, *change.names))})"
+    what = f"{change.state} {session} {title} ({', '.join((size, *change.names))})"
     return one_line("; ".join((what, *_stays(change))))
 
 

@@ -25,10 +25,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
     Raises GptshError for what is wrong before the first line, Ended for a signal that ends the process.
     """
-    if flags.output in STRUCTURED:
-        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
-    if not stdio.is_terminal(stdio.answers_to()):
-        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
+    check_reader(flags)
     talk = Talk(flags, environ, reporter)
     with Endings(None, stays=True) as endings:
         talk.go_to(session_ref(flags, talk.settings))
@@ -38,6 +35,14 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         first = read_question(flags, talk.settings)
         with endings.held(), without_carets():
             return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
+
+
+def check_reader(flags: Flags) -> None:
+    """Raise UsageError where no person reads the answers."""
+    if flags.output in STRUCTURED:
+        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+    if not stdio.is_terminal(stdio.answers_to()):
+        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
 
 
 class _Loop:

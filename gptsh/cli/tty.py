@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import Input
 from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.color_depth import ColorDepth
@@ -59,15 +58,22 @@ class _Reader(PosixStdinReader):
         return self._stdin_decoder.decode(data)
 
 
-class _Keys(Vt100Input):
+class Keys(Vt100Input):
+    """What is typed, from standard input or from a file of its own."""
+
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self.stdin_reader = _Reader(stream.fileno())
 
+    def close(self) -> None:
+        """Let go of a terminal that was opened for this."""
+        if self.stdin is not sys.stdin:
+            self.stdin.close()
 
-def keys() -> Input:
+
+def keys() -> Keys:
     """What is typed. Raises UsageError where there is no terminal."""
-    return _Keys(typed_on())
+    return Keys(typed_on())
 
 
 def typed_on() -> TextIO:

@@ -128,11 +128,13 @@ def _either(letter: str) -> str:
 # ---- sessions
 
 
-def search(text: str, room: int, *, archived: bool = False) -> Iterator[Found | Unreadable]:
+def search(
+    text: str, room: int, *, archived: bool = False, among: Iterable[str] | None = None
+) -> Iterator[Found | Unreadable]:
     """The sessions that have each word of the text, newest first, as they are read; ``archived``: of those put away.
 
-    ``room``: characters of a match. Beside them what cannot be read, as far as that was noticed: a file that is torn,
-    or in which the words may be.
+    ``room``: characters of a match; ``among``: file names, in place of all. Beside them what cannot be read, as far as
+    that was noticed: a file that is torn, or in which the words may be.
     """
     words = [Word(word) for word in dict.fromkeys(text.split())]
     query = Query(words, list({piece for word in words for piece in word.structure}), room)
@@ -141,13 +143,14 @@ def search(text: str, room: int, *, archived: bool = False) -> Iterator[Found | 
     def look(path: str) -> tuple[Document, Passage] | None:
         return _look(path, query)
 
-    for index, name in enumerate(newest_first(folder)):
+    for index, name in enumerate(newest_first(folder) if among is None else among):
         item = found(f"{folder}/{name}", look)
         if isinstance(item, Unreadable):
             yield item
         elif item is not None:
             head, passage = item
-            yield _found(summary_of(head, None if archived else index, name), passage, query)
+            has_index = not archived and among is None
+            yield _found(summary_of(head, index if has_index else None, name), passage, query)
 
 
 def _look(path: str, query: Query) -> tuple[Document, Passage] | None:

@@ -81,6 +81,14 @@ class Tmux:
             time.sleep(0.05)
         return seen
 
+    def did(self, line: str) -> str:
+        """What a line came to, from prompt to prompt, on a screen that was cleared before."""
+        self.until(r"^> *$")
+        self.keys("C-l")
+        self.until(r"\A> *$")
+        self.say(line)
+        return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0]
+
     def clipboard(self) -> str:
         """What was copied last."""
         return self._do("show-buffer")

@@ -167,7 +167,7 @@ def near(first: str, second: str = "") -> str | None:
 
     if (known := _ELSEWHERE.get(first)) in _NAMED:
         return known
-    pairs = [name for name in _NAMED if " " in name]
+    pairs, single = [name for name in _NAMED if " " in name], [name for name in _NAMED if " " not in name]
     ends = {name.partition(" ")[2]: name for name in pairs}
     if first[1:] in ends and not below(first):  # /export
         return ends[first[1:]]
@@ -175,5 +175,5 @@ def near(first: str, second: str = "") -> str | None:
     if below(first):
         found = found or [ends[end] for end in difflib.get_close_matches(second, ends, n=1)]
     else:
-        found = found or difflib.get_close_matches(first, [*{*_NAMED} - {*pairs}], n=1, cutoff=0.5)
+        found = found or difflib.get_close_matches(first, single, n=1, cutoff=0.5)
     return found[0] if found else None

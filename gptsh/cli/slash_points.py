@@ -12,6 +12,8 @@ from gptsh.core.document import Document
 from gptsh.core.messages import Message, counted, parts_of, text_parts_of
 from gptsh.errors import UsageError
 
+_NOWHERE = "; what was there is on no disk"
+
 
 def fork(talk: Talk, args: str) -> None:
     """``/fork``. Raises UnknownSession where there is no such point."""
@@ -21,7 +23,7 @@ def fork(talk: Talk, args: str) -> None:
     talk.fork_at(args)
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
     where = "as it is" if turns == len(document.turns(doc["messages"])) else f"after turn {turns}"
-    stdio.note(f"a fork {where}, which your next question begins{_stays(origin)}")
+    stdio.note(f"a fork {where}, saved with your next question{_stays(origin)}")
 
 
 def undo(talk: Talk, _args: str) -> None:
@@ -36,7 +38,7 @@ def undo(talk: Talk, _args: str) -> None:
     talk.suggested = "\n\n".join(typed)
     if attached := len(parts_of(question)) - len(typed):
         stdio.note(f"{counted(attached, 'attachment')} of the question left out: /file attaches again")
-    stdio.note(f"a fork without the last turn, which your next question begins{_stays(origin)}")
+    stdio.note(f"a fork without the last turn{_stays(origin) or _NOWHERE}")
 
 
 def retry(talk: Talk, _args: str) -> None:
@@ -52,7 +54,7 @@ def retry(talk: Talk, _args: str) -> None:
             talk.turn(None, talk.flags)
         else:
             before_leaving(talk)
-            stdio.note(f"asking again in a fork{_stays(_kept(talk))}")
+            stdio.note(f"asking again in a fork{_stays(_kept(talk)) or _NOWHERE}")
             talk.ask_at(_before_last(doc), _same(doc["messages"][start]))
     finally:
         talk.flags = talk.flags._replace(file=attached)
@@ -82,7 +84,7 @@ def _kept(talk: Talk) -> str | None:
 
 
 def _stays(origin: str | None) -> str:
-    return f"; session {origin} keeps all: /resume {origin} goes back" if origin else ""
+    return f"; session {origin} keeps all: /resume {origin}" if origin else ""
 
 
 # ---- snapshots

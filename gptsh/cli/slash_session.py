@@ -46,6 +46,7 @@ def info(talk: Talk, _args: str) -> None:
 
     doc, at = current(talk), talk.opened.at
     facts = [("title", title_of(doc)), *facts_of(doc, talk.ref)]
+    facts = [fact for fact in facts if talk.ref or fact[0] != "session"]  # its id means nothing yet
     facts += [("file", str(path_of(at)))] if talk.ref and at else []
     if not talk.on_disk:
         facts.append(("not on disk", "the session" if talk.ref is None else "what was said since it was resumed"))
@@ -130,12 +131,14 @@ def rename(talk: Talk, args: str) -> None:
         raise UsageError("/session rename needs a title")
     if talk.in_memory or talk.ref is None:
         talk.flags = talk.flags._replace(title=title)
+        stdio.note(f"the title is {title}")
         return
     from gptsh.cli.manage import label  # noqa: PLC0415 - few are labelled
 
     label(talk.ref, _label(talk)._replace(title=title), talk.settings.context.snapshots)
     talk.flags = talk.flags._replace(title=None)
     talk.refresh()
+    stdio.note(f"the title is {title}")
 
 
 def _label(talk: Talk) -> "Flags":

@@ -81,7 +81,7 @@ def resume(talk: Talk, args: str) -> None:
 
 
 def _picked(_talk: Talk) -> str:
-    """The session that the user picks from a list."""
+    """The session that the user picks from a list: the one place where ``/resume`` asks for one."""
     raise UsageError("/resume needs a session", "/sessions lists them")
 
 

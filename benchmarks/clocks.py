@@ -1,6 +1,9 @@
 """What is measured of a fresh process: its time, its first byte, its memory; and many processes at once."""
 
+import contextlib
 import os
+import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ _, status, usage = os.wait4(child, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
+_PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # pastes are bracketed from now on; the cursor is shown behind it
 _RSS_UNITS = 1 << 20 if sys.platform == "darwin" else 1 << 10  # per MiB: macOS counts bytes, Linux KiB
 
 
@@ -63,6 +67,39 @@ def first_byte(command: Command, env: Env) -> float:
     if not first:
         raise Failed(f"{os.path.basename(command[0])} wrote nothing")
     return took
+
+
+def prompt_ready(command: Command, env: Env) -> float:
+    """Seconds from the start of the process until its prompt is drawn. A letter typed then must appear.
+
+    It runs on a terminal of its own, which it leaves by Ctrl-C and Ctrl-D.
+    """
+    started = time.perf_counter()
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execvpe(command[0], [*command], {**env, "TERM": "xterm-256color"})
+    seen = _read_until(terminal, _PROMPT)
+    took = time.perf_counter() - started
+    os.write(terminal, b"w")
+    seen += _read_until(terminal, b"w")
+    os.write(terminal, b"\x03\x04")
+    with contextlib.suppress(OSError):  # Linux reports the other end's exit as EIO
+        while more := os.read(terminal, 1 << 16):
+            seen += more
+    os.close(terminal)
+    _check(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen)
+    return took
+
+
+def _read_until(terminal: int, pattern: bytes) -> bytes:
+    """What is drawn until a pattern is seen. Raises Failed where the process ends before."""
+    seen = b""
+    while not re.search(pattern, seen, re.DOTALL):
+        try:
+            seen += os.read(terminal, 1 << 16)
+        except OSError as err:
+            raise Failed(f"it ended without a prompt: {seen.decode('utf-8', 'replace')[-200:]}") from err
+    return seen
 
 
 def peak_memory(command: Command, env: Env) -> float:

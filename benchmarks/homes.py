@@ -141,6 +141,11 @@ class Lab:
         return _long(self.home(), 1_000_000)
 
     @cached_property
+    def five_thousand(self) -> Home:
+        """A home with one session of 5,000 messages in 5 MB."""
+        return _long(self.home(), 5_000_000, 5_000)
+
+    @cached_property
     def small(self) -> LongServer:
         """A model server with a window of 8,192 tokens."""
         server = LongServer(8192)
@@ -233,15 +238,15 @@ def _named(home: Home, number: int) -> tuple[str, str, str]:
     return f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json", ident, created
 
 
-def _long(home: Home, size: int) -> Home:
-    """The home with a single session of 1,000 messages that together have about that many bytes."""
+def _long(home: Home, size: int, messages: int = 1000) -> Home:
+    """The home with a single session of so many messages that together have about that many bytes."""
     path, doc = _first(home)
     question, answer = doc["messages"]
     question = question | {"parent": answer["id"]}
     bare = len(_bytes(question)) + len(_bytes(answer)) - len(question["content"]) - len(answer["content"])
     share = len(_LINE) / len(_bytes({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
-    content = (_LINE * 1000)[: round((size / 500 - bare) / 2 * share)]
-    for number in range(2, 1000):
+    content = (_LINE * 1000)[: round((2 * size / messages - bare) / 2 * share)]
+    for number in range(2, messages):
         message = (question, answer)[number % 2]
         parent = doc["messages"][-1]["id"]
         doc["messages"].append(

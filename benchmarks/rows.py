@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.clocks import Failed, first_byte, peak_memory, together, told, whole
+from benchmarks.clocks import Failed, first_byte, peak_memory, prompt_ready, together, told, whole
 from benchmarks.homes import BIN, GPTSH, Home, Lab
 from benchmarks.long_sessions import FIT_TURN, TURNS
 from benchmarks.talks import ALL, FEW
@@ -24,6 +24,7 @@ ASK = (*GPTSH, "hello")
 ASK_CLAUDE = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
 ASK_LITELLM = (*GPTSH, "-m", "azure_ai/claude-sonnet-4-5", "hello")
 LIST = (*GPTSH, "--list-sessions")
+TALK = (*GPTSH, "-i", "-s", "0")
 SHOW = (*GPTSH, "--show-session", "0")
 
 _APPEND = """
@@ -205,6 +206,12 @@ ROWS = (
     Row("search 10,000 sessions, a word in few", lambda lab: search(lab, FEW), beyond(0.5, "s"), FLOOR),
     # It prints every session, for which the list alone takes a good third of that.
     Row("search 10,000 sessions, a word in all", lambda lab: search(lab, ALL), beyond(0.75, "s"), FLOOR),
+    Row(
+        "prompt of -i, session of 5,000 messages",
+        lambda lab: prompt_ready(TALK, lab.five_thousand.env),
+        times(4),
+        FLOOR,
+    ),
     Row("append to 1,000 messages, 1 MB", lambda lab: append(lab.megabyte), at_most(20, "ms"), WRITE, CHEAP, "ms", 1),
     Row(
         "append to 1,000 messages, 10 MB",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 
 import pytest
@@ -16,10 +17,15 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Tmux:
-    """One pane of a tmux server of its own, with gptsh in it."""
+    """One pane of a tmux server of its own, with gptsh in it; ``shell`` is the command line around it."""
 
     def __init__(
-        self, home: Home, *args: str, size: tuple[int, int] = (80, 24), env: dict[str, str] | None = None
+        self,
+        home: Home,
+        *args: str,
+        size: tuple[int, int] = (80, 24),
+        env: dict[str, str] | None = None,
+        shell: str = "{}",
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="gptsh-")  # a socket's path must be short
         self._env = {**home.env, **(env or {}), "TERM": "xterm-256color"}
@@ -28,7 +34,13 @@ class Tmux:
         self._do("set-option", "-g", "remain-on-exit", "on")
         self._do("set-option", "-s", "set-clipboard", "on")
         self._do("set-option", "-s", "escape-time", "10")
-        self._do("respawn-pane", "-k", "-c", str(home.cwd), inside)
+        self._do(
+            "respawn-pane",
+            "-k",
+            "-c",
+            str(home.cwd),
+            f"trap : INT; {shell.format(inside)}; echo $? >{self._folder}/code",
+        )
 
     def _do(self, *args: str, data: bytes | None = None) -> str:
         command = ["tmux", "-S", f"{self._folder}/socket", "-f", "/dev/null", *args]
@@ -75,17 +87,17 @@ class Tmux:
 
     @property
     def pid(self) -> int:
-        """The process in the pane."""
-        return int(self._do("display-message", "-p", "#{pane_pid}"))
+        """The process that the shell of the pane has started."""
+        shell = self._do("display-message", "-p", "#{pane_pid}").strip()
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
 
     def code(self, seconds: float = 20) -> int:
-        """The exit code, once the process has ended; for a signal as a shell sees it."""
-        end = time.monotonic() + seconds
-        while not (ended := self._do("display-message", "-p", "#{pane_dead_status}/#{pane_dead_signal}").strip(" \n/")):
+        """The exit code, once the process has ended, as a shell sees it. tmux 3.3 itself does not always know it."""
+        end, file = time.monotonic() + seconds, Path(self._folder, "code")
+        while not (file.exists() and (said := file.read_text())):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
             time.sleep(0.05)
-        shown = self._do("display-message", "-p", "#{pane_dead_status}").strip()
-        return int(ended) if shown else 128 + int(ended)
+        return int(said)
 
     def __enter__(self) -> "Tmux":
         return self

@@ -1,20 +1,13 @@
 """Whether a tool call may run: by configuration, by what was allowed in the session, else as the user says."""
 
 import json
-import os
-import select
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
-from gptsh.cli import stdio
+from gptsh.cli import confirm
 from gptsh.core.document import Document, approved_tools
 from gptsh.core.messages import Call
 from gptsh.core.turn import Tools
 from gptsh.render.visible import one_line, visible
 
-_TERMINAL = "/dev/tty"
-_LONGEST = 1000  # bytes of an answer that is read
 _QUESTION = "Run it? [y]es, [n]o, [a]lways in this session: "
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
@@ -46,40 +39,8 @@ class Approval:
 
 def _ask(name: str, arguments: str) -> str | None:
     """``yes``, ``no`` or ``always``; None where there is no terminal."""
-    try:
-        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY)
-    except OSError:
-        return None
-    with _closing(terminal):
-        with suppress(termios.error):
-            termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-        asked = f"The model calls {visible(one_line(name))} with\n{visible(_shown(arguments))}\n"
-        try:
-            stdio.put_all(terminal, asked.encode("utf-8", "replace"))
-            return _answer(terminal)
-        except OSError:  # it went away
-            return None
-
-
-@contextmanager
-def _closing(descriptor: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _answer(terminal: int) -> str:
-    """What the user says, asked again until it is one of the three; the end of input is a no. Raises OSError."""
-    choices = ("yes", "no", "always")
-    while True:
-        stdio.put_all(terminal, _QUESTION.encode())
-        select.select([terminal], [], [])
-        line = os.read(terminal, _LONGEST)
-        said = line.decode("utf-8", "replace").strip().lower()
-        chosen = [choice for choice in choices if said and choice.startswith(said)]
-        if chosen or not line.endswith(b"\n"):
-            return chosen[0] if chosen else "no"
+    asked = f"The model calls {visible(one_line(name))} with\n{visible(_shown(arguments))}\n"
+    return confirm.choice(asked, _QUESTION, ("yes", "no", "always"))
 
 
 def _shown(arguments: str) -> str:

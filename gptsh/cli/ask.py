@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.dry_run import dry_run
+from gptsh.cli.fitting import Built
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Draft, Job, draft, prepare, warm
+from gptsh.cli.prepare import Draft, Job, draft, prepare, refuse_answered, warm
 from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
@@ -34,7 +35,7 @@ class Desk(NamedTuple):
 class Turn:
     """One question carried out, or a session compacted by hand: from its draft to what is done behind the answer.
 
-    ``drafted``, ``keeper`` and ``job`` say how far it came, also where it failed.
+    ``drafted``, ``keeper`` and ``job`` say how far it came, also where it failed, and ``sent`` what went to the model.
     """
 
     def __init__(self, desk: Desk, flags: Flags, endings: Endings) -> None:
@@ -42,11 +43,19 @@ class Turn:
         self.keeper: Keeper | None = None
         self.job: Job | None = None
         self._desk, self._flags, self._endings = desk, flags, endings
+        self._run: Run | None = None
+
+    @property
+    def sent(self) -> Built | None:
+        """The last request; None where it came to none."""
+        return self._run.sent if self._run else None
 
     def carry_out(self, question: Message | None, opened: Opened) -> int:
         """All of it; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
         desk, flags, endings = self._desk, self._flags, self._endings
         desk.client.deadline = endings.deadline
+        if question is None and not flags.compact:
+            refuse_answered(opened)
         drafted = self.drafted = draft(flags, desk.settings, question, opened, desk.client, desk.reporter)
         keeper = self.keeper = self._keeper(drafted)
         if flags.compact and question is None:
@@ -56,9 +65,13 @@ class Turn:
         is_new = document.is_unsaved(drafted.doc)
         with desk.tools.lent(drafted.servers, endings, lenient=drafted.resumed) as tools:
             job = self.job = self._prepared(drafted, keeper, tools)
-            code = dry_run(job) if flags.dry_run else Run(job, keeper, endings, desk.reporter).carry_out()
+            code = dry_run(job) if flags.dry_run else self._asked(job, keeper)
         _keep_house(desk.settings.housekeeping, keeper if is_new else None, endings)
         return code
+
+    def _asked(self, job: Job, keeper: Keeper) -> int:
+        self._run = Run(job, keeper, self._endings, self._desk.reporter)
+        return self._run.carry_out()
 
     def _keeper(self, drafted: Draft) -> Keeper:
         flags, loaded = self._flags, drafted.settings

@@ -1,6 +1,5 @@
 """The slash commands of a conversation, each as one row, from which help and completion are read, too."""
 
-import difflib
 import re
 from importlib import import_module
 from typing import NamedTuple
@@ -17,7 +16,7 @@ class Command(NamedTuple):
 
     ``run`` is ``module:function`` of ``cli/``, called with the conversation and the text behind the name. ``value`` is
     what that text is: a word that ``complete.VALUES`` knows, empty where nothing can be offered. ``words`` are fixed
-    words that may stand there.
+    words that may stand there. ``more`` is what only the help of this one command says.
     """
 
     group: str
@@ -27,13 +26,81 @@ class Command(NamedTuple):
     run: str
     value: str = ""
     words: tuple[str, ...] = ()
+    more: str = ""
+
+    @property
+    def usage(self) -> str:
+        """How it is typed."""
+        return f"{self.name} {self.args}".strip()
 
 
 COMMANDS = (
-    Command("Other", "/help", "[COMMAND]", "Show the commands, or one of them.", "slash_other:show_help", "command"),
-    Command("Session", "/new", "", "Start a new session.", "slash_sessions:new"),
+    Command("Session", "/new", "", "Start a new session; agents with a memory remember.", "slash_sessions:new"),
+    Command(
+        "Session", "/sessions", "[all]", "List the sessions of this project, or all.", "slash_sessions:sessions",
+        words=("all",),
+    ),
+    Command("Session", "/resume", "[REF]", "Go on with another session.", "slash_sessions:resume", "session"),
+    Command("Session", "/search", "TEXT", "Find sessions that have all of these words.", "slash_sessions:search"),
+    Command("Session", "/history", "[full]", "Show the whole session.", "slash_session:history", words=("full",)),
+    Command("Session", "/undo", "", "Leave out the last turn, in a fork, and edit its question.", "slash_points:undo"),
+    Command("Session", "/retry", "", "Ask the last question again.", "slash_points:retry"),
+    Command(
+        "Session", "/fork", "[POINT]", "Go on in a fork: as it is, at a turn N, -N, or a snapshot.",
+        "slash_points:fork", "point",
+    ),
+    Command(
+        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "slash_points:snapshot"
+    ),
+    Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "slash_points:delete_snapshot", "snapshot"),
+    Command("Session", "/session info", "", "Show what is known of the session.", "slash_session:info"),
+    Command(
+        "Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "slash_session:export",
+        "file", ("markdown", "html", "json", "openai", "nanobot"),
+    ),
+    Command("Session", "/session rename", "TITLE", "Give the session another title.", "slash_session:rename"),
+    Command("Session", "/session archive", "", "Put the session away, and start a new one.", "slash_session:archive"),
+    Command("Session", "/session delete", "", "Delete the session for good, after asking.", "slash_session:delete"),
+    Command("Asking", "/model", "[NAME]", "Show the model, or choose another one.", "slash_asking:choose_model",
+        "model", more="It answers from the next turn on. Without a name those used last and configured are listed; "
+        "gptsh --list-models has all."),
+    Command("Asking", "/agent", "[NAME]", "List the agents, or choose one.", "slash_asking:choose_agent", "agent",
+        more="An agent is a whole: its model, system prompt, parameters and tools take the place of what /model, "
+        "/system, /param and /tools chose."),
+    Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - is the agent's own.",
+        "slash_asking:set_system", words=("-",), more='/system "" sends none at all.'),
+    Command("Asking", "/param", "[KEY=VALUE]…", "Show the generation parameters, or set some.",
+        "slash_asking:set_params", more="KEY= takes one away. A value with blanks or quotes stands in quotes of its "
+        """own: /param 'stop=["END"]'."""),
+    Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - drops them.",
+        "slash_context:attach", "file", ("-",), more="Text, images, PDF and audio. Paths are quoted as in a shell."),
+    Command("What is sent", "/tools", "[LIST]", "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",
+        "slash_context:choose_tools", "tools", ("all", "none", "-"), more="A list is parted by commas; a tool may be "
+        "a pattern such as time__get_*. - is the agent's own tools."),
+    Command("What is sent", "/context", "", "Show what would be sent next, and how much room is left.",
+        "slash_context:show_context", more="Model, window, tokens, strategy and attachments; nothing is sent."),
+    Command("What is sent", "/compact", "[--apply]", "Show how the session would be sent shorter; --apply does it.",
+        "slash_context:compact", words=("--apply",), more="Nothing is lost: the session keeps every message, and a "
+        "snapshot of how it was sent before."),
+    Command(
+        "Other", "/copy", "[N|code [N]]", "Copy the last answer, that of turn N, or a code block of the last.",
+        "slash_copy:copy", words=("code",),
+    ),
+    Command("Other", "/usage", "[all]", "Tokens and cost of this session, or of all.", "slash_other:show_usage",
+        words=("all",)),
+    Command("Other", "/debug context", "", "Read the last request as the model got it.", "slash_context:show_sent",
+        more="Every message, tool and parameter, through $PAGER; keys are masked."),
+    Command("Other", "/help", "[COMMAND]", "Show the commands, or all about one.", "slash_other:show_help", "command"),
     Command("Other", "/exit", "", "Leave; Ctrl-D does it, too.", "slash_other:leave"),
-)
+)  # fmt: skip
+
+# What other programs call it.
+_ELSEWHERE = {
+    "/?": "/help", "/bye": "/exit", "/q": "/exit", "/quit": "/exit", "/clear": "/new", "/reset": "/new",
+    "/load": "/resume", "/open": "/resume", "/chat": "/sessions", "/list": "/sessions", "/ls": "/sessions",
+    "/attach": "/file", "/add": "/file", "/image": "/file", "/cost": "/usage", "/tokens": "/context",
+    "/find": "/search", "/regenerate": "/retry", "/branch": "/fork", "/set": "/param", "/mcp": "/tools",
+}  # fmt: skip
 
 
 def is_command(line: str) -> bool:
@@ -56,20 +123,57 @@ def find(line: str) -> tuple[Command, str]:
         if command:
             rest = line.split(maxsplit=count)[count:]
             return command, rest[0].strip() if rest else ""
-    raise _unknown(words)
+    raise unknown([word.lower() for word in words])
+
+
+def below(first: str) -> list[Command]:
+    """The commands of two words that begin with this one."""
+    return [command for command in COMMANDS if command.name.startswith(f"{first} ")]
+
+
+def words_of(args: str) -> list[str]:
+    """The text behind a command as words, quoted as in a shell. Raises UsageError for a quote that does not end."""
+    import shlex  # noqa: PLC0415 - few commands take several
+
+    try:
+        return shlex.split(args)
+    except ValueError as err:
+        raise UsageError(f"{str(err).lower()}: {args}", "words are quoted as in a shell") from err
 
 
 _NAMED = {command.name: command for command in COMMANDS}
 
 
-def _unknown(words: list[str]) -> UsageError:
-    """What is wrong with a name: with its second word where the first one begins some."""
-    first = words[0].lower()
-    below = [name for name in _NAMED if name.startswith(f"{first} ")]
-    if below:
-        return UsageError(f"{first} needs to know what", f"{', '.join(below[:-1])} or {below[-1]}")
-    near = difflib.get_close_matches(first, _NAMED, n=1, cutoff=0.4)
-    meant = f"did you mean {near[0]}? " if near else ""
+def unknown(words: list[str]) -> UsageError:
+    """What is wrong with a command that there is not: with its second word where the first one begins some."""
+    first, second = words[0], " ".join(words[1:2])
+    meant = near(first, second)
+    if not (names := [command.name for command in below(first)]):
+        what = f"there is no command {first}"
+        asks = f"did you mean {meant}? " if meant else ""
+        return UsageError(what, f"{asks}/help shows them; a blank in front sends the line as it is")
+    names += [plural for plural in (f"{first}s",) if plural in _NAMED]
+    ways = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    if not second:
+        return UsageError(f"{first} needs to know what", ways)
     return UsageError(
-        f"there is no command {first}", f"{meant}/help shows them; a blank in front sends the line as it is"
+        f"there is no command {first} {second}", f"did you mean {meant}?" if meant else f"there is {ways}"
     )
+
+
+def near(first: str, second: str = "") -> str | None:
+    """The name of the command that was most likely meant; None where none is like it."""
+    import difflib  # noqa: PLC0415 - few lines are wrong
+
+    if (known := _ELSEWHERE.get(first)) in _NAMED:
+        return known
+    pairs = [name for name in _NAMED if " " in name]
+    ends = {name.partition(" ")[2]: name for name in pairs}
+    if first[1:] in ends and not below(first):  # /export
+        return ends[first[1:]]
+    found = difflib.get_close_matches(f"{first} {second}", pairs, n=1, cutoff=0.75) if second else []
+    if below(first):
+        found = found or [ends[end] for end in difflib.get_close_matches(second, ends, n=1)]
+    else:
+        found = found or difflib.get_close_matches(first, [*{*_NAMED} - {*pairs}], n=1, cutoff=0.5)
+    return found[0] if found else None

@@ -125,28 +125,32 @@ def complete(asked: str) -> int:
 
 
 _Found = Iterator[tuple[str, str]]  # each value, and what is said beside it
+Source = Callable[[str | None, str], _Found]  # by the config file that is named, and what the value begins with
 
 
-def _agents(ctx: click.Context, _prefix: str) -> _Found:
-    for name, agent in settings.load(os.environ, ctx.params.get("config")).agents.items():
+def _agents(config: str | None, _prefix: str) -> _Found:
+    for name, agent in settings.load(os.environ, config).agents.items():
         yield name, agent.model or ""
 
 
-def _models(ctx: click.Context, _prefix: str) -> _Found:
-    loaded = settings.load(os.environ, ctx.params.get("config"))
+def _models(config: str | None, _prefix: str) -> _Found:
+    yield from ((model, "") for model in models_at_hand(settings.load(os.environ, config)))
+
+
+def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
+    """Those of sessions, the newest first, then of the configured agents, last ``echo``; some more than once."""
     used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
     configured = (agent.model for agent in loaded.agents.values())
-    for model in chain(used, configured, ("echo",)):
-        yield model or "", ""
+    yield from filter(None, chain(used, configured, ("echo",)))
 
 
-def _tools(ctx: click.Context, prefix: str) -> _Found:
+def _tools(config: str | None, prefix: str) -> _Found:
     before, comma, _ = prefix.rpartition(",")
-    for name in (*settings.load(os.environ, ctx.params.get("config")).tool_servers, "all"):
+    for name in (*settings.load(os.environ, config).tool_servers, "all"):
         yield f"{before}{comma}{name}", ""
 
 
-def _sessions(_ctx: click.Context, prefix: str) -> _Found:
+def _sessions(_config: str | None, prefix: str) -> _Found:
     for name, filename in references.used_names():
         yield name, filename[ID]
     for summary in _readable(listing.scan_sessions(prefix)):
@@ -158,12 +162,16 @@ def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionS
     return (item for item in items if not isinstance(item, Unreadable))
 
 
-def _offer(source: Callable[[click.Context, str], _Found]) -> "Callable[..., list[CompletionItem[str]]]":
+# Who knows the values of an option or a command; they may give more than what begins as asked.
+VALUES: dict[str, Source] = {"agent": _agents, "model": _models, "session": _sessions, "tools": _tools}
+
+
+def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
     """A completer in click's terms: the first values of a source that go on with what was typed, each once."""
 
     def offered(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
         found: dict[str, str] = {}
-        for value, said in source(ctx, prefix):
+        for value, said in source(ctx.params.get("config"), prefix):
             # The shell puts the value on the line as it is: one that it would read otherwise is not offered.
             if value.startswith(prefix) and shlex.quote(value) == value:
                 found.setdefault(value, visible(one_line(said)))
@@ -179,11 +187,8 @@ def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[Co
     return [CompletionItem(prefix, type="file")]
 
 
-# What an option's value is (`Row.value`), and who knows the values.
+# What an option's value is (`Row.value`), in click's terms.
 COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
-    "agent": _offer(_agents),
+    **{name: _offer(source) for name, source in VALUES.items()},
     "file": _file,
-    "model": _offer(_models),
-    "session": _offer(_sessions),
-    "tools": _offer(_tools),
 }

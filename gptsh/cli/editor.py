@@ -1,17 +1,47 @@
 """The line that is typed at the prompt of a conversation. One of the files that import prompt_toolkit."""
 
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import Any
+
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.styles import Style
 
 from gptsh.cli import stdio, tty
-from gptsh.cli.signals import Endings
+from gptsh.cli.offers import is_name, offers
+from gptsh.cli.past import Past
+from gptsh.cli.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
+from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.status import looked_up, status_of
 from gptsh.cli.talk import Talk
+from gptsh.errors import GptshError
+from gptsh.render.look import able
+from gptsh.render.status import Status, status_line
 
-_PROMPT = "> "
-_GOES_ON = "  "  # in front of the further lines of a message
-_STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"})
+_NAME = 40  # characters; no command's name is longer
+_STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse",
+        "bottom-toolbar.text": "fg:ansibrightblack",
+        "completion-menu": "bg:default fg:default",
+        "completion-menu.completion": "bg:default fg:default",
+        "completion-menu.completion.current": "bg:default fg:default reverse",
+        "completion-menu.meta.completion": "bg:default fg:ansibrightblack",
+        "completion-menu.meta.completion.current": "bg:default fg:default",
+        "scrollbar.background": "bg:default",
+        "scrollbar.button": "bg:default reverse",
+    }
+)
 
 
 class _Woken(Exception):
@@ -24,14 +54,22 @@ class Editor:
     def __init__(self, talk: Talk, endings: Endings) -> None:
         out = stdio.answers_to()
         assert out is not None  # it is a terminal
-        self._talk, self._endings = talk, endings
+        self._talk, self._endings, self._past = talk, endings, Past(talk)
+        self._status = Status("")
+        self._is_woken = False
+        self._keys = tty.keys()
         self._session: PromptSession[str] = PromptSession(
-            _PROMPT,
-            input=tty.keys(),
+            PROMPT,
+            input=self._keys,
             output=tty.screen(out),
-            key_bindings=_keys(),
-            prompt_continuation=_GOES_ON,
-            bottom_toolbar=self._status,
+            key_bindings=_bindings(),
+            prompt_continuation=GOES_ON,
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
+            history=_History(self._past),
+            completer=_Completer(talk),
+            complete_in_thread=True,
+            complete_while_typing=Condition(self._is_name),
+            bottom_toolbar=self._toolbar,
             style=_STYLE,
             enable_suspend=True,
         )
@@ -39,45 +77,158 @@ class Editor:
     def read(self, suggested: str = "") -> str:
         """A message or a command; empty where Ctrl-C or SIGINT gave up what was typed.
 
-        Raises EOFError for Ctrl-D in an empty line, and where the terminal is gone; Ended for any other signal.
+        Raises EOFError for Ctrl-D in an empty line, and where the terminal is gone; Ended for any other signal. What
+        was typed until then is kept with what was typed before.
         """
         self._endings.forget_interrupt()
         self._endings.listen()
+        self._status, self._is_woken = status_of(self._talk), False
         try:
             with self._endings.handed_to(self._wake):
-                return self._session.prompt(default=suggested, handle_sigint=False)
-        except (KeyboardInterrupt, _Woken):
-            self._endings.forget_interrupt()
-            self._endings.listen()
+                line = self._prompt(suggested)
+        except KeyboardInterrupt:
             return ""
-        except OSError as err:
+        except _Woken:
+            return self._given_up()
+        except (EOFError, OSError) as err:
+            self._given_up()
+            self._past.keep(self._session.default_buffer.text)
             raise EOFError from err
+        self._past.keep(line)
+        return line
+
+    def _prompt(self, suggested: str) -> str:
+        return self._session.prompt(
+            default=suggested, pre_run=self._begin, set_exception_handler=False, handle_sigint=False
+        )
+
+    def _given_up(self) -> str:
+        """What a signal leaves of a line: nothing. Raises Ended for one that is no Ctrl-C."""
+        self._endings.forget_interrupt()
+        try:
+            self._endings.listen()
+        except Ended:
+            self._past.keep(self._session.default_buffer.text)
+            raise
+        return ""
+
+    # ---- while a line is typed
+
+    def _begin(self) -> None:
+        """What is to be done first in the event loop; what it is given comes behind the first drawing."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fail)
+        loop.call_soon(self._look_up)
+        if self._is_woken:  # before there was a loop
+            self._end(_Woken())
 
     def _wake(self) -> None:
         """Called by a signal handler: end the reading, in its own time."""
+        self._is_woken = True
+        if self._session.app.loop:
+            self._session.app.loop.call_soon_threadsafe(self._end, _Woken())
+
+    def _fail(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something failed that nobody waits for: as it does where a terminal is gone."""
+        if isinstance(error := context.get("exception"), Exception):
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
         app = self._session.app
-        if app.loop:
-            app.loop.call_soon_threadsafe(lambda: app.is_running and app.exit(exception=_Woken()))
+        if app.is_running and app.future and not app.future.done():
+            app.exit(exception=error)
 
-    def _status(self) -> StyleAndTextTuples:
+    def _look_up(self) -> None:
+        self._status = looked_up(self._talk, self._status)
+        self._session.app.invalidate()
+
+    def _toolbar(self) -> StyleAndTextTuples:
         """The line under the prompt."""
-        return [("", self._talk.ref or "new session")]
+        return [("", status_line(self._status, self._session.app.output.get_size().columns))]
+
+    def _is_name(self) -> bool:
+        """Whether a command's name is being typed."""
+        buffer = self._session.default_buffer
+        return len(buffer.text) < _NAME and is_name(buffer.document.text_before_cursor)
 
 
-def _keys() -> KeyBindings:
+def editor_for(talk: Talk, endings: Endings) -> Editor | PlainEditor:
+    """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on."""
+    return Editor(talk, endings) if able(os.environ) else PlainEditor(talk, endings, tty.typed_on().fileno())
+
+
+class _History(History):
+    """What was typed before, for Up, Down and Ctrl-R; read when the prompt stands."""
+
+    def __init__(self, past: Past) -> None:
+        super().__init__()
+        self._past = past
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first."""
+        return reversed(self._past.read())
+
+    def store_string(self, string: str) -> None:
+        """``Editor.read`` keeps it."""
+
+
+class _Completer(Completer):
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What can stand where the cursor is, in a line that is a command."""
+        before = document.text_before_cursor
+        for offer in offers(before, self._talk.flags.config) if "\n" not in before else ():
+            yield Completion(offer.text, -offer.replaces, display_meta=offer.said)
+
+
+def _bindings() -> KeyBindings:
     bindings = KeyBindings()
-
-    @bindings.add("escape", "enter")
-    def _add_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    @bindings.add("enter")
-    def _accept(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.document.is_cursor_at_the_end and buffer.text.endswith("\\"):
-            buffer.delete_before_cursor()
-            buffer.insert_text("\n")
-        else:
-            buffer.validate_and_handle()
-
+    for keys, do in _KEYS.items():
+        bindings.add(*keys)(do)
     return bindings
+
+
+def _add_line(event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text("\n")
+
+
+def _accept(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if buffer.complete_state and buffer.complete_state.current_completion:
+        buffer.complete_state = None  # it was chosen, and something may be to come behind it
+    elif buffer.document.is_cursor_at_the_end and goes_on(buffer.text):
+        buffer.delete_before_cursor()
+        buffer.insert_text("\n")
+    else:
+        buffer.validate_and_handle()
+
+
+def _complete(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if buffer.complete_state is None:
+        buffer.start_completion(insert_common_part=True)
+    elif len(buffer.complete_state.completions) == 1:  # what is behind it can be completed next
+        buffer.apply_completion(buffer.complete_state.completions[0])
+    else:
+        buffer.complete_next()
+
+
+def _edit(event: KeyPressEvent) -> None:
+    run_in_terminal(lambda: _edit_outside(event.current_buffer, event.app.input.fileno()))
+
+
+def _edit_outside(buffer: Buffer, terminal: int) -> None:
+    """Let the user's editor change what is typed. Where it fails, the line stays as it is."""
+    from gptsh.cli.external import edited  # noqa: PLC0415 - few edit
+
+    try:
+        text = edited(buffer.text, terminal)
+    except (GptshError, OSError) as err:
+        stdio.note(str(err))
+        return
+    buffer.document = Document(text, len(text))
+
+
+_KEYS = {("escape", "enter"): _add_line, ("enter",): _accept, ("tab",): _complete, ("c-x", "c-e"): _edit}

@@ -20,29 +20,29 @@ def export_session(flags: Flags) -> int:
     return 0
 
 
-def _as_json(doc: Document, _ref: str) -> Iterator[str]:
+def _as_json(doc: Document, _ref: str | None) -> Iterator[str]:
     yield f"{files.encoded(doc).decode()}\n"
 
 
-def _as_markdown(doc: Document, ref: str) -> Iterator[str]:
+def _as_markdown(doc: Document, ref: str | None) -> Iterator[str]:
     from gptsh.formats import markdown  # noqa: PLC0415 - an export needs one format
 
-    return markdown.write(doc, facts_of(ref, doc))
+    return markdown.write(doc, facts_of(doc, ref))
 
 
-def _as_html(doc: Document, ref: str) -> Iterator[str]:
+def _as_html(doc: Document, ref: str | None) -> Iterator[str]:
     from gptsh.render import html  # noqa: PLC0415 - as above
 
-    return html.page(doc, facts_of(ref, doc))
+    return html.page(doc, facts_of(doc, ref))
 
 
-def _as_openai(doc: Document, _ref: str) -> Iterator[str]:
+def _as_openai(doc: Document, _ref: str | None) -> Iterator[str]:
     from gptsh.formats import openai  # noqa: PLC0415 - as above
 
     return openai.write(doc)
 
 
-def _as_nanobot(doc: Document, ref: str) -> Iterator[str]:
+def _as_nanobot(doc: Document, ref: str | None) -> Iterator[str]:
     from gptsh.formats import nanobot  # noqa: PLC0415 - as above
 
     key = nanobot.key_of(doc, _name_of(ref))
@@ -51,7 +51,7 @@ def _as_nanobot(doc: Document, ref: str) -> Iterator[str]:
     return nanobot.write(doc, key)
 
 
-EXPORTS: dict[str, Callable[[Document, str], Iterator[str]]] = {
+EXPORTS: dict[str, Callable[[Document, str | None], Iterator[str]]] = {  # the reference None: on no disk
     "markdown": _as_markdown,
     "html": _as_html,
     "json": _as_json,
@@ -60,8 +60,10 @@ EXPORTS: dict[str, Callable[[Document, str], Iterator[str]]] = {
 }
 
 
-def _name_of(ref: str) -> str | None:
+def _name_of(ref: str | None) -> str | None:
     """The ``@NAME`` of a session; of several the one that it was asked for by, else the first."""
+    if ref is None:
+        return None
     base = references.split_ref(ref)[0]
     if base.startswith("@"):
         return base

@@ -18,12 +18,12 @@ from gptsh.render.visible import one_line
 
 def delete_sessions(flags: Flags) -> int:
     """Delete the sessions of the references for good, and say what of them stays."""
-    return _carry_out(flags, archive.delete(_targets(flags.delete_session)))
+    return carry_out(flags, archive.delete(_targets(flags.delete_session)))
 
 
 def archive_sessions(flags: Flags) -> int:
     """Move the sessions of the references to the archive."""
-    return _carry_out(flags, archive.put_away(_targets(flags.archive_session)))
+    return carry_out(flags, archive.put_away(_targets(flags.archive_session)))
 
 
 def prune_sessions(flags: Flags) -> int:
@@ -35,7 +35,7 @@ def prune_sessions(flags: Flags) -> int:
     going = archive.to_prune(items, flags.keep, before, flags.limit)
     if flags.yes and going:
         targets = [Target(item["filename"], item["updated_at"]) for item in going]
-        return _carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
+        return carry_out(flags, archive.put_away(targets) if flags.archive else archive.delete(targets))
     stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
     stdio.note(_what_would_be(going, archives=flags.archive))
     return 0
@@ -69,7 +69,7 @@ def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
 # ---- doing it, telling it
 
 
-def _carry_out(flags: Flags, changes: Iterator[Change]) -> int:
+def carry_out(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and tell each. Raises the failure that ended it."""
     work = _work(changes)
     try:

@@ -17,6 +17,7 @@ from gptsh.errors import UsageError
 from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
+    from gptsh.core.usage import Report
     from gptsh.llm.catalog import Listed, Silent
     from gptsh.tools.toolbox import Offered
 
@@ -37,14 +38,19 @@ def show_usage(flags: Flags) -> int:
 
         stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))
         return 0
-    from gptsh.render.look import look  # noqa: PLC0415 - as above
+    draw_usage(report, flags)
+    return 0
+
+
+def draw_usage(report: "Report", flags: Flags) -> None:
+    """Print sums as a table."""
+    from gptsh.render.look import look  # noqa: PLC0415 - a list draws nothing
     from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - the same
 
     out = stdio.answers_to()
     drawing = stdio.is_terminal(out) and flags.output != "text"
     lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if drawing else plain(report)
     stdio.write_lines(lines, safe=drawing)
-    return 0
 
 
 def _documents(flags: Flags) -> Iterator[Document]:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
@@ -73,12 +73,16 @@ class Job(NamedTuple):
 
 def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
-    wanted = Wanted(flags.agent, flags.model, flags.system, _params(flags.param))
+    wanted = Wanted(flags.agent, flags.model, flags.system, *params_of(flags.param))
     return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
 
-def _with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
-    """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
+def equipped(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """Who answers, with the tools that are wanted: the command line's, else the session's, else the agent's own.
+
+    Raises as ``agent_for``.
+    """
+    agent = agent_for(flags, loaded, stored)
     names = None if stored is None or _says_tools(flags) else stored["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
         return agent._replace(tools=flags.tools_of(agent.tools))
@@ -114,21 +118,15 @@ def warm(flags: Flags, loaded: Settings, client: Client) -> None:
 def draft(
     flags: Flags, loaded: Settings, question: Message | None, opened: Opened, client: Client, reporter: Reporter
 ) -> Draft:
-    """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output."""
+    """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output.
+
+    Without a question the session is taken as it stands.
+    """
     ref, stored, at = opened
-    if question is None and not flags.compact and (stored is None or not document.unfinished(stored["messages"])):
-        raise UsageError(
-            f"no prompt, and session {ref} has no question without an answer", "give words or pipe text in"
-        )
-    agent = _with_tools(agent_for(flags, loaded, stored), flags, loaded, stored)
+    agent = equipped(flags, loaded, stored)
     form = _form(flags, loaded, agent)
     reporter.output = form.output
-    if agent.model is None:
-        raise no_model(client)
-    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
-    agent = agent._replace(model=client.named(agent.model))
-    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
-        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
+    agent, servers = reached(agent, loaded, client)
     doc = _document(stored, agent, loaded)
     resumed = stored is not None and not _says_tools(flags)
     if not resumed:
@@ -137,6 +135,28 @@ def draft(
     if question is not None:
         sessions.append_messages(doc, [question], None)
     return Draft(loaded, client, doc, agent, at, form, servers, resumed, happened)
+
+
+def refuse_answered(opened: Opened) -> None:
+    """Raise UsageError where a session has no question without an answer, which could be asked again."""
+    if opened.doc is None or not document.unfinished(opened.doc["messages"]):
+        raise UsageError(
+            f"no prompt, and session {opened.ref} has no question without an answer", "give words or pipe text in"
+        )
+
+
+def reached(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent, list[ToolServer]]:
+    """The agent, its model under its full name, and the servers of its tools. A note says what the model refuses.
+
+    Raises ConfigError for what keeps it from being asked, as far as that is known without asking it.
+    """
+    if agent.model is None:
+        raise no_model(client)
+    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
+    agent = agent._replace(model=client.named(agent.model))
+    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
+        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
+    return agent, servers
 
 
 def _positions(flags: Flags, loaded: Settings, doc: Document, ref: str | None) -> "list[Happening]":
@@ -166,7 +186,7 @@ def prepare(drafted: Draft, flags: Flags, tools: Tools | None) -> Job:
     advice = _advice(sending, doc["messages"], cut=flags.truncate is not None) + _too_much_memory(sending, choice)
     sending = sending._replace(advice=advice)
     built, request = sending.built(choice, doc["messages"])
-    asked = doc["messages"][document.turns(doc["messages"])[-1]]["id"]
+    asked = next((message["id"] for message in doc["messages"][_asked_at(doc["messages"]) :]), "")
     return Job(loaded, client, doc, sending, spoken, choice, built, request, asked, form, tools, drafted.happened)
 
 
@@ -265,7 +285,7 @@ def _lacks(client: Client, model: str, messages: Sequence[Message]) -> frozenset
 
     Raises UsageError where the question that is asked has one.
     """
-    asked = messages[document.turns(messages)[-1]]
+    asked = next(iter(messages[_asked_at(messages) :]), None)
     found = [(message, part, media) for message in messages for part, media in media_in(message)]
     carried = [(part, media) for message, part, media in found if message["role"] != "assistant"]
     kinds = [(message is asked, media.kind) for message, _, media in found]
@@ -319,14 +339,19 @@ def _truncated(sending: Sending, messages: list[Message], end: str) -> list[Mess
 
 def _parted(sending: Sending, messages: list[Message]) -> tuple[list[Message], list[Message]]:
     """What a compaction can shorten, and behind it what only a cut can: the question, or all where none is allowed."""
-    asked = document.turns(messages)[-1] if sending.rules.compact else 0
+    asked = _asked_at(messages) if sending.rules.compact else 0
     return messages[:asked], messages[asked:]
+
+
+def _asked_at(messages: Sequence[Message]) -> int:
+    """Where the question stands that is answered; behind all messages where none is."""
+    return document.turns(messages)[-1] if document.unfinished(messages) else len(messages)
 
 
 def _advice(sending: Sending, messages: list[Message], *, cut: bool) -> str:
     """What else can be done about a prompt that does not fit."""
     advice = ""
-    if not sending.rules.compact and document.turns(messages)[-1]:
+    if not sending.rules.compact and _asked_at(messages):
         advice += '; compact = "auto" under [context] sends less of the session'
     if not cut and any(map(cuts.attached, _parted(sending, messages)[1])):
         advice += "; --truncate cuts what is piped or attached"
@@ -364,16 +389,25 @@ def no_model(client: Client) -> ConfigError:
     return ConfigError("no model is chosen", ways + offered)
 
 
-def _params(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """``KEY=VALUE`` pairs; a value is JSON where it can be read so, else a string."""
+def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+    """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
+
+    A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
+    """
     params: dict[str, Any] = {}
+    without: set[str] = set()
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise UsageError(f"-p {pair!r}: expected KEY=VALUE")
+            raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
+        if not value:
+            params.pop(key, None)
+            without.add(key)
+            continue
+        without.discard(key)
         try:
             parsed = json.loads(value, parse_constant=str)
         except (ValueError, RecursionError):
             parsed = value
         params[key] = parsed if is_json(parsed) else value
-    return params
+    return params, without

@@ -1,5 +1,7 @@
 """What is asked: the words, what is attached and what is piped as one message."""
 
+from collections.abc import Sequence
+
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.core.kinds import decoded, kind_of, shown_size
@@ -17,7 +19,7 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
     words, reader = " ".join(flags.prompt), _Reader()
-    attached = [reader.part(path, stdio.read_file(path)) for path in flags.file]
+    attached = reader.parts(flags.file)
     if reads_stdin(flags, loaded):
         piped = stdio.read_piped(prompted=bool(words.strip() or attached or flags.title or flags.tag))
         if piped and not piped.isspace():
@@ -32,6 +34,11 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     return None if says_nothing(question) else question
 
 
+def attached(paths: Sequence[str]) -> list[Part]:
+    """Files as the parts that a question has of them. Raises UsageError as ``read_question``."""
+    return _Reader().parts(paths)
+
+
 def reads_stdin(flags: Flags, loaded: Settings) -> bool:
     """Whether standard input belongs to the question."""
     return loaded.read_stdin and not flags.no_stdin
@@ -42,6 +49,10 @@ class _Reader:
 
     def __init__(self) -> None:
         self._taken = 0
+
+    def parts(self, paths: Sequence[str]) -> list[Part]:
+        """The files, in their order. Raises UsageError as ``part``, and for what cannot be read."""
+        return [self.part(path, stdio.read_file(path)) for path in paths]
 
     def part(self, source: str, data: bytearray) -> Part:
         """The bytes as a part: text, which uses them up, or data that models take. Raises UsageError for any other."""

@@ -23,7 +23,13 @@ def show_session(flags: Flags) -> int:
 
         stdio.write_lines(map(structured.line, [doc] if flags.output == "json" else doc["messages"]))
         return 0
-    facts, person = facts_of(ref, doc), stdio.is_terminal(stdio.answers_to())
+    show_document(doc, facts_of(doc, ref), flags)
+    return 0
+
+
+def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
+    """Print a session for reading: on a terminal page by page."""
+    person = stdio.is_terminal(stdio.answers_to())
     drawing = flags.output == "markdown" or (flags.output is None and person)
 
     def lines() -> Iterator[str]:
@@ -32,17 +38,21 @@ def show_session(flags: Flags) -> int:
 
     if not person:
         stdio.write_lines(lines(), safe=True)
-        return 0
+        return
     from gptsh.cli.pager import show  # noqa: PLC0415 - a pipe needs none
 
     show(lines)
-    return 0
 
 
-def facts_of(ref: str, doc: Document) -> "list[Fact]":
-    """What there is to know of a session that a reference means, its forks and where it is among it."""
+def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
+    """What there is to know of a session that a reference means, its forks and where it is among it.
+
+    ``ref`` None: of one that is on no disk.
+    """
     from gptsh.core.portrait import portrait  # noqa: PLC0415 - a program sums up for itself
 
+    if ref is None:
+        return portrait(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.get_archive_dir()
     return portrait(doc, forks=listing.forks_of(doc["id"]), archived=archived)

@@ -200,16 +200,16 @@ class Consolidation:
     """``exit_code`` is that of the first failure; behind one the other sessions are tried all the same.
 
     ``ended`` is the signal or the deadline that ended it, if one did: then what came of the session is told, no more.
-    To be run within ``held``.
+    To be run within ``held``. ``stays``: the process goes on behind it, whatever ends it.
     """
 
-    def __init__(self, flags: Flags, *, wait: float = _WAIT) -> None:
+    def __init__(self, flags: Flags, *, wait: float = _WAIT, stays: bool = False) -> None:
         self.exit_code = 0
         self.ended: Ended | None = None
         loaded = settings.load(os.environ, flags.config)
         if not saves(flags, loaded):
             raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
-        self.endings = Endings(seconds_of(flags, loaded))
+        self.endings = Endings(seconds_of(flags, loaded), stays=stays)
         client = Client(loaded, os.environ)
         client.deadline = self.endings.deadline
         self._hands = _Hands(loaded, client, self.endings, self.endings.heard(client.ask))
@@ -244,6 +244,12 @@ class Consolidation:
             yield item
         if not done:
             yield Consolidated(doc["id"], own, 0, None)
+
+    def of_left(self, filename: str) -> Iterator[Consolidated]:
+        """A session that a conversation leaves; nothing where there is nothing to do."""
+        if self._hands.having:
+            doc = sessions.load_session(filename)
+            yield from self._of_session(doc["id"], filename, settings.stored_agent(doc).name)
 
     def of_all(self, items: Sequence[SessionSummary]) -> Iterator[Consolidated]:
         """Those of the sessions in which there was something to do, as it is done."""

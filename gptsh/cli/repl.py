@@ -4,15 +4,17 @@ from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
 from gptsh.cli.commands import carry_out, is_command
-from gptsh.cli.editor import Editor
+from gptsh.cli.editor import Editor, editor_for
 from gptsh.cli.opening import session_ref
 from gptsh.cli.options import Flags
+from gptsh.cli.plain_editor import PlainEditor
 from gptsh.cli.prepare import no_model
 from gptsh.cli.question import read_question
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
+from gptsh.cli.tty import without_carets
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message
 from gptsh.errors import GptshError, UsageError
@@ -29,9 +31,9 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         talk.go_to(session_ref(flags, talk.settings))
         if talk.agent().model is None:
             raise no_model(talk.desk.client)
-        editor = Editor(talk, endings)
+        editor = editor_for(talk, endings)
         first = read_question(flags, talk.settings)
-        with endings.held():
+        with endings.held(), without_carets():
             return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
 
 
@@ -46,7 +48,7 @@ def check_reader(flags: Flags) -> None:
 class _Loop:
     """Read and do, line by line. A failure or Ctrl-C ends what is done, and the prompt comes back."""
 
-    def __init__(self, talk: Talk, editor: Editor, endings: Endings, reporter: Reporter) -> None:
+    def __init__(self, talk: Talk, editor: Editor | PlainEditor, endings: Endings, reporter: Reporter) -> None:
         self._talk, self._editor, self._endings, self._reporter = talk, editor, endings, reporter
 
     def carry_out(self, first: Message | None, flags: Flags) -> int:

@@ -62,6 +62,7 @@ class Run:
         self._heard = endings.heard(job.client.ask)
         self._title = title_thread(job, keeper)
         self._sent = job.context
+        self.sent: Built | None = None  # the last request, once it goes out
         self._seen = list(job.doc["messages"])  # of the session, and what this run adds; saving brings others' turns
         self._said = False  # whether words of an earlier round are shown
         self._costs: list[float | None] = []
@@ -144,7 +145,7 @@ class Run:
         """One request, shown as it comes and saved, however it ends."""
         answer = Round(self._heard(request))
         failure: BaseException | None = GptshError("a fault of gptsh")  # until it is known to be none
-        self._sent = sent
+        self._sent, self.sent = sent, (sent, request)
         try:
             failure = self._show(answer)
         finally:

@@ -1,7 +1,7 @@
 """Sessions that have all the words of a search."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -21,14 +21,18 @@ def search_sessions(flags: Flags) -> int:
 
     The exit code: 1 when there is none.
     """
-    out = stdio.answers_to()
-    room = max(_NARROWEST, stdio.width(out)) - len(INDENT)
-    items = filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
+    items = found_sessions(flags)
     first = next(items, None)
     line, safe = _lines(flags)
     every = chain(() if first is None else (first,), items)
     stdio.write_lines(lines_of(flags, every, line, _object), safe=safe)
     return 1 if first is None else 0
+
+
+def found_sessions(flags: Flags) -> Iterator[Found]:
+    """The sessions that are found, with a passage that fits into a line, as they are found."""
+    room = max(_NARROWEST, stdio.width(stdio.answers_to())) - len(INDENT)
+    return filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
 def _lines(flags: Flags) -> tuple[Callable[[Found], str], bool]:

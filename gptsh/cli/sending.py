@@ -82,9 +82,12 @@ class Sending(NamedTuple):
         return asked_for or compaction.choose(session, frame, self.rules, everything)
 
     def built(self, choice: Choice, messages: Sequence[Message]) -> tuple[Context, Request]:
-        """The request for what was chosen of a session's messages. Raises TooLong."""
+        """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
         sent, fixed = choice.shortened, self._fixed()
-        made = context.build(sent.messages, self.system, choice.size, self.room, advice=self.advice, fixed=fixed)
+        if messages:
+            made = context.build(sent.messages, self.system, choice.size, self.room, advice=self.advice, fixed=fixed)
+        else:
+            made = Context(context.head_of(self.system, ()), choice.strategy, choice.size, fixed, self.room, 0)
         made = made._replace(
             strategy=choice.strategy,
             compaction=choice.record["id"] if choice.record else None,

@@ -1,8 +1,133 @@
-"""Commands of a conversation that are about sessions: another one, a fork, what is known of this one."""
+"""Commands of a conversation about the sessions that there are: a new one, another one, a list, a search."""
 
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from gptsh.cli import stdio
+from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
+from gptsh.core.messages import counted
+from gptsh.core.references import is_kept
+from gptsh.errors import GptshError, UsageError
+
+if TYPE_CHECKING:
+    from gptsh.cli.options import Flags
+    from gptsh.cli.signals import Ended
+
+_LEAVE = "This session is not on disk, and would be lost. Leave it all the same?"
 
 
 def new(talk: Talk, _args: str) -> None:
-    """``/new``."""
+    """``/new``. Raises Ended for a signal that is not Ctrl-C, which ended the making of a memory."""
+    before_leaving(talk)
+    left, at, ended = talk.ref, talk.opened.at, _remember(talk)
     talk.go_to(None)
+    if left and at and is_kept(at):
+        stdio.note(f"session {left} is kept")
+    if ended:
+        raise ended
+
+
+def before_leaving(talk: Talk) -> None:
+    """Try once more to keep what is in memory alone. Raises UsageError where it cannot be, and the user stays."""
+    if talk.keep():
+        return
+    from gptsh.cli.confirm import confirmed  # noqa: PLC0415 - few sessions cannot be kept
+
+    if not confirmed(_LEAVE):
+        raise UsageError("the session stays", "/session export FILE keeps it in a file")
+
+
+def _remember(talk: Talk) -> "Ended | None":
+    """Put what is new in the session into its agents' memories; a signal that ended that, other than Ctrl-C.
+
+    Neither that nor a failure, which is told, keeps anyone from leaving.
+    """
+    filename = talk.opened.at
+    if talk.in_memory or not filename or not any(agent.memory for agent in talk.settings.agents.values()):
+        return None
+    try:
+        return _remembered(talk, filename)
+    except GptshError as err:
+        stdio.note(f"not remembered yet: {err}")
+    return None
+
+
+def _remembered(talk: Talk, filename: str) -> "Ended | None":
+    """Raises GptshError where the session cannot be read."""
+    from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - few agents have a memory
+
+    run = Consolidation(talk.flags, stays=True)
+    with run.held():
+        for done in run.of_left(filename):
+            if done.messages:
+                stdio.note(f"agent {done.agent} remembers {counted(done.messages, 'message')}")
+    if run.ended is None:
+        return None
+    stdio.note("not all is remembered yet")
+    return None if run.ended.by_user or run.ended.by_deadline else run.ended
+
+
+def resume(talk: Talk, args: str) -> None:
+    """``/resume``. Raises UnknownSession, BadSession."""
+    ref = args or _picked(talk)
+    before_leaving(talk)
+    talk.go_to(ref)
+    talk.forget_choices()
+    if talk.doc is None:
+        stdio.note(f"{ref} will be a new session")
+    show_recap(talk)
+
+
+def _picked(_talk: Talk) -> str:
+    """The session that the user picks from a list."""
+    raise UsageError("/resume needs a session", "/sessions lists them")
+
+
+# ---- lists
+
+
+def sessions(talk: Talk, args: str) -> None:
+    """``/sessions``: a star before the current one."""
+    from gptsh.cli.lists import passing  # noqa: PLC0415 - a list's own
+    from gptsh.cli.pager import show  # noqa: PLC0415 - as above
+    from gptsh.render.plain import listing_line  # noqa: PLC0415 - as above
+    from gptsh.render.visible import visible  # noqa: PLC0415 - as above
+
+    if args not in ("", "all"):
+        raise UsageError(f"/sessions {args}: expected nothing, or all", "/search finds sessions by words")
+    lines = [
+        visible(f"{'*' if item['filename'] == talk.opened.at else ' '} {listing_line(item)}")
+        for item in passing(_filters(talk, here=not args))
+    ]
+    if lines:
+        show(lambda: lines)
+    else:
+        stdio.note("no session is kept" if args else "no session of this project is kept: /sessions all lists all")
+
+
+def search(talk: Talk, args: str) -> None:
+    """``/search``. Ctrl-C ends it."""
+    from gptsh.cli.pager import show  # noqa: PLC0415 - a search's own
+    from gptsh.cli.searching import found_sessions  # noqa: PLC0415 - as above
+    from gptsh.cli.show import Screen  # noqa: PLC0415 - as above
+    from gptsh.render.found import drawn  # noqa: PLC0415 - as above
+    from gptsh.render.look import look  # noqa: PLC0415 - as above
+
+    if not args:
+        raise UsageError("/search needs words")
+    style = look(os.environ, terminal=True)
+    with Screen(contextlib.nullcontext).turning("searching"):
+        lines = [drawn(item, style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))]
+    if lines:
+        show(lambda: lines)
+    else:
+        stdio.note("no session has all of these words")
+    if talk.doc is not None and talk.in_memory:
+        stdio.note("what is in memory alone was not searched")
+
+
+def _filters(talk: Talk, *, here: bool = False) -> "Flags":
+    """The flags of a list, without what the next turn is asked with."""
+    return talk.flags._replace(agent=None, model=None, tag=(), limit=None, archived=False, here=here)

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 from gptsh.cli import stdio
 from gptsh.cli.ask import Desk, Turn, saves, seconds_of
+from gptsh.cli.fitting import Built
 from gptsh.cli.opening import Opened, open_session
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import agent_for
+from gptsh.cli.prepare import Draft, agent_for, draft
 from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.signals import Endings
 from gptsh.cli.toolboxes import Toolboxes
-from gptsh.core import references, settings
+from gptsh.core import document, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import Message
 from gptsh.core.settings import Agent, Settings
@@ -22,7 +23,8 @@ class Talk:
     """What a conversation is at, and what commands change of it.
 
     ``flags`` are those of its next turns, ``opened`` the session as it was read last or left by the last turn,
-    ``last`` that turn, ``suggested`` what the next line begins with. ``over``: the user has had enough.
+    ``last`` that turn, ``sent`` the last request to the model, ``suggested`` what the next line begins with. ``over``:
+    the user has had enough.
     """
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
@@ -31,9 +33,11 @@ class Talk:
         self.flags = flags
         self.opened = Opened()
         self.last: Turn | None = None
+        self.sent: Built | None = None
         self.suggested = ""
         self.over = False
         self._unkept: Turn | None = None  # whose messages are in memory alone
+        self._changed = False  # whether the document has in memory what no turn has brought
 
     # ---- what it is at
 
@@ -63,6 +67,23 @@ class Talk:
         """Whether all that was said is on disk, as far as it is to be."""
         return self._unkept is None or not self.saves
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether commands are to change the document in memory: all or a part of it is on no disk, or is not to be."""
+        return not (self.saves and self.on_disk)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether all of the session is on disk."""
+        return self.ref is not None and not (self._unkept or self._changed)
+
+    @property
+    def origin(self) -> str | None:
+        """What means the session that this one is a fork of, for as long as nothing was asked in it."""
+        if self.ref or self._unkept or self.doc is None or self.opened.ref is None:
+            return None
+        return references.split_ref(self.opened.ref)[0]
+
     def agent(self) -> Agent:
         """Who answers next. Raises ConfigError, UsageError."""
         return agent_for(self.flags, self.settings, self.doc)
@@ -72,17 +93,50 @@ class Talk:
     def go_to(self, ref: str | None) -> None:
         """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
         self.opened = open_session(ref)
-        self.last, self._unkept = None, None
+        self.last, self.sent, self._unkept, self._changed = None, None, None, False
         self.flags = _of_no_session(self.flags)._replace(session=None, continue_=False, new=False, resume=False)
+
+    def fork_at(self, point: str) -> None:
+        """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession.
+
+        What is in memory alone is forked there. One that nothing was asked in stays one of the session it is of.
+        """
+        if self.on_disk:
+            self.go_to(f"{self.ref}@{point}")
+            return
+        doc, origin = self.doc, self.origin
+        assert doc is not None  # there is a session
+        cut = sessions.cut_at(doc, point)
+        fork, turns = sessions.fork_session(cut, point), len(document.turns(cut["messages"]))
+        if document.is_unsaved(doc):  # then its id means nothing
+            of = doc["meta"].get("forked_from")
+            fork["meta"]["forked_from"] = f"{references.split_ref(of)[0]}@{turns}" if origin else of
+        self.opened = Opened(f"{origin}@{turns}" if origin else None, fork, None)
+        self.last, self.sent, self._unkept, self._changed = None, None, None, False
+
+    def ask_at(self, point: str, question: Message) -> None:
+        """Ask in a fork of the session at a point; where nothing comes of it, stay here. Raises as ``turn``."""
+        before = (self.opened, self.last, self.sent, self._unkept, self._changed, self.flags)
+        self.fork_at(point)
+        fork = self.opened
+        try:
+            self.turn(question, self.flags)
+        finally:
+            if self.opened is fork:
+                self.opened, self.last, self.sent, self._unkept, self._changed, self.flags = before
+
+    def changed(self) -> None:
+        """The document was changed in memory: from now on it is not read again."""
+        self._changed = True
 
     def forget_choices(self) -> None:
         """The session's own agent, model, system prompt, parameters and tools again."""
-        self.flags = self.flags._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
+        self.flags = without_choices(self.flags)
 
     def refresh(self) -> None:
         """Read the session again: another run may have added to it. Raises as ``open_session``."""
         ref = self.ref
-        if ref and not self._unkept:
+        if ref and not (self._unkept or self._changed):
             self.opened = open_session(self.opened.at)
 
     # ---- asking
@@ -90,8 +144,8 @@ class Talk:
     def ask(self, words: str) -> None:
         """Ask the words, with the files that were attached for them. Raises GptshError, Ended."""
         flags = self.flags._replace(prompt=(words,), no_stdin=True)
-        question = read_question(flags, self.settings)
         self.suggested = words  # until it is kept
+        question = read_question(flags, self.settings)
         self.turn(question, flags)
 
     def turn(self, question: Message | None, flags: Flags) -> None:
@@ -106,7 +160,13 @@ class Talk:
                 turn.carry_out(question, self._own(self.opened))
             finally:
                 with endings.ignored():
-                    self._go_on_from(turn)
+                    self._go_on_from(turn, asked=question is not None)
+
+    def draft(self, question: Message | None) -> Draft:
+        """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
+        self.refresh()
+        flags, desk = _of_no_session(self.flags), self.desk
+        return draft(flags, desk.settings, question, self._own(self.opened), desk.client, desk.reporter)
 
     @staticmethod
     def _own(opened: Opened) -> Opened:
@@ -115,30 +175,44 @@ class Talk:
         own = {"messages": [*doc["messages"]], "context": {**doc["context"]}} if doc else {}
         return opened._replace(doc={**doc, **own} if doc else None)
 
-    def _go_on_from(self, turn: Turn) -> None:
+    def _go_on_from(self, turn: Turn, *, asked: bool) -> None:
         """Stay with what a turn came to."""
         drafted, keeper = turn.drafted, turn.keeper
         if not (drafted and keeper and (turn.job or keeper.saved)):
             return
         self.last, self._unkept = turn, None if keeper.keeps else turn
+        self._changed = self._changed and not keeper.keeps
+        self.sent = turn.sent or self.sent
         self.opened = Opened(keeper.filename or self.opened.ref, drafted.doc, keeper.filename or drafted.at)
         self.suggested = ""
-        self.flags = self.flags._replace(prompt=(), file=())
+        self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file)
         if keeper.keeps:
             self.flags = _of_no_session(self.flags)
 
     # ---- leaving
 
+    def keep(self) -> bool:
+        """Whether all is on disk that is to be, what could not be kept being tried once more."""
+        if self.is_kept or not (self._unkept and self._unkept.keeper):
+            return True
+        keeper = self._unkept.keeper
+        if keeper.save(durable=True):
+            self.opened = self.opened._replace(at=keeper.filename)
+            self._unkept, self._changed = None, False
+        return self._unkept is None
+
     def leave(self, endings: Endings) -> int:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
         self.desk.tools.close(endings)
-        if self.is_kept or not (self._unkept and self._unkept.keeper):
-            return 0
-        if self._unkept.keeper.save(durable=True):
-            self.opened = self.opened._replace(at=self._unkept.keeper.filename)
+        if self.keep():
             return 0
         stdio.note("this conversation is not on disk")
         return 1
+
+
+def without_choices(flags: Flags) -> Flags:
+    """The flags without what is said about who answers, and how."""
+    return flags._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
 
 
 def _of_no_session(flags: Flags) -> Flags:

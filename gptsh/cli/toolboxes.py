@@ -40,6 +40,10 @@ class Toolboxes:
             if self._box and not (self._keeps and self._box.ready):
                 self.close(endings)
 
+    def running(self, servers: Sequence[ToolServer]) -> Tools | None:
+        """The tools of just these servers, where they run and have told them."""
+        return self._box if self._box and self._box.ready and self._servers == [*servers] else None
+
     def _started(self, servers: Sequence[ToolServer], *, lenient: bool) -> "Toolbox":
         from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
 

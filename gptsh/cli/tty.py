@@ -4,10 +4,15 @@ One of the files that import prompt_toolkit.
 """
 
 import os
+import select
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
@@ -18,18 +23,47 @@ from gptsh.render.look import look
 
 _CONTROLLING = "/dev/tty"
 _USUAL = Size(rows=24, columns=80)
+_PIECE = 1 << 16  # bytes of a read: a paste comes in few
 
 
 class Screen(Vt100_Output):
-    """A terminal that is never asked where its cursor is: not each one answers, and an answer may come too late."""
+    """A terminal that is never asked where its cursor is: not each one answers, and an answer may come too late.
+
+    Nothing is left in a buffer where it is gone.
+    """
+
+    def flush(self) -> None:
+        """Draw what was written. Raises OSError as the terminal does."""
+        drawn, self._buffer = "".join(self._buffer), []
+        stdio.Sink(self.stdout).draw(drawn)
 
     def get_rows_below_cursor_position(self) -> int:
         """At least the line that it is in; more are made by scrolling."""
         return 1
 
 
+class _Reader(PosixStdinReader):
+    """What comes from a terminal. One that fails is closed: it would be read for ever."""
+
+    def read(self, count: int = _PIECE) -> str:
+        """What is there to be read; nothing where there is nothing, or no terminal any more."""
+        try:
+            ready = not self.closed and bool(select.select([self.stdin_fd], [], [], 0)[0])
+            data = os.read(self.stdin_fd, count) if ready else b""
+        except BlockingIOError:  # a parent handed down a stream that does not wait
+            return ""
+        except OSError:
+            ready, data = True, b""
+        self.closed = self.closed or (ready and not data)
+        return self._stdin_decoder.decode(data)
+
+
 class Keys(Vt100Input):
     """What is typed, from standard input or from a file of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.stdin_reader = _Reader(stream.fileno())
 
     def close(self) -> None:
         """Let go of a terminal that was opened for this."""
@@ -39,7 +73,12 @@ class Keys(Vt100Input):
 
 def keys() -> Keys:
     """What is typed. Raises UsageError where there is no terminal."""
-    return Keys(sys.stdin if stdio.is_terminal(sys.stdin) else _opened())
+    return Keys(typed_on())
+
+
+def typed_on() -> TextIO:
+    """The terminal that is typed on, wherever standard input comes from. Raises UsageError where there is none."""
+    return sys.stdin if stdio.is_terminal(sys.stdin) else _opened()
 
 
 def _opened() -> TextIO:
@@ -54,6 +93,22 @@ def _opened() -> TextIO:
         except OSError:  # of another user, after su
             continue
     raise UsageError("there is no terminal to read from")
+
+
+@contextmanager
+def without_carets() -> Iterator[None]:
+    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
+    stream = stdio.answers_to()
+    assert stream is not None  # it is a terminal
+    before = termios.tcgetattr(stream)
+    modes = [*before]
+    modes[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(stream, termios.TCSANOW, modes)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(stream, termios.TCSANOW, before)
 
 
 def screen(stream: TextIO) -> Screen:

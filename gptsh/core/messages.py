@@ -319,6 +319,12 @@ def sum_costs(costs: Iterable[float | None]) -> float | None:
     return round(sum(known), 10) if known else None
 
 
+def in_usd(cost: float) -> str:
+    """A cost for people: cents from a dollar on, below it as many digits as tell something."""
+    digits = f"{cost:,.2f}" if cost >= 1 else f"{cost:.6f}".rstrip("0").rstrip(".")
+    return f"{digits} USD"
+
+
 def full_name(model: str | None, provider: str | None) -> str | None:
     """A model as PROVIDER/NAME, given as ``-m`` takes it; a bare name stays one where nobody knows its provider.
 

@@ -6,7 +6,7 @@ from typing import Any
 from gptsh.core import usage
 from gptsh.core.document import Document, stats, tags_of, turns
 from gptsh.core.loose import as_dict
-from gptsh.core.messages import full_name, local_time, token_count
+from gptsh.core.messages import full_name, in_usd, local_time, token_count
 
 Fact = tuple[str, str]
 UNTITLED = "(untitled)"
@@ -67,27 +67,35 @@ def _cost(spent: dict[str, Any]) -> str:
     """In USD; ``at least`` where that of some answer is unknown."""
     if spent["cost"] is None:
         return ""
-    digits = f"{spent['cost']:,.2f}" if spent["cost"] >= 1 else f"{spent['cost']:.6f}".rstrip("0").rstrip(".")
-    return f"{'at least ' if spent['unpriced'] else ''}{digits} USD"
+    return f"{'at least ' if spent['unpriced'] else ''}{in_usd(spent['cost'])}"
 
 
 def _context(doc: Document) -> Iterator[Fact]:
     """Each snapshot, the compaction in force, and how many summaries there are."""
-    context, messages = doc["context"], doc["messages"]
-    at = {message["id"]: place for place, message in enumerate(messages, 1)}
-    for item in context["snapshots"]:
-        behind = at.get(item.get("message"), 0)
-        turn = len(turns(messages[:behind]))
-        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
-        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
-        where = f"after turn {turn} ({behind} messages)"
-        yield "snapshot", f"{item.get('name')}{when}, {where}{size}, {item.get('reason')}"
+    context, at = doc["context"], _places(doc)
+    yield from (("snapshot", told) for told in snapshots_of(doc))
     if force := context.get("compaction"):
         sizes = [f"{size:,}" if (size := force.get(key)) is not None else "?" for key in ("before", "after")]
         sent = f"{at.get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
         yield "compaction", f"{force.get('strategy')}, {sent}"
     if told := sum(item.get("text") is not None for item in context["summaries"]):
         yield "summaries", str(told)
+
+
+def snapshots_of(doc: Document) -> Iterator[str]:
+    """Each snapshot of a session in a few words, oldest first."""
+    messages, at = doc["messages"], _places(doc)
+    for item in doc["context"]["snapshots"]:
+        behind = at.get(item.get("message"), 0)
+        turn = len(turns(messages[:behind]))
+        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
+        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
+        yield f"{item.get('name')}{when}, after turn {turn} ({behind} messages){size}, {item.get('reason')}"
+
+
+def _places(doc: Document) -> dict[str | None, int]:
+    """How many messages there are up to each one, by its id."""
+    return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}
 
 
 def _word(value: object) -> str:

@@ -78,8 +78,13 @@ def load_session(id_or_filename: str) -> Document:
 def load_at(ref: str) -> Document:
     """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
     doc, (_, point) = load_session(ref), split_ref(ref)
+    return cut_at(doc, point) if point else doc
+
+
+def cut_at(doc: Document, point: str) -> Document:
+    """The document as it stood at a point. Raises UnknownSession where it has no such point."""
     try:
-        return document.at_point(doc, point) if point else doc
+        return document.at_point(doc, point)
     except ValueError as err:
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", str(err)) from err
 

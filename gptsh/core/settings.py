@@ -5,7 +5,7 @@ Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` whe
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from gptsh.errors import ConfigError
 
 _LONGEST_NAME = 200  # characters of a model's name
 _NO = ("", "0", "false", "no", "off")
+OWN_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
 
 
 class Agent(NamedTuple):
@@ -310,12 +311,16 @@ def positive_seconds(text: str) -> float:
 
 
 class Wanted(NamedTuple):
-    """What the command line asks for, over everything else."""
+    """What the command line asks for, over everything else. ``without`` are parameters that are not to be sent.
+
+    ``system`` may be OWN_SYSTEM.
+    """
 
     agent: str | None = None
     model: str | None = None
     system: str | None = None
     params: Mapping[str, Any] = {}
+    without: Collection[str] = ()
 
 
 def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Agent:
@@ -331,10 +336,11 @@ def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Ag
     own = configured or Agent(name)
     base = stored if stored and not wanted.agent else own
     unstored = {key: value for key, value in own.params.items() if key not in safe_params(own.params)}
+    params = {**unstored, **base.params, **wanted.params}
     return base._replace(
         model=_model(settings, wanted, own, stored),
-        system=_system(base) if wanted.system is None else wanted.system,
-        params={**unstored, **base.params, **wanted.params},
+        system=_system_of(wanted, own, base),
+        params={key: value for key, value in params.items() if key not in wanted.without},
         tools=own.tools,
         output=own.output,
         memory=own.memory,
@@ -358,6 +364,12 @@ def _model(settings: Settings, wanted: Wanted, own: Agent, stored: Agent | None)
         settings.agents[settings.default_agent].model,
     )
     return next((way for way in ways if way), None) or default_model(settings)
+
+
+def _system_of(wanted: Wanted, own: Agent, base: Agent) -> str | None:
+    if wanted.system == OWN_SYSTEM:
+        return _system(own)
+    return _system(base) if wanted.system is None else wanted.system
 
 
 def _system(agent: Agent) -> str | None:

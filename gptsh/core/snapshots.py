@@ -1,7 +1,7 @@
 """Named positions of a session, and what of its context goes with one: taken, rolled away, united, restored.
 
-No files here. A context is the table of that name in a document: its summaries, its snapshots, the compaction in force,
-and how far it was consolidated.
+No files here. A context is the table of that name in a document: its summaries, its snapshots and the ids of those that
+were deleted by hand, the compaction in force, and how far it was consolidated.
 """
 
 import re
@@ -17,6 +17,7 @@ Happening = tuple[str, dict[str, Any]]  # an event's type and its fields
 _NAME = "[A-Za-z][A-Za-z0-9._:-]{0,63}"  # compiled where it is wanted: few runs have snapshots
 _AUTOMATIC = "auto-([0-9]{1,9})"
 _RECENT = 3  # summaries that keep their text though nothing names them
+_DELETED = "snapshots_deleted"  # the key of a context
 _TOLD = ("text", "first", "last", "messages", "tokens")  # of a summary; what is left says what was paid
 
 
@@ -106,6 +107,36 @@ def record(
     return [created, *(("snapshot_deleted", {"snapshot": item.get("name")}) for item in dropped)]
 
 
+def delete(doc: dict[str, Any], name: str) -> list[Happening]:
+    """Remove the snapshots of a name, for good: what to tell of it. Raises UsageError where there is none.
+
+    Their ids stay, or a copy of the session that still has them would bring them back.
+    """
+    context = doc["context"]
+    taken = context.get("snapshots", ())
+    gone = [item["id"] for item in taken if item.get("name") == name]
+    if not gone:
+        raise UsageError(f"there is no snapshot named {name!r}", f"there {_listed(taken)}")
+    left = [item for item in taken if item["id"] not in gone]
+    doc["context"] = {**context, "snapshots": left, _DELETED: _each([*_deleted(context), *gone])}
+    return [("snapshot_deleted", {"snapshot": name}) for _ in gone]
+
+
+def _listed(taken: Iterable[Snapshot]) -> str:
+    names = ", ".join(str(item.get("name")) for item in taken)
+    return f"is {names}" if names else "is none"
+
+
+def _deleted(context: dict[str, Any]) -> list[str]:
+    """The ids of the snapshots that were deleted by hand."""
+    known = context.get(_DELETED)
+    return [ident for ident in known if isinstance(ident, str)] if isinstance(known, list) else []
+
+
+def _each(idents: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(idents))
+
+
 def automatic_at(doc: dict[str, Any], end: int | None) -> str | None:
     """The name of the newest automatic snapshot, if it stands where the session has so many messages (None: all)."""
     messages = doc["messages"][:end]
@@ -173,12 +204,14 @@ def united(ours: dict[str, Any], theirs: dict[str, Any], keep: int | None) -> di
     """What both copies of a session come to in their context: ``summaries``, ``snapshots`` and ``compaction``.
 
     Of snapshots the file (``theirs``) decides: one that it lacks was rolled away, unless it was taken since ours was
-    read or saved. Where we bring such a one, the newest ``keep`` of each kind stay; None and 0 roll nothing away.
+    read or saved. Where we bring such a one, the newest ``keep`` of each kind stay; None and 0 roll nothing away. What
+    was deleted by hand in either copy is in neither.
     Summaries are joined by id; those that nothing uses any more keep only what says what was paid.
     """
     known = theirs["context"]
-    snapshots = list(known.get("snapshots", ()))
-    ids = {item["id"] for item in snapshots}
+    deleted = _each([*_deleted(known), *_deleted(ours["context"])])
+    snapshots = [item for item in known.get("snapshots", ()) if item["id"] not in deleted]
+    ids = {*deleted, *(item["id"] for item in snapshots)}
     since = ours["updated_at"]
     fresh = [item for item in ours["context"].get("snapshots", ()) if item["id"] not in ids and _age(item) > since]
     for item in fresh:
@@ -192,6 +225,7 @@ def united(ours: dict[str, Any], theirs: dict[str, Any], keep: int | None) -> di
         "summaries": _trimmed(summaries, snapshots, compaction),
         "snapshots": snapshots,
         "compaction": compaction,
+        **({_DELETED: deleted} if deleted else {}),
     }
 
 

@@ -118,7 +118,7 @@ def lost(doc: Document, form: str) -> list[tuple[int, str]]:
     return [(count, name) for count, name in counts if count]
 
 
-def note(doc: Document, form: str) -> str | None:
-    """The same in a line; None where nothing is lost."""
+def note(doc: Document, form: str, whole: str = "--format json") -> str | None:
+    """The same in a line, with what exports the ``whole``; None where nothing is lost."""
     found = [f"{name} ({count})" if count > 1 else name for count, name in lost(doc, form)]
-    return f"{form} has no place for {', '.join(found)}; --format json has" if found else None
+    return f"{form} has no place for {', '.join(found)}; {whole} has" if found else None

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
-from unicodedata import category, east_asian_width
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
+from gptsh.render.columns import columns, end
 from gptsh.render.look import Look
 from gptsh.render.visible import one_line, visible
 
@@ -81,7 +81,7 @@ def _fit(every: Sequence[Row], width: int) -> _Layout:
     cells = [_HEADS, *map(_cells, every)]
     known = [field for field in FIELDS if any(row[field] for row in every) or field in ("answers", "total", "cost")]
     fields = {field: max(len(cell[field]) for cell in cells) for field in known}
-    longest = max(_columns(_name(row)) for row in every)
+    longest = max(columns(_name(row)) for row in every)
     least = min(longest, _NAME)
 
     def room() -> int:
@@ -99,8 +99,8 @@ def _fit(every: Sequence[Row], width: int) -> _Layout:
 
 
 def _line(name: str, cells: Mapping[str, str], layout: _Layout) -> str:
-    short = _tail(name, layout.name)
-    padded = short + " " * (layout.name - _columns(short))
+    short = end(name, layout.name)
+    padded = short + " " * (layout.name - columns(short))
     return _GAP.join((padded, *(cells[field].rjust(width) for field, width in layout.fields.items())))
 
 
@@ -147,24 +147,3 @@ def _name(row: Row) -> str:
     """The day or the model of a row, safe for a terminal: ``?`` for an unknown model, ``all`` of the total."""
     name = row.get("day", "all") if "model" not in row else row["model"] or ""
     return visible(one_line(name)) or "?"
-
-
-def _tail(name: str, width: int) -> str:
-    """The end of a name, which tells more than its beginning, in so many columns."""
-    if _columns(name) <= width:
-        return name
-    end = name[-width:]
-    while end and _columns(end) >= width:
-        end = end[1:]
-    return f"…{end}"
-
-
-def _columns(text: str) -> int:
-    """Columns of a terminal that the text takes."""
-    return len(text) if text.isascii() else sum(map(_columns_of, text))
-
-
-def _columns_of(character: str) -> int:
-    if category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if east_asian_width(character) in "WF" else 1

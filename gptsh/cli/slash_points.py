@@ -1,0 +1,135 @@
+"""Commands of a conversation about points of its session: positions named, and forks that begin at one.
+
+A fork is on no disk before its first question.
+"""
+
+from gptsh.cli import stdio
+from gptsh.cli.slash_session import current
+from gptsh.cli.slash_sessions import before_leaving
+from gptsh.cli.talk import Talk
+from gptsh.core import document
+from gptsh.core.document import Document
+from gptsh.core.messages import Message, counted, parts_of, text_parts_of
+from gptsh.errors import UsageError
+
+
+def fork(talk: Talk, args: str) -> None:
+    """``/fork``. Raises UnknownSession where there is no such point."""
+    doc = current(talk)
+    before_leaving(talk)
+    origin = _kept(talk)
+    talk.fork_at(args)
+    turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
+    where = "as it is" if turns == len(document.turns(doc["messages"])) else f"after turn {turns}"
+    stdio.note(f"a fork {where}, which your next question begins{_stays(origin)}")
+
+
+def undo(talk: Talk, _args: str) -> None:
+    """``/undo``: the question of the last turn is what the next line begins with."""
+    doc = current(talk)
+    start = _last_turn(doc, "there is no turn to undo")
+    question = doc["messages"][start]
+    before_leaving(talk)
+    origin = _kept(talk)
+    talk.fork_at(_before_last(doc))
+    typed = [part["text"] for part in text_parts_of(question) if "source" not in part]
+    talk.suggested = "\n\n".join(typed)
+    if attached := len(parts_of(question)) - len(typed):
+        stdio.note(f"{counted(attached, 'attachment')} of the question left out: /file attaches again")
+    stdio.note(f"a fork without the last turn, which your next question begins{_stays(origin)}")
+
+
+def retry(talk: Talk, _args: str) -> None:
+    """``/retry``: where the turn has not ended it goes on in place, else the question is asked in a fork before it.
+
+    Raises GptshError, Ended.
+    """
+    doc = current(talk)
+    start = _last_turn(doc, "there is no question to ask again")
+    attached = talk.flags.file  # for the next question
+    try:
+        if document.unfinished(doc["messages"]):
+            talk.turn(None, talk.flags)
+        else:
+            before_leaving(talk)
+            stdio.note(f"asking again in a fork{_stays(_kept(talk))}")
+            talk.ask_at(_before_last(doc), _same(doc["messages"][start]))
+    finally:
+        talk.flags = talk.flags._replace(file=attached)
+
+
+def _last_turn(doc: Document, why_not: str) -> int:
+    """Where the last turn starts. Raises UsageError where there is none."""
+    starts = document.turns(doc["messages"])
+    if not starts:
+        raise UsageError(why_not)
+    return starts[-1]
+
+
+def _before_last(doc: Document) -> str:
+    """The point before the last turn, by its number: another writer may add turns meanwhile."""
+    return str(len(document.turns(doc["messages"])) - 1)
+
+
+def _same(question: Message) -> Message:
+    """The question as a new one."""
+    return {"role": "user", "content": question["content"]}
+
+
+def _kept(talk: Talk) -> str | None:
+    """What means the session that keeps what a fork leaves out; None where that is on no disk."""
+    return talk.ref if talk.on_disk else talk.origin
+
+
+def _stays(origin: str | None) -> str:
+    return f"; session {origin} keeps all: /resume {origin} goes back" if origin else ""
+
+
+# ---- snapshots
+
+
+def snapshot(talk: Talk, args: str) -> None:
+    """``/snapshot``: with a name one is taken, without they are listed. Raises UsageError for what is no name."""
+    doc = current(talk)
+    if not args:
+        _list(doc)
+        return
+    if not doc["messages"]:
+        raise UsageError("there is nothing yet to take a snapshot of")
+    from gptsh.cli.manage import label  # noqa: PLC0415 - few are taken
+    from gptsh.core import snapshots  # noqa: PLC0415 - as above
+
+    keep, held = talk.settings.context.snapshots, talk.doc
+    if talk.ref and not talk.in_memory:
+        label(talk.ref, talk.flags._replace(title=None, tag=(), snapshot=args), keep)
+        talk.refresh()
+    elif held is not None:
+        snapshots.record(held, keep, name=args, tokens=snapshots.size_of(held))
+        talk.changed()
+    stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
+
+
+def _list(doc: Document) -> None:
+    from gptsh.core.portrait import snapshots_of  # noqa: PLC0415 - as above
+
+    if doc["context"]["snapshots"]:
+        stdio.write_lines(snapshots_of(doc))
+    else:
+        stdio.note("there is no snapshot yet: /snapshot NAME takes one")
+
+
+def delete_snapshot(talk: Talk, args: str) -> None:
+    """``/snapshot delete``. Raises UsageError where there is none of that name."""
+    from gptsh.core import sessions, snapshots  # noqa: PLC0415 - few are deleted
+
+    if not args:
+        raise UsageError("/snapshot delete needs a name", "/snapshot lists them")
+    current(talk)
+    doc, at = talk.doc, talk.opened.at
+    assert doc is not None  # there is a session
+    snapshots.delete(doc, args)
+    if talk.in_memory:
+        talk.changed()
+    else:
+        sessions.save_session(doc, at=at)
+    stdio.note(f"snapshot {args} deleted; all messages stay")

@@ -155,7 +155,16 @@ def test_a_filter_by_slash_ends_with_a_second_backspace() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "deletes"),
-    [("y", True), ("yes", True), (" Y ", True), ("", False), ("n", False), ("yy", False), ("yes!", False), ("/", False)],
+    [
+        ("y", True),
+        ("yes", True),
+        (" Y ", True),
+        ("", False),
+        ("n", False),
+        ("yy", False),
+        ("yes!", False),
+        ("/", False),
+    ],
 )
 def test_only_yes_deletes(answer: str, deletes: bool) -> None:
     picking = listed(row(1, "one"), row(2, "two", days=2))

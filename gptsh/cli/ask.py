@@ -15,6 +15,7 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.toolboxes import Toolboxes
+from gptsh.cli.wanted import saves, seconds_of
 from gptsh.core import document, references, settings
 from gptsh.core.messages import Message
 from gptsh.core.settings import Housekeeping, Settings
@@ -30,6 +31,11 @@ class Desk(NamedTuple):
     client: Client
     tools: Toolboxes
     reporter: Reporter
+
+
+def desk_for(loaded: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool) -> Desk:
+    """What one question is asked with, or the many of a conversation, which ``keeps_tools`` from one to the next."""
+    return Desk(loaded, Client(loaded, environ), Toolboxes(environ, keeps=keeps_tools), reporter)
 
 
 class Turn:
@@ -96,7 +102,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
     check_snapshot(flags, loaded)
-    desk = Desk(loaded, Client(loaded, environ), Toolboxes(environ), reporter)
+    desk = desk_for(loaded, environ, reporter, keeps_tools=False)
     with Endings(seconds_of(flags, loaded)) as endings:
         return _ask(flags, desk, endings)
 
@@ -164,18 +170,3 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
         raise UsageError("a compaction that is not saved is none", "leave out --no-save")
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")
-
-
-def saves(flags: Flags, loaded: Settings) -> bool:
-    """Whether anything is kept."""
-    return loaded.save and not flags.no_save
-
-
-def seconds_of(flags: Flags, loaded: Settings) -> float | None:
-    """What a run may take; None: for ever. Raises UsageError."""
-    if flags.timeout is None:
-        return loaded.timeout
-    try:
-        return settings.positive_seconds(flags.timeout)
-    except ValueError as err:
-        raise UsageError(f"--timeout: {err}") from err

@@ -1,7 +1,9 @@
 """The line that is typed at the prompt of a conversation. One of the files that import prompt_toolkit."""
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,7 +58,7 @@ class Editor:
         assert out is not None  # it is a terminal
         self._talk, self._endings, self._past = talk, endings, Past(talk)
         self._status = Status("")
-        self._is_woken = False
+        self._is_woken = self._is_loaded = False
         self._keys = tty.keys()
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
@@ -118,9 +120,23 @@ class Editor:
         """What is to be done first in the event loop; what it is given comes behind the first drawing."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._fail)
-        loop.call_soon(self._look_up)
+        if self._is_loaded:
+            loop.call_soon(self._look_up)
+        else:
+            loop.call_soon(threading.Thread(target=self._load, args=(loop,), daemon=True).start)
         if self._is_woken:  # before there was a loop
             self._end(_Woken())
+
+    def _load(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread, while the first line is typed: load what asking needs, then what an answer needs."""
+        import gptsh.cli.ask  # noqa: PLC0415 - the prompt comes before it
+
+        self._is_loaded = True
+        with contextlib.suppress(RuntimeError):  # the line is typed, the loop closed
+            loop.call_soon_threadsafe(self._look_up)
+        with contextlib.suppress(ImportError):  # who needs it will tell
+            import gptsh.llm.http  # noqa: PLC0415 - as above
+            import gptsh.render.terminal  # noqa: F401, PLC0415 - as above
 
     def _wake(self) -> None:
         """Called by a signal handler: end the reading, in its own time."""

@@ -1,10 +1,9 @@
 """A question that is ready to be asked: its session, its agent, its model. Nothing is saved or sent here."""
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
@@ -14,6 +13,7 @@ from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
+from gptsh.cli.wanted import agent_for
 from gptsh.core import context, cuts, document, references, sessions, settings
 from gptsh.core.choice import Choice
 from gptsh.core.context import Context, Room
@@ -24,8 +24,7 @@ from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.core.messages import Message, safe_params
 from gptsh.core.models import facts
 from gptsh.core.providers import DIRECT
-from gptsh.core.schema import is_json
-from gptsh.core.settings import Agent, Settings, Wanted
+from gptsh.core.settings import Agent, Settings
 from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count, of_system
 from gptsh.core.tool_servers import ToolServer
@@ -69,12 +68,6 @@ class Job(NamedTuple):
     form: Form
     tools: Tools | None
     happened: "list[Happening]"
-
-
-def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
-    """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
-    wanted = Wanted(flags.agent, flags.model, flags.system, *params_of(flags.param))
-    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
 
 def equipped(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
@@ -387,27 +380,3 @@ def no_model(client: Client) -> ConfigError:
     ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
     offered = f"; here answer: {', '.join(near)}" if near else "; -m echo works offline"
     return ConfigError("no model is chosen", ways + offered)
-
-
-def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
-    """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
-
-    A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
-    """
-    params: dict[str, Any] = {}
-    without: set[str] = set()
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
-        if not value:
-            params.pop(key, None)
-            without.add(key)
-            continue
-        without.discard(key)
-        try:
-            parsed = json.loads(value, parse_constant=str)
-        except (ValueError, RecursionError):
-            parsed = value
-        params[key] = parsed if is_json(parsed) else value
-    return params, without

@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
-from gptsh.cli.ask import saves, seconds_of
 from gptsh.cli.keeper import Keeper
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.small import small_of
+from gptsh.cli.wanted import saves, seconds_of
 from gptsh.core import memory, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary

@@ -1,5 +1,6 @@
 """``-i``: a prompt at which each line is a command, or a turn that is asked as a run of its own would ask it."""
 
+import sys
 from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
@@ -8,8 +9,6 @@ from gptsh.cli.editor import Editor, editor_for
 from gptsh.cli.opening import session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.plain_editor import PlainEditor
-from gptsh.cli.prepare import no_model
-from gptsh.cli.question import read_question
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
@@ -30,11 +29,22 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     with Endings(None, stays=True) as endings:
         talk.go_to(session_ref(flags, talk.settings))
         if talk.agent().model is None:
+            from gptsh.cli.prepare import no_model  # noqa: PLC0415 - the prompt does without
+
             raise no_model(talk.desk.client)
         editor = editor_for(talk, endings)
-        first = read_question(flags, talk.settings)
+        first = _first_question(flags, talk)
         with endings.held(), without_carets():
             return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
+
+
+def _first_question(flags: Flags, talk: Talk) -> Message | None:
+    """What the command line and a pipe ask; None where nobody has asked anything yet."""
+    if not (flags.prompt or flags.file) and stdio.is_terminal(sys.stdin):
+        return None
+    from gptsh.cli.question import read_question  # noqa: PLC0415 - as above
+
+    return read_question(flags, talk.settings)
 
 
 def check_reader(flags: Flags) -> None:

@@ -8,8 +8,9 @@ from itertools import islice
 from gptsh.cli import stdio
 from gptsh.cli.commands import words_of
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import agent_for, equipped, params_of, reached
+from gptsh.cli.prepare import equipped, reached
 from gptsh.cli.talk import Talk, without_choices
+from gptsh.cli.wanted import agent_for, params_of
 from gptsh.core.settings import Agent
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.plain import agent_line

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from gptsh.cli import stdio
 from gptsh.cli.commands import words_of
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import agent_for, equipped, prepare
+from gptsh.cli.prepare import equipped, prepare
 from gptsh.cli.question import attached
 from gptsh.cli.talk import Talk
+from gptsh.cli.wanted import agent_for
 from gptsh.core.kinds import shown_size
 from gptsh.core.messages import user_message
 from gptsh.core.tool_servers import PARTED, ToolServer

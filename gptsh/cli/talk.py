@@ -1,22 +1,23 @@
 """A conversation: its session, how its next turn is asked, and its turns, each carried out as one of ``ask`` is."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import Desk, Turn, saves, seconds_of
-from gptsh.cli.fitting import Built
 from gptsh.cli.opening import Opened, open_session
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Draft, agent_for, draft
-from gptsh.cli.question import read_question
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.signals import Endings
-from gptsh.cli.toolboxes import Toolboxes
+from gptsh.cli.wanted import agent_for, saves, seconds_of
 from gptsh.core import document, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.messages import Message
-from gptsh.core.settings import Agent, Settings
-from gptsh.llm.client import Client
+from gptsh.core.settings import Agent
+
+if TYPE_CHECKING:
+    from gptsh.cli.ask import Desk, Turn
+    from gptsh.cli.fitting import Built
+    from gptsh.cli.prepare import Draft
 
 
 class Talk:
@@ -28,8 +29,7 @@ class Talk:
     """
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
-        loaded = settings.load(environ, flags.config)
-        self.desk = Desk(loaded, Client(loaded, environ), Toolboxes(environ, keeps=True), reporter)
+        self.settings = settings.load(environ, flags.config)
         self.flags = flags
         self.opened = Opened()
         self.last: Turn | None = None
@@ -37,14 +37,20 @@ class Talk:
         self.suggested = ""
         self.over = False
         self._unkept: Turn | None = None  # whose messages are in memory alone
+        self._desk: Desk | None = None
+        self._environ, self._reporter = environ, reporter
         self._changed = False  # whether the document has in memory what no turn has brought
 
     # ---- what it is at
 
     @property
-    def settings(self) -> Settings:
-        """The configuration."""
-        return self.desk.settings
+    def desk(self) -> "Desk":
+        """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
+        if self._desk is None:
+            from gptsh.cli.ask import desk_for  # noqa: PLC0415 - as it says
+
+            self._desk = desk_for(self.settings, self._environ, self._reporter, keeps_tools=True)
+        return self._desk
 
     @property
     def doc(self) -> Document | None:
@@ -145,6 +151,8 @@ class Talk:
         """Ask the words, with the files that were attached for them. Raises GptshError, Ended."""
         flags = self.flags._replace(prompt=(words,), no_stdin=True)
         self.suggested = words  # until it is kept
+        from gptsh.cli.question import read_question  # noqa: PLC0415 - behind the prompt
+
         question = read_question(flags, self.settings)
         self.turn(question, flags)
 
@@ -153,6 +161,8 @@ class Talk:
 
         Raises GptshError and Ended behind what is kept.
         """
+        from gptsh.cli.ask import Turn  # noqa: PLC0415 - the same
+
         self.refresh()
         with Endings(seconds_of(flags, self.settings), stays=True) as endings:
             turn = Turn(self.desk, flags, endings)
@@ -162,8 +172,10 @@ class Talk:
                 with endings.ignored():
                     self._go_on_from(turn, asked=question is not None)
 
-    def draft(self, question: Message | None) -> Draft:
+    def draft(self, question: Message | None) -> "Draft":
         """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
+        from gptsh.cli.prepare import draft  # noqa: PLC0415 - the same
+
         self.refresh()
         flags, desk = _of_no_session(self.flags), self.desk
         return draft(flags, desk.settings, question, self._own(self.opened), desk.client, desk.reporter)
@@ -175,7 +187,7 @@ class Talk:
         own = {"messages": [*doc["messages"]], "context": {**doc["context"]}} if doc else {}
         return opened._replace(doc={**doc, **own} if doc else None)
 
-    def _go_on_from(self, turn: Turn, *, asked: bool) -> None:
+    def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
         """Stay with what a turn came to."""
         drafted, keeper = turn.drafted, turn.keeper
         if not (drafted and keeper and (turn.job or keeper.saved)):
@@ -203,7 +215,8 @@ class Talk:
 
     def leave(self, endings: Endings) -> int:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
-        self.desk.tools.close(endings)
+        if self._desk:
+            self._desk.tools.close(endings)
         if self.keep():
             return 0
         stdio.note("this conversation is not on disk")

@@ -1,8 +1,10 @@
 """gptsh in tmux: real keys go in, and what is seen is what a screen shows."""
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -83,6 +85,7 @@ class Tmux:
         end = time.monotonic() + seconds
         while not (ended := self._do("display-message", "-p", "#{pane_dead_status}/#{pane_dead_signal}").strip(" \n/")):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
+            os.kill(int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD)  # tmux 3.3 may miss one
             time.sleep(0.05)
         shown = self._do("display-message", "-p", "#{pane_dead_status}").strip()
         return int(ended) if shown else 128 + int(ended)

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from gptsh.cli.commands import COMMANDS, GROUPS, find, is_command, words_of
-from gptsh.cli.slash_other import show_help
+from gptsh.cli.slash.commands import COMMANDS, GROUPS, find, is_command, words_of
+from gptsh.cli.slash.other import show_help
 from gptsh.cli.talk import Talk
 from gptsh.errors import UsageError
 

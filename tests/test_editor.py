@@ -226,10 +226,10 @@ def test_commands_and_what_stands_behind_them_are_completed(home: Home) -> None:
     with Tmux(home, "-i", "-m", "echo") as tmux:
         tmux.until(PROMPT)
         tmux.write("/he")
-        tmux.until(r"^ +/help +Show the commands, or one of them\.")
+        tmux.until(r"^ +/help +Show the commands, or all about one\.")
         tmux.keys("Tab", "Tab")
         tmux.until(r"^> /help *$")
-        tmux.until(r"^ +exit +Leave")
+        tmux.until(r"^ +resume +Go on")
         tmux.write("exi")
         tmux.keys("Tab")
         tmux.until("^> /help exit$")

@@ -28,7 +28,7 @@ ROOMS = {
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/hypertext.py"},
     "markdown_it": {"render/terminal.py", "render/blocks.py", "render/dialect.py", "render/hypertext.py"},
-    "prompt_toolkit": {"cli/editor.py", "cli/picker.py", "cli/tty.py"},
+    "prompt_toolkit": {"cli/prompt/editor.py", "cli/prompt/picker.py", "cli/prompt/tty.py"},
     "mcp": {"tools/session.py", "tools/wires.py"},
     "mcp_types": {"tools/session.py", "tools/wires.py"},
     "anyio": {"tools/session.py", "tools/wires.py"},

@@ -75,7 +75,7 @@ def test_files_wait_for_the_next_question(home: Home, model: ModelServer) -> Non
         assert tmux.did("/file 'a b.txt'").startswith("a b.txt  15 ")
         assert "shot.png  " in tmux.did("/file ~/shot.png 'a b.txt'")
         assert len(tmux.did("/file").splitlines()) == 2
-        tmux.until("^new session, 2 files waiting")
+        tmux.until(r"^new session .* \+2 files")
         waiting = tmux.did("/context")
         assert "included    1 messages" in waiting
         assert "shot.png [image/png" in waiting
@@ -94,7 +94,7 @@ def test_files_go_with_a_question_and_are_read_again_as_the_model_got_them(home:
         assert look["text"] == "look"
         assert text["text"] == "a b.txt:\nsome words\x1b[2J\n"
         assert image["type"] == "image_url"
-        tmux.until(rf"^{home.doc()['id']} *$")
+        tmux.until(rf"^{home.doc()['id']} .*tokens$")
         assert tmux.did("/file") == "no file waits"
         sent = tmux.did("/debug context")
         assert "included    1 messages" in sent

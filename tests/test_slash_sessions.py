@@ -78,7 +78,6 @@ FAILING = [
     ("/search nowhere", "no session has all of these words"),
     ("/search", "/search needs words"),
     ("/snapshot", "there is no snapshot yet"),
-    ("/resume", "/resume needs a session"),
     ("/resume zzz9", "no session 'zzz9'"),
     ("/fork 7", "has no point '7'"),
     ("/snapshot delete x", "no snapshot named 'x'"),

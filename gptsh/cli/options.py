@@ -231,8 +231,8 @@ Usage: gptsh [OPTIONS] [PROMPT]...
   gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
   gptsh -s 0 "shorter, please"            go on with the newest session
   gptsh -s @work "and now?"               one conversation under a name of yours
-  gptsh -s 0@-1 "other question"          fork it without its last turn
   gptsh -c "more"                         the session last used in this project
+  gptsh -i -s 0                           go on at a prompt; -r picks the session from a list
   gptsh -m ollama/qwen3 "hello"           choose the model
   gptsh -m echo "hello"                   try it without a model or network
   gptsh --no-save "secret"                keep nothing

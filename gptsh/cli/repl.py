@@ -4,16 +4,16 @@ import sys
 from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
-from gptsh.cli.commands import carry_out, is_command
-from gptsh.cli.editor import Editor, editor_for
 from gptsh.cli.opening import session_ref
 from gptsh.cli.options import Flags
-from gptsh.cli.plain_editor import PlainEditor
+from gptsh.cli.prompt.editor import Editor, editor_for
+from gptsh.cli.prompt.plain_editor import PlainEditor
+from gptsh.cli.prompt.tty import without_carets
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.slash.commands import carry_out, is_command
 from gptsh.cli.talk import Talk
-from gptsh.cli.tty import without_carets
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message
 from gptsh.errors import GptshError, UsageError

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gptsh.cli import stdio
-from gptsh.cli.commands import words_of
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import equipped, reached
+from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk, without_choices
 from gptsh.cli.wanted import agent_for, params_of
 from gptsh.core.settings import Agent

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.slash_sessions import before_leaving
+from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core.document import Document
 from gptsh.core.messages import counted

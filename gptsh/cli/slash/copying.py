@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from gptsh.cli import stdio
-from gptsh.cli.slash_session import current
+from gptsh.cli.slash.session import current
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.core.messages import Message, counted, text_of

@@ -4,8 +4,8 @@ A fork is on no disk before its first question.
 """
 
 from gptsh.cli import stdio
-from gptsh.cli.slash_session import current
-from gptsh.cli.slash_sessions import before_leaving
+from gptsh.cli.slash.session import current
+from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.core.document import Document

@@ -14,9 +14,9 @@ _WORD = re.compile(r"/[A-Za-z?!-]+(?=\s|$)")  # what a line begins with that is 
 class Command(NamedTuple):
     """One command: its group in the help, its name, what may stand behind it, what it does, and what does it.
 
-    ``run`` is ``module:function`` of ``cli/``, called with the conversation and the text behind the name. ``value`` is
-    what that text is: a word that ``complete.VALUES`` knows, empty where nothing can be offered. ``words`` are fixed
-    words that may stand there. ``more`` is what only the help of this one command says.
+    ``run`` is ``module:function`` of ``cli/slash/``, called with the conversation and the text behind the name.
+    ``value`` is what that text is: a word that ``complete.VALUES`` knows, empty where nothing can be offered. ``words``
+    are fixed words that may stand there. ``more`` is what only the help of this one command says.
     """
 
     group: str
@@ -35,63 +35,63 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("Session", "/new", "", "Start a new session; agents with a memory remember.", "slash_sessions:new"),
+    Command("Session", "/new", "", "Start a new session; agents with a memory remember.", "sessions:new"),
     Command(
-        "Session", "/sessions", "[all]", "List the sessions of this project, or all.", "slash_sessions:sessions",
+        "Session", "/sessions", "[all]", "List the sessions of this project, or all.", "sessions:sessions",
         words=("all",),
     ),
-    Command("Session", "/resume", "[REF]", "Go on with another session.", "slash_sessions:resume", "session"),
-    Command("Session", "/search", "TEXT", "Find sessions that have all of these words.", "slash_sessions:search"),
-    Command("Session", "/history", "[full]", "Show the whole session.", "slash_session:history", words=("full",)),
-    Command("Session", "/undo", "", "Leave out the last turn, in a fork, and edit its question.", "slash_points:undo"),
-    Command("Session", "/retry", "", "Ask the last question again.", "slash_points:retry"),
+    Command("Session", "/resume", "[REF]", "Go on with another session.", "sessions:resume", "session"),
+    Command("Session", "/search", "TEXT", "Find sessions that have all of these words.", "sessions:search"),
+    Command("Session", "/history", "[full]", "Show the whole session.", "session:history", words=("full",)),
+    Command("Session", "/undo", "", "Leave out the last turn, in a fork, and edit its question.", "points:undo"),
+    Command("Session", "/retry", "", "Ask the last question again.", "points:retry"),
     Command(
         "Session", "/fork", "[POINT]", "Go on in a fork: as it is, at a turn N, -N, or a snapshot.",
-        "slash_points:fork", "point",
+        "points:fork", "point",
     ),
     Command(
-        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "slash_points:snapshot"
+        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "points:snapshot"
     ),
-    Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "slash_points:delete_snapshot", "snapshot"),
-    Command("Session", "/session info", "", "Show what is known of the session.", "slash_session:info"),
+    Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "points:delete_snapshot", "snapshot"),
+    Command("Session", "/session info", "", "Show what is known of the session.", "session:info"),
     Command(
-        "Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "slash_session:export",
+        "Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "session:export",
         "file", ("markdown", "html", "json", "openai", "nanobot"),
     ),
-    Command("Session", "/session rename", "TITLE", "Give the session another title.", "slash_session:rename"),
-    Command("Session", "/session archive", "", "Put the session away, and start a new one.", "slash_session:archive"),
-    Command("Session", "/session delete", "", "Delete the session for good, after asking.", "slash_session:delete"),
-    Command("Asking", "/model", "[NAME]", "Show the model, or choose another one.", "slash_asking:choose_model",
+    Command("Session", "/session rename", "TITLE", "Give the session another title.", "session:rename"),
+    Command("Session", "/session archive", "", "Put the session away, and start a new one.", "session:archive"),
+    Command("Session", "/session delete", "", "Delete the session for good, after asking.", "session:delete"),
+    Command("Asking", "/model", "[NAME]", "Show the model, or choose another one.", "asking:choose_model",
         "model", more="It answers from the next turn on. Without a name those used last and configured are listed; "
         "gptsh --list-models has all."),
-    Command("Asking", "/agent", "[NAME]", "List the agents, or choose one.", "slash_asking:choose_agent", "agent",
+    Command("Asking", "/agent", "[NAME]", "List the agents, or choose one.", "asking:choose_agent", "agent",
         more="An agent is a whole: its model, system prompt, parameters and tools take the place of what /model, "
         "/system, /param and /tools chose."),
     Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - is the agent's own.",
-        "slash_asking:set_system", words=("-",), more='/system "" sends none at all.'),
+        "asking:set_system", words=("-",), more='/system "" sends none at all.'),
     Command("Asking", "/param", "[KEY=VALUE]…", "Show the generation parameters, or set some.",
-        "slash_asking:set_params", more="KEY= takes one away. A value with blanks or quotes stands in quotes of its "
+        "asking:set_params", more="KEY= takes one away. A value with blanks or quotes stands in quotes of its "
         """own: /param 'stop=["END"]'."""),
     Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - drops them.",
-        "slash_context:attach", "file", ("-",), more="Text, images, PDF and audio. Paths are quoted as in a shell."),
+        "context:attach", "file", ("-",), more="Text, images, PDF and audio. Paths are quoted as in a shell."),
     Command("What is sent", "/tools", "[LIST]", "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",
-        "slash_context:choose_tools", "tools", ("all", "none", "-"), more="A list is parted by commas; a tool may be "
+        "context:choose_tools", "tools", ("all", "none", "-"), more="A list is parted by commas; a tool may be "
         "a pattern such as time__get_*. - is the agent's own tools."),
     Command("What is sent", "/context", "", "Show what would be sent next, and how much room is left.",
-        "slash_context:show_context", more="Model, window, tokens, strategy and attachments; nothing is sent."),
+        "context:show_context", more="Model, window, tokens, strategy and attachments; nothing is sent."),
     Command("What is sent", "/compact", "[--apply]", "Show how the session would be sent shorter; --apply does it.",
-        "slash_context:compact", words=("--apply",), more="Nothing is lost: the session keeps every message, and a "
+        "context:compact", words=("--apply",), more="Nothing is lost: the session keeps every message, and a "
         "snapshot of how it was sent before."),
     Command(
         "Other", "/copy", "[N|code [N]]", "Copy the last answer, that of turn N, or a code block of the last.",
-        "slash_copy:copy", words=("code",),
+        "copying:copy", words=("code",),
     ),
-    Command("Other", "/usage", "[all]", "Tokens and cost of this session, or of all.", "slash_other:show_usage",
+    Command("Other", "/usage", "[all]", "Tokens and cost of this session, or of all.", "other:show_usage",
         words=("all",)),
-    Command("Other", "/debug context", "", "Read the last request as the model got it.", "slash_context:show_sent",
+    Command("Other", "/debug context", "", "Read the last request as the model got it.", "context:show_sent",
         more="Every message, tool and parameter, through $PAGER; keys are masked."),
-    Command("Other", "/help", "[COMMAND]", "Show the commands, or all about one.", "slash_other:show_help", "command"),
-    Command("Other", "/exit", "", "Leave; Ctrl-D does it, too.", "slash_other:leave"),
+    Command("Other", "/help", "[COMMAND]", "Show the commands, or all about one.", "other:show_help", "command"),
+    Command("Other", "/exit", "", "Leave; Ctrl-D does it, too.", "other:leave"),
 )  # fmt: skip
 
 # What other programs call it.
@@ -113,7 +113,7 @@ def carry_out(talk: Talk, line: str) -> None:
     """Do what a line says. Raises UsageError for a command that there is not, and what the command raises."""
     command, rest = find(line)
     module, _, function = command.run.partition(":")
-    getattr(import_module(f"gptsh.cli.{module}"), function)(talk, rest)
+    getattr(import_module(f"gptsh.cli.slash.{module}"), function)(talk, rest)
 
 
 def find(line: str) -> tuple[Command, str]:

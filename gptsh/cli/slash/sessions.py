@@ -74,7 +74,7 @@ def resume(talk: Talk, args: str) -> None:
     if args:
         _resume(talk, args)
         return
-    from gptsh.cli.picker import pick  # noqa: PLC0415 - few sessions are picked
+    from gptsh.cli.prompt.picker import pick  # noqa: PLC0415 - few sessions are picked
 
     choice = pick(talk.opened.at)
     if choice and choice.ref:

@@ -20,12 +20,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.styles import Style
 
-from gptsh.cli import stdio, tty
-from gptsh.cli.offers import is_name, offers
-from gptsh.cli.past import Past
-from gptsh.cli.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
+from gptsh.cli import stdio
+from gptsh.cli.prompt import tty
+from gptsh.cli.prompt.offers import is_name, offers
+from gptsh.cli.prompt.past import Past
+from gptsh.cli.prompt.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
+from gptsh.cli.prompt.status import looked_up, status_of
 from gptsh.cli.signals import Ended, Endings
-from gptsh.cli.status import looked_up, status_of
 from gptsh.cli.talk import Talk
 from gptsh.errors import GptshError
 from gptsh.render.look import able
@@ -238,7 +239,7 @@ def _edit(event: KeyPressEvent) -> None:
 
 def _edit_outside(buffer: Buffer, terminal: int) -> None:
     """Let the user's editor change what is typed. Where it fails, the line stays as it is."""
-    from gptsh.cli.external import edited  # noqa: PLC0415 - few edit
+    from gptsh.cli.prompt.external import edited  # noqa: PLC0415 - few edit
 
     try:
         text = edited(buffer.text, terminal)

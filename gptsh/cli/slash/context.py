@@ -5,10 +5,10 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from gptsh.cli import stdio
-from gptsh.cli.commands import words_of
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import equipped, prepare
 from gptsh.cli.question import attached
+from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for
 from gptsh.core.kinds import shown_size

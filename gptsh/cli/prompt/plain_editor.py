@@ -3,7 +3,7 @@
 import os
 
 from gptsh.cli import stdio
-from gptsh.cli.past import Past
+from gptsh.cli.prompt.past import Past
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
 

@@ -8,7 +8,7 @@ from gptsh.cli.talk import Talk, without_choices
 from gptsh.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptsh.cli.commands import Command
+    from gptsh.cli.slash.commands import Command
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _NAMES = 22  # columns of names and what stands behind them; a longer one has a line of its own
@@ -26,7 +26,7 @@ def show_help(_talk: Talk, args: str) -> None:
 
 
 def _all() -> Iterator[str]:
-    from gptsh.cli.commands import COMMANDS, GROUPS  # noqa: PLC0415 - its table names this module
+    from gptsh.cli.slash.commands import COMMANDS, GROUPS  # noqa: PLC0415 - its table names this module
 
     groups = [(group, [(row.usage, row.help) for row in COMMANDS if row.group == group]) for group in GROUPS]
     every = [*groups, ("Keys", _KEYS)]
@@ -60,7 +60,7 @@ def _about(words: Sequence[str]) -> Iterator[str]:
 
 
 def _meant(words: list[str]) -> "list[Command]":
-    from gptsh.cli.commands import COMMANDS, below, near  # noqa: PLC0415 - as above
+    from gptsh.cli.slash.commands import COMMANDS, below, near  # noqa: PLC0415 - as above
 
     name = " ".join(words)
     rows = [row for row in COMMANDS if row.name == name] or (below(name) if len(words) == 1 else [])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from gptsh.cli.commands import COMMANDS, Command
+from gptsh.cli.slash.commands import COMMANDS, Command
 from gptsh.errors import GptshError
 from gptsh.render.visible import one_line, visible
 

@@ -23,9 +23,10 @@ from prompt_toolkit.layout import Layout, UIContent, UIControl, Window
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from gptsh.cli import stdio, tty
+from gptsh.cli import stdio
 from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
+from gptsh.cli.prompt import tty
 from gptsh.cli.signals import Ended, Endings
 from gptsh.core import archive, references
 from gptsh.core.archive import Target

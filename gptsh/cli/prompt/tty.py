@@ -19,7 +19,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.cli import stdio
 from gptsh.errors import UsageError
-from gptsh.render.look import look
+from gptsh.render.look import able, look
 
 _CONTROLLING = "/dev/tty"
 _USUAL = Size(rows=24, columns=80)
@@ -99,7 +99,9 @@ def _opened() -> TextIO:
 def without_carets() -> Iterator[None]:
     """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
     stream = stdio.answers_to()
-    assert stream is not None  # it is a terminal
+    if stream is None or not able(os.environ):  # it draws the prompt itself
+        yield
+        return
     before = termios.tcgetattr(stream)
     modes = [*before]
     modes[3] &= ~termios.ECHOCTL

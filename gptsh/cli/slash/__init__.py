@@ -1,0 +1,1 @@
+"""The commands of a conversation: one table, and what each does."""

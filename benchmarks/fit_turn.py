@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 from gptsh.cli.fitting import Fitter, Hands
+from gptsh.cli.opening import open_session
 from gptsh.cli.options import Flags, build
 from gptsh.cli.prepare import draft, prepare
 from gptsh.cli.reporter import Reporter
@@ -37,7 +38,7 @@ def fit(strategy: str) -> float:
     flags = Flags(**{name: given[name] for name in Flags._fields})
     loaded = settings.load(os.environ)
     client = Client(loaded, os.environ)
-    drafted = draft(flags, loaded, QUESTION, flags.session, client, Reporter(argv))
+    drafted = draft(flags, loaded, QUESTION, open_session(flags.session), client, Reporter(argv))
     hands = Hands(loaded, client, _summary, lambda _text: contextlib.nullcontext(), lambda *_, **__: None, lambda: True)
     started = time.perf_counter()
     job = prepare(drafted, flags, None)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from gptsh.cli.keeper import ByHand, Keeper
+from gptsh.cli.opening import open_session
 from gptsh.cli.options import Flags, build
 from gptsh.cli.prepare import draft, prepare
 from gptsh.cli.reporter import Reporter
@@ -55,7 +56,7 @@ def _turn(words: str, *args: str) -> None:
     loaded, reporter = settings.load(os.environ), Reporter(argv)
     with Endings(None) as endings:
         client = Client(loaded, os.environ)
-        drafted = draft(flags, loaded, user_message(words, ()), flags.session, client, reporter)
+        drafted = draft(flags, loaded, user_message(words, ()), open_session(flags.session), client, reporter)
         keeper = Keeper(drafted.doc, ByHand(None, (), drafted.at, loaded.context.snapshots), enabled=True)
         Run(prepare(drafted, flags, Files()), keeper, endings, reporter).carry_out()
 

@@ -1,8 +1,10 @@
 """gptsh in tmux: real keys go in, and what is seen is what a screen shows."""
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -111,6 +113,7 @@ class Tmux:
         end, file = time.monotonic() + seconds, Path(self._folder, "code")
         while not (file.exists() and (said := file.read_text())):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
+            os.kill(int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD)  # tmux 3.3 may miss one
             time.sleep(0.05)
         return int(said)
 

@@ -111,6 +111,8 @@ def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, arg
     ("/modle", "/model"), ("/modle gpt-4", "/model"), ("/models", "/model"), ("/fiel x.txt", "/file"),
     ("/conext", "/context"), ("/compct --apply", "/compact"), ("/agnet", "/agent"), ("/params", "/param"),
     ("/quit", "/exit"), ("/q", "/exit"), ("/bye", "/exit"), ("/clear", "/new"), ("/?", "/help"), ("/tool", "/tools"),
+    ("/session delet 1", "/session delete"), ("/sesion info", "/session info"), ("/export html", "/session export"),
+    ("/delete", "/session delete"), ("/resmue 0", "/resume"), ("/save", "/session export"), ("/load x", "/resume"),
     ("/usages", "/usage"), ("/debug contxt", "/debug context"), ("/debgu context", "/debug context"),
 ])  # fmt: skip
 def test_an_unknown_command_suggests_the_nearest(line: str, meant: str) -> None:

@@ -33,14 +33,14 @@ def chosen(tmux: Tmux) -> str:
 
 
 @needs_tmux
-def test_keys_filter_and_narrow_screen(home: Home) -> None:
+def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
     fill(home)
-    with Tmux(home, "-r", "-m", "echo", "go on") as tmux:
+    with Tmux(home, "-r", "-m", "echo", "x") as tmux:
         seen = tmux.until(r"^>   2d  Nginx proxy +1 turn  echo")
         assert [line[:8].strip(" >") for line in seen.splitlines()[1:4]] == ["2d", "1w", "1y"]
         assert "── other projects ──" in seen.splitlines()[4]
         assert "1d  Elsewhere" in seen.splitlines()[5]
-        assert "日本語 ␛[31m \\u202e docker" in seen
+        assert "日本語 ␛[31m\\u202e docker" in seen
         tmux.keys("Down", "C-n", "C-n")
         tmux.until("^>   1d  Elsewhere")
         tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
@@ -49,6 +49,15 @@ def test_keys_filter_and_narrow_screen(home: Home) -> None:
         seen = tmux.until("^Enter  / filter  n new  d delete  q quit$")
         assert "turns" not in seen
         assert "how to dance" in chosen(tmux)
+        tmux.keys("C-c")
+        assert tmux.code() == 130
+
+
+@needs_tmux
+def test_a_filter_on_titles_and_contents(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-r", "-m", "echo", "go on") as tmux:
+        tmux.until("Nginx proxy")
         tmux.write("nginx")
         seen = tmux.until(r"^Filter: nginx +1 of 4$")
         assert "Nginx proxy" in chosen(tmux)
@@ -119,6 +128,32 @@ def test_a_conversation_goes_on_with_what_is_picked(home: Home) -> None:
         tmux.keys("C-d")
         assert tmux.code() == 0
         assert "gptsh -i -s aaaa" in tmux.screen()
+
+
+@needs_tmux
+def test_resume_picks_another_session_of_a_conversation(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-i", "-s", "aaaa", "-m", "echo") as tmux:
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("d")
+        tmux.until("this session is the one of the conversation, and stays")
+        tmux.keys("C-c")
+        tmux.until("^gptsh: interrupted")
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("q")
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("End", "Enter")
+        tmux.until("^> *$")
+        tmux.keys("C-d")
+        assert tmux.code() == 0
+        assert "gptsh -i -s dddd" in tmux.screen()
+    assert len(kept(home)) == 4
 
 
 @needs_tmux

@@ -54,7 +54,7 @@ def test_a_text_is_cut_by_columns(text: str, room: int, left: str) -> None:
 
 def test_a_title_obeys_nothing_and_is_as_wide_as_its_characters() -> None:
     assert plain("a\x1b[2J\nb\x07 \u202eright") == "a␛[2J b␇ \\u202eright"
-    assert plain("👩\u200d💻 ❤\ufe0f 👍\U0001f3fd می\u200cخواهم") == "👩💻 ❤ 👍 می\u200cخواهم"
+    assert plain("👩\u200d💻 ❤\ufe0f 👍\U0001f3fd क\u200dष") == "👩💻 ❤ 👍 क\u200dष"
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,7 @@ def test_a_filter_by_slash_ends_with_a_second_backspace() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "deletes"),
-    [
-        ("y", True),
-        ("yes", True),
-        (" Y ", True),
-        ("", False),
-        ("n", False),
-        ("yy", False),
-        ("yes!", False),
-        ("/", False),
-    ],
+    [("y", True), ("yes", True), (" Y ", True), ("", False), ("n", False), ("yy", False), ("/", False)],
 )
 def test_only_yes_deletes(answer: str, deletes: bool) -> None:
     picking = listed(row(1, "one"), row(2, "two", days=2))

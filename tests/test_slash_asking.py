@@ -29,7 +29,7 @@ def config(model: ModelServer) -> str:
 @needs_tmux
 def test_what_is_wrong_with_a_choice_is_said_at_once_and_nothing_changes(home: Home, model: ModelServer) -> None:
     home.configure(config(model))
-    with Tmux(home, "-i", size=(100, 24)) as tmux:
+    with Tmux(home, "-i", size=(140, 24)) as tmux:
         # before the first turn
         assert tmux.did("/model") == "* lab/m\n  lab/verse\n  nowhere/x\n  openai/gpt-4.1\n  echo"
         assert tmux.did("/agent").splitlines()[0] == "* default (lab/m)"
@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_choice_is_said_at_once_and_nothing_changes(home: H
 @needs_tmux
 def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(home: Home, model: ModelServer) -> None:
     home.configure(config(model))
-    with Tmux(home, "-i", size=(100, 24)) as tmux:
+    with Tmux(home, "-i", size=(140, 24)) as tmux:
         assert tmux.did("/model lab/other") == "lab/other answers next"
         assert tmux.did("/system Two words.") == "Two words."
         assert tmux.did("/param temperature=0 'stop=[\"a b\"]' top_k=") == 'stop = ["a b"]\ntemperature = 0'
@@ -79,7 +79,7 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(home: Home
 @needs_tmux
 def test_an_agent_is_a_whole(home: Home, model: ModelServer) -> None:
     home.configure(config(model))
-    with Tmux(home, "-i", size=(100, 24)) as tmux:
+    with Tmux(home, "-i", size=(140, 24)) as tmux:
         for line in ("/model lab/other", "/system Two words.", "/param temperature=0 stop=x", "one"):
             tmux.did(line)
         assert tmux.did("/agent poet") == "poet answers next, with lab/verse"
@@ -103,7 +103,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
     home.configure(config(model).replace("lab", "old"))
     home.run("-a", "poet", "-p", "temperature=1", "one")
     home.configure(lab_config(model))
-    with Tmux(home, "-i", "-s", "0", "--no-save", size=(100, 24)) as tmux:
+    with Tmux(home, "-i", "-s", "0", "--no-save", size=(140, 24)) as tmux:
         assert tmux.did("/model").splitlines()[:2] == ["* old/verse", "  lab/m"]
         assert tmux.did("/agent") == "* poet (old/verse)\n  default (lab/m)"
         assert tmux.did("/param top_p=0.9") == "temperature = 1\ntop_p = 0.9"
@@ -127,7 +127,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
 @needs_tmux
 def test_what_a_model_refuses_is_said_with_the_parameter(home: Home) -> None:
     home.configure('[agents.default]\nmodel = "openai/o3"\n')
-    with Tmux(home, "-i", env={"OPENAI_API_KEY": "sk-1"}, size=(100, 24)) as tmux:
+    with Tmux(home, "-i", env={"OPENAI_API_KEY": "sk-1"}, size=(140, 24)) as tmux:
         assert tmux.did("/param temperature=0.2 api_key=hidden") == (
             'api_key = "***"\ntemperature = 0.2\ngptsh: openai/o3 takes no temperature: left out'
         )

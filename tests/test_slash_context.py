@@ -18,7 +18,7 @@ from tests.test_rounds import call, calling
 __all__ = ["long", "talker"]  # fixtures
 
 SERVER = Path(__file__).with_name("tool_server.py")
-LARGE = (100, 60)
+LARGE = (250, 60)
 KEY = {"LAB_KEY": "hidden-key", "PAGER": "cat"}
 
 

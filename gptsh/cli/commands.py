@@ -98,6 +98,7 @@ COMMANDS = (
 _ELSEWHERE = {
     "/?": "/help", "/bye": "/exit", "/q": "/exit", "/quit": "/exit", "/clear": "/new", "/reset": "/new",
     "/load": "/resume", "/open": "/resume", "/chat": "/sessions", "/list": "/sessions", "/ls": "/sessions",
+    "/save": "/session export", "/delete": "/session delete",
     "/attach": "/file", "/add": "/file", "/image": "/file", "/cost": "/usage", "/tokens": "/context",
     "/find": "/search", "/regenerate": "/retry", "/branch": "/fork", "/set": "/param", "/mcp": "/tools",
 }  # fmt: skip
@@ -163,17 +164,18 @@ def unknown(words: list[str]) -> UsageError:
 
 def near(first: str, second: str = "") -> str | None:
     """The name of the command that was most likely meant; None where none is like it."""
-    import difflib  # noqa: PLC0415 - few lines are wrong
-
     if (known := _ELSEWHERE.get(first)) in _NAMED:
         return known
     pairs, single = [name for name in _NAMED if " " in name], [name for name in _NAMED if " " not in name]
-    ends = {name.partition(" ")[2]: name for name in pairs}
-    if first[1:] in ends and not below(first):  # /export
+    ends = {name.partition(" ")[2]: name for name in reversed(pairs)}
+    if own := {command.name.partition(" ")[2]: command.name for command in below(first)}:
+        return own.get(_nearest(second, [*own]) or "")
+    if first[1:] in ends:  # /export
         return ends[first[1:]]
-    found = difflib.get_close_matches(f"{first} {second}", pairs, n=1, cutoff=0.75) if second else []
-    if below(first):
-        found = found or [ends[end] for end in difflib.get_close_matches(second, ends, n=1)]
-    else:
-        found = found or difflib.get_close_matches(first, single, n=1, cutoff=0.5)
-    return found[0] if found else None
+    return (_nearest(f"{first} {second}", pairs, 0.75) if second else None) or _nearest(first, single)
+
+
+def _nearest(name: str, known: list[str], cutoff: float = 0.6) -> str | None:
+    import difflib  # noqa: PLC0415 - few lines are wrong
+
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)

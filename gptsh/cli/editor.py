@@ -12,7 +12,8 @@ from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -202,7 +203,7 @@ class _Completer(Completer):
 def _bindings() -> KeyBindings:
     bindings = KeyBindings()
     for keys, do in _KEYS.items():
-        bindings.add(*keys)(do)
+        bindings.add(*keys, filter=has_focus(DEFAULT_BUFFER))(do)  # not while the history is searched
     return bindings
 
 

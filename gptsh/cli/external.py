@@ -22,10 +22,10 @@ def edited(text: str, terminal: int) -> str:
     command = _editor(os.environ)
     with TemporaryDirectory(prefix="gptsh-") as folder:  # for its owner alone; backups of the editor go with it
         path = Path(folder) / "message.md"
-        path.write_bytes(text.encode("utf-8", "replace"))
+        path.write_bytes(f"{text}\n".encode("utf-8", "replace"))
         _run(command, str(path), terminal)
         changed = path.read_bytes().decode("utf-8", "replace")
-    return changed if text.endswith("\n") else changed.removesuffix("\n")
+    return changed.removesuffix("\n")
 
 
 def _editor(environ: Mapping[str, str]) -> str:

@@ -37,12 +37,15 @@ def is_name(line: str) -> bool:
 
 
 def offers(line: str, config: str | None) -> list[Offer]:
-    """What can go on where a line ends, at most 50; nothing where it is no command. ``config`` as ``--config``."""
-    if not line.startswith("/"):
-        return []
+    """What can go on where a line ends; nothing where it is no command. ``config`` as ``--config``."""
+    return listed(_found(line, config)) if line.startswith("/") else []
+
+
+def listed(found: Iterator[Offer]) -> list[Offer]:
+    """The first 50 of them; none where they cannot be known."""
     try:
-        return list(islice(_safe(_found(line, config)), _MOST))
-    except (GptshError, OSError, LookupError, ValueError):  # a broken config file, a folder that is not readable
+        return list(islice(_safe(found), _MOST))
+    except (GptshError, OSError, LookupError, ValueError):  # a broken config file, a folder that is not there
         return []
 
 
@@ -63,10 +66,10 @@ def _found(line: str, config: str | None) -> Iterator[Offer]:
     of_line = [row for row in COMMANDS if typed.startswith(f"{row.name} ")]
     if of_line:
         row = max(of_line, key=lambda row: len(row.name))
-        yield from _behind(row, line[len(row.name) :].lstrip(), config)
+        yield from behind(row, line[len(row.name) :].lstrip(), config)
 
 
-def _behind(row: Command, rest: str, config: str | None) -> Iterator[Offer]:
+def behind(row: Command, rest: str, config: str | None) -> Iterator[Offer]:
     """What can stand behind a command's name, where ``rest`` stands already."""
     word = re.split(r"\s", rest)[-1]
     for fixed in row.words:

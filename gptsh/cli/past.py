@@ -39,4 +39,4 @@ class Past:
 
 
 def _cause(err: Exception) -> str:
-    return f"{err.filename}: {err.strerror}" if isinstance(err, OSError) and err.filename else str(err)
+    return f"{typed.typed_file()}: {err.strerror}" if isinstance(err, OSError) else str(err)

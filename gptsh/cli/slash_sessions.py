@@ -70,19 +70,26 @@ def _remembered(talk: Talk, filename: str) -> "Ended | None":
 
 
 def resume(talk: Talk, args: str) -> None:
-    """``/resume``. Raises UnknownSession, BadSession."""
-    ref = args or _picked(talk)
+    """``/resume``. Raises UnknownSession, BadSession, and what a picking raises."""
+    if args:
+        _resume(talk, args)
+        return
+    from gptsh.cli.picker import pick  # noqa: PLC0415 - few sessions are picked
+
+    choice = pick(talk.opened.at)
+    if choice and choice.ref:
+        _resume(talk, choice.ref)
+    elif choice:
+        new(talk, "")
+
+
+def _resume(talk: Talk, ref: str) -> None:
     before_leaving(talk)
     talk.go_to(ref)
     talk.forget_choices()
     if talk.doc is None:
         stdio.note(f"{ref} will be a new session")
     show_recap(talk)
-
-
-def _picked(_talk: Talk) -> str:
-    """The session that the user picks from a list: the one place where ``/resume`` asks for one."""
-    raise UsageError("/resume needs a session", "/sessions lists them")
 
 
 # ---- lists

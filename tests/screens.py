@@ -72,7 +72,7 @@ class Tmux:
         self._do("resize-window", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, styles: bool = False, history: bool = False) -> str:
-        """What is to be seen; ``styles``: with escape sequences and all blanks; ``history``: with what has gone above."""
+        """What is to be seen; ``styles``: with escape sequences and all blanks; ``history``: with what went above."""
         return self._do("capture-pane", "-p", *["-e", "-N"] * styles, *["-S", "-"] * history)
 
     @property

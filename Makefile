@@ -2,7 +2,7 @@
 readme = awk -v want=$(1) '/^```/ { inside = !inside; if (inside) n++; next } inside && n == want' README.md
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
 
 check: test lint types ## What CI runs: the README's test command in this folder's .venv, then lint and types
 
@@ -31,6 +31,9 @@ bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row mis
 man: .venv/bin/ruff ## Write man/gptsh.1 from the option table and the README
 	.venv/bin/python -m man.build
 
+screenshot: .venv/bin/ruff ## Write the pictures of the README, man/*.svg; takes tmux
+	.venv/bin/python -m man.screenshot
+
 slow: .venv/bin/ruff ## The tests that take their time
 	.venv/bin/python -m pytest -m slow
 
@@ -45,4 +48,4 @@ slow: .venv/bin/ruff ## The tests that take their time
 servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers
 
-.PHONY: help check try test lint types bench man servers slow
+.PHONY: help check try test lint types bench man screenshot servers slow

@@ -72,8 +72,15 @@ class Tmux:
         self._do("resize-window", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, styles: bool = False, history: bool = False) -> str:
-        """What is to be seen, with ``styles`` its escape sequences, with ``history`` what has scrolled away, too."""
-        return self._do("capture-pane", "-p", *["-e"] * styles, *["-S", "-"] * history)
+        """What is to be seen; ``styles``: with escape sequences and all blanks; ``history``: with what went above."""
+        return self._do("capture-pane", "-p", *["-e", "-N"] * styles, *["-S", "-"] * history)
+
+    @property
+    def cursor(self) -> tuple[int, int, bool]:
+        """Its column and row, and whether it is to be seen."""
+        said = self._do("display-message", "-p", "#{cursor_x} #{cursor_y} #{cursor_flag}")
+        column, row, flag = map(int, said.split())
+        return column, row, bool(flag)
 
     def until(self, pattern: str, seconds: float = 20) -> str:
         """The screen, once the pattern is on it."""

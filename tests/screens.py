@@ -96,7 +96,7 @@ class Tmux:
         self.keys("C-l")
         self.until(r"\A> *$")
         self.say(line)
-        return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0]
+        return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0].rstrip("\n")
 
     def clipboard(self) -> str:
         """What was copied last."""

@@ -49,7 +49,7 @@ def test_no_two_commands_share_a_name_and_each_has_something_to_do() -> None:
     assert len(NAMES) == len({*NAMES})
     for command in COMMANDS:
         module, _, function = command.run.partition(":")
-        assert callable(getattr(import_module(f"gptsh.cli.{module}"), function))
+        assert callable(getattr(import_module(f"gptsh.cli.slash.{module}"), function))
         assert command.group in GROUPS
         assert command.help.endswith(".")
         assert is_command(command.name)

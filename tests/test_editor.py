@@ -234,7 +234,7 @@ def test_commands_and_what_stands_behind_them_are_completed(home: Home) -> None:
         tmux.keys("Tab")
         tmux.until("^> /help exit$")
         tmux.keys("Enter")
-        tmux.until("Other:")
+        tmux.until("Leave; Ctrl-D")
 
 
 @needs_tmux
@@ -262,7 +262,7 @@ def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
     terminal.write("one\\\n")
     terminal.until(rb"\n  $")
     terminal.write("two\n")
-    terminal.until(rb"You said: one\r\ntwo\r\n> ")
+    terminal.until(rb"You said: one\r\ntwo\r\n\r\n> ")
     terminal.write("given up\x03")
     terminal.until(rb"\^C\r\n> ")
     terminal.write("\x04")

@@ -45,10 +45,10 @@ def test_repl_preload_and_append(lab: Home, model: ModelServer) -> None:
     with Tmux(lab, "-i", "-s", "0") as tmux:
         tmux.until(PROMPT)
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
         assert texts(lab.doc()) == ECHOED
         tmux.say("three")
-        tmux.until(r"You said: three\n>$")
+        tmux.until(r"You said: three\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
         assert f"gptsh -i -s {lab.doc()['id']}" in tmux.screen()
@@ -58,9 +58,9 @@ def test_repl_preload_and_append(lab: Home, model: ModelServer) -> None:
 
 def test_words_of_the_command_line_are_the_first_turn(lab: Home) -> None:
     with Tmux(lab, "-i", "--title", "By Hand", "one", "and", "more") as tmux:
-        tmux.until(r"You said: one and more\n>$")
+        tmux.until(r"You said: one and more\n+>$")
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
     doc = lab.doc()
     assert (doc["title"], doc["stats"]["turns"]) == ("By Hand", 2)
 
@@ -68,9 +68,9 @@ def test_words_of_the_command_line_are_the_first_turn(lab: Home) -> None:
 def test_a_pipe_is_the_first_turn_and_the_terminal_goes_on(lab: Home) -> None:
     (lab.cwd / "diff").write_text("+ a line\n")
     with Tmux(lab, "-i", "review", shell="cat diff | {}") as tmux:
-        tmux.until(r"a line\n>$")
+        tmux.until(r"a line\n+>$")
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
         tmux.keys("C-d")
     first = lab.doc()["messages"][0]
     assert [part.get("source") for part in first["content"]] == [None, "stdin"]
@@ -122,16 +122,16 @@ def test_the_same_turns_make_the_same_session(home: Home, model: ModelServer, tm
 def converse(home: Home) -> None:
     """Those turns at the prompt."""
     with Tmux(home, "-i", "-f", "notes.txt", "read it") as tmux:
-        tmux.until(r"Read.\n>$")
+        tmux.until(r"Read.\n+>$")
         tmux.say("2 + 3?")
-        tmux.until(r"It is 5.\n>$")
+        tmux.until(r"It is 5.\n+>$")
         tmux.say("/agent other")
         tmux.until(r"/agent other\n(.*\n)+>$")
         tmux.say("go")
         tmux.until("refused|401|no")
         tmux.until(PROMPT)
         tmux.say("/retry")
-        tmux.until(r"Brief.\n>$")
+        tmux.until(r"Brief.\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
 
@@ -159,9 +159,9 @@ def test_two_conversations_on_one_session_keep_all_turns_of_both(lab: Home, mode
 
 def test_without_saving_the_conversation_goes_on_in_memory(lab: Home, model: ModelServer) -> None:
     with Tmux(lab, "-i", "--no-save", "one") as tmux:
-        tmux.until(r"You said: one\n>$")
+        tmux.until(r"You said: one\n+>$")
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
         assert "gptsh -i -s" not in tmux.screen()
@@ -179,7 +179,7 @@ def test_a_store_that_cannot_be_written_loses_nothing_once_it_can(lab: Home, mod
         tmux.until(r"You said: two\n(.*\n)*>$")
         (lab.state / "sessions").unlink()
         tmux.say("three")
-        tmux.until(r"You said: three\n>$")
+        tmux.until(r"You said: three\n+>$")
         assert [len(sent["messages"]) for sent in model.sent] == [1, 3, 5]
         assert texts(lab.doc())[:4] == ECHOED
         tmux.keys("C-d")
@@ -222,20 +222,20 @@ def test_ctrl_c_while_answering_keeps_what_came_and_the_prompt_comes_back(lab: H
         kept(lab, 1)
         tmux.until("waiting for")
         tmux.keys("C-c")
-        tmux.until(r"/retry asks it again\n>$")
+        tmux.until(r"/retry asks it again\n+>$")
         hold.set()
         hold = halted(model, "half\n\n")
         tmux.say("two")
         tmux.until("half")
         tmux.keys("C-c", "C-c", "C-c")
-        tmux.until(r"what arrived is kept\n>$")
+        tmux.until(r"what arrived is kept\n+>$")
         hold.set()
         assert texts(lab.doc()) == ["user: one", "user: two", "assistant: half\n\n"]
         assert lab.doc()["messages"][-1]["finish_reason"] == "interrupted"
         tmux.write("half a line")
         tmux.keys("C-c")
         tmux.say("three")
-        tmux.until(r"You said: three\n>$")
+        tmux.until(r"You said: three\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
     assert texts(lab.doc())[-2:] == ["user: three", "assistant: You said: three"]
@@ -252,7 +252,7 @@ def test_ctrl_c_while_a_title_is_waited_for_keeps_the_answer(home: Home, model: 
         tmux.until(PROMPT, seconds=3)
         hold.set()
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
     assert texts(home.doc()) == ECHOED
 
 
@@ -266,11 +266,11 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
         while not told.exists():
             time.sleep(0.02)
         tmux.keys("C-c")
-        tmux.until(r"kept.*\n>$")
+        tmux.until(r"kept.*\n+>$")
         model.script(*calling(call("environment")))
         model.say("done")
         tmux.say("again")
-        tmux.until(r"done\n>$")
+        tmux.until(r"done\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
     assert [m["role"] for m in home.doc()["messages"]] == [
@@ -287,17 +287,17 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
 def test_tool_servers_live_as_long_as_the_conversation(home: Home, model: ModelServer) -> None:
     configure(home, model)
     with Tmux(home, "-i", "one") as tmux:
-        tmux.until(r"You said: one\n>$")
+        tmux.until(r"You said: one\n+>$")
         (first,) = servers_of(tmux.pid)
         tmux.say("two")
-        tmux.until(r"You said: two\n>$")
+        tmux.until(r"You said: two\n+>$")
         assert servers_of(tmux.pid) == [first]
         os.kill(first, signal.SIGKILL)
         model.script(*calling(call("add", a=1, b=1)))
         tmux.say("three")
         tmux.until(r"gptsh: .*good(.*\n)+>$")
         tmux.say("four")
-        tmux.until(r"You said: four\n>$")
+        tmux.until(r"You said: four\n+>$")
         (again,) = servers_of(tmux.pid)
         tmux.keys("C-d")
         assert tmux.code() == 0
@@ -322,7 +322,7 @@ def test_ctrl_c_held_down_never_ends_the_conversation(lab: Home, model: ModelSer
             tmux.until(PROMPT)
             hold.set()
         tmux.say("last")
-        tmux.until(r"You said: last\n>$")
+        tmux.until(r"You said: last\n+>$")
         tmux.keys("C-d")
         assert tmux.code() == 0
     assert texts(lab.doc())[1::2] == [
@@ -360,7 +360,7 @@ def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signu
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_at_the_prompt_ends_it_and_leaves_the_terminal_as_it_was(lab: Home, signum: signal.Signals) -> None:
     with Tmux(lab, "-i", "one", shell="{}; echo code $?; stty -a | grep -o ' icanon'; sleep 60") as tmux:
-        tmux.until(r"You said: one\n>$")
+        tmux.until(r"You said: one\n+>$")
         os.kill(tmux.pid, signum)
         tmux.until(rf"code {128 + signum}\n icanon")
     assert texts(lab.doc()) == ECHOED[:2]
@@ -374,7 +374,7 @@ def test_an_interrupt_from_outside_at_the_prompt_clears_the_line(lab: Home) -> N
         os.kill(tmux.pid, signal.SIGINT)
         time.sleep(0.2)
         tmux.say("one")
-        tmux.until(r"You said: one\n>$")
+        tmux.until(r"You said: one\n+>$")
     assert texts(lab.doc()) == ECHOED[:2]
 
 

@@ -111,7 +111,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
         assert tmux.did("/tools") == "no tools"
         assert "no known provider" in tmux.did("/context")
         tmux.say("two")
-        tmux.until(r"^> two\ngptsh: .* no known provider.*\n> two$")  # what came to nothing stands there again
+        tmux.until(r"^> two\ngptsh: .* no known provider.*\n+> two$")  # what came to nothing stands there again
         tmux.keys("C-u")
         assert tmux.did("/model lab/m") == "lab/m answers next"
         assert tmux.did("/system -") == "no system prompt"

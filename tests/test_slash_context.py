@@ -115,7 +115,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
         note.unlink()
         assert "No such file" in tmux.did("/file")
         tmux.say("look")
-        tmux.until(r"^gptsh: note: No such file.*\n> look$")
+        tmux.until(r"^gptsh: note: No such file.*\n+> look$")
         tmux.keys("C-u")
         tmux.did("/file -")
         assert "You said: look" in tmux.did("look")

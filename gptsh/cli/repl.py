@@ -60,6 +60,7 @@ class _Loop:
 
     def __init__(self, talk: Talk, editor: Editor | PlainEditor, endings: Endings, reporter: Reporter) -> None:
         self._talk, self._editor, self._endings, self._reporter = talk, editor, endings, reporter
+        self._has_said = talk.doc is not None  # whether something stands above the next line
 
     def carry_out(self, first: Message | None, flags: Flags) -> int:
         """All of it; the exit code. Raises Ended for a signal that is not Ctrl-C, once all is told."""
@@ -81,6 +82,9 @@ class _Loop:
 
     def _do_line(self) -> None:
         talk = self._talk
+        if self._has_said:
+            stdio.write_lines([""])
+        self._has_said = False
         try:
             line = self._editor.read(talk.suggested)
         except EOFError:
@@ -94,6 +98,7 @@ class _Loop:
 
     def _tried(self, do: Callable[[], object]) -> None:
         """Do it; what keeps it from being done is told. Raises Ended for a signal that is not Ctrl-C."""
+        self._has_said = True
         try:
             with self._endings.released():
                 do()

@@ -22,6 +22,8 @@ STYLES = ("dim", "head", "picked", "ask")
 _JOINERS = compiled("(?<=[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f])\u200d|[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 _LONGEST = 2000  # characters of a title that are looked at
 _MARK, _AGE, _TURNS, _MODEL = 2, 4, 11, 18  # columns
+_LONGEST_MODEL = 32  # columns; it gets more than _MODEL where the title has _ENOUGH
+_ENOUGH = 40  # columns of a title
 _LEAST = 30  # columns of a title, for the sake of which turns and model are left out
 _MESSAGE = 4  # lines
 _MINUTE, _HOUR, _DAY, _WEEK, _YEAR = 60, 3600, 86400, 7 * 86400, 365 * 86400  # seconds
@@ -103,10 +105,11 @@ def row_line(row: Row, width: int, now: float, cells: Cells, *, selected: bool =
     before = f"{'> ' if selected else '  '}{age(now - row.used) if row.used else '?':>{_AGE}}  "
     room = width - len(before)
     with_turns = room - _TURNS >= _LEAST
-    with_model = room - _TURNS - _MODEL - 2 >= _LEAST
+    left = room - _TURNS - 2
+    with_model = left - _MODEL >= _LEAST
     behind = f"{counted(row.turns, 'turn'):>{_TURNS}}" if with_turns else ""
     if with_model:
-        behind += f"  {filled(plain(row.model or ''), _MODEL, cells)}"
+        behind += f"  {filled(plain(row.model or ''), min(max(_MODEL, left - _ENOUGH), _LONGEST_MODEL), cells)}"
     name = plain(row.title or row.preview) or UNTITLED
     named = filled(name, max(0, room - width_of(behind, cells)), cells)
     if selected:

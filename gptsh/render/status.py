@@ -62,4 +62,5 @@ def _tokens(status: Status) -> str:
 def _share(status: Status) -> str:
     if status.tokens is None or not status.window:
         return ""
-    return f"{100 * status.tokens / status.window:.0f} %"
+    share = 100 * status.tokens / status.window
+    return "<1 %" if 0 < share < 1 else f"{share:.0f} %"

@@ -59,8 +59,8 @@ def test_a_title_obeys_nothing_and_is_as_wide_as_its_characters() -> None:
 
 @pytest.mark.parametrize(
     ("width", "line"),
-    [(120, f"  1d  {'A title':<67}    3 turns  {'lab/m':<32}"), (80, f"  1d  {'A title':<40}    3 turns  {'lab/m':<19}"),
-     (60, f"  1d  {'A title':<41}    3 turns"),
+    [(120, f"  1d  {'A title':<67}    3 turns  {'lab/m':<32}"),
+     (80, f"  1d  {'A title':<40}    3 turns  {'lab/m':<19}"), (60, f"  1d  {'A title':<41}    3 turns"),
      (40, f"  1d  {'A title':<32}"), (12, "  1d  A t…")],
 )  # fmt: skip
 def test_columns_give_way_to_the_title(width: int, line: str) -> None:

@@ -85,6 +85,7 @@ def test_a_filter_on_titles_and_contents(home: Home) -> None:
     assert kept(home) == ["1111", "aaaa", "cccc", "dddd"]
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_words_that_begin_like_a_command_and_a_deletion(home: Home) -> None:
     fill(home)

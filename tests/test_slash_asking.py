@@ -98,6 +98,7 @@ def test_an_agent_is_a_whole(home: Home, model: ModelServer) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(home: Home, model: ModelServer) -> None:
     home.configure(config(model).replace("lab", "old"))

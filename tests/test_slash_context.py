@@ -61,6 +61,7 @@ def test_before_the_first_turn_and_behind_it(home: Home, model: ModelServer) -> 
     assert len(model.sent) == 1
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_files_wait_for_the_next_question(home: Home, model: ModelServer) -> None:
     attachments(home, model)
@@ -106,6 +107,7 @@ def test_files_go_with_a_question_and_are_read_again_as_the_model_got_them(home:
         assert whole in sent
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> None:
     note = home.cwd / "note"

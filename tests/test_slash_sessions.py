@@ -50,6 +50,7 @@ def in_store(home: Home) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in home.state.rglob("*.json")}
 
 
+@pytest.mark.slow
 def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
     first, second = talked(home, "alpha one", "alpha two", "alpha three"), talked(home, "beta")
     before = in_store(home)
@@ -127,6 +128,7 @@ def test_a_retry_of_what_has_no_answer_is_in_place(lab: Home, model: ModelServer
         assert texts(lab.doc()) == ["user: one", "assistant: You said: one"]
 
 
+@pytest.mark.slow
 def test_a_retry_of_which_nothing_comes_stays_where_it_is(home: Home) -> None:
     first = talked(home, "one", "two")
     before = in_store(home)
@@ -136,6 +138,7 @@ def test_a_retry_of_which_nothing_comes_stays_where_it_is(home: Home) -> None:
     assert in_store(home) == before
 
 
+@pytest.mark.slow
 def test_snapshots_are_taken_and_deleted_for_good(home: Home) -> None:
     first = talked(home, "one", "two")
     with started(home, "-s", first) as tmux:
@@ -154,6 +157,7 @@ def test_snapshots_are_taken_and_deleted_for_good(home: Home) -> None:
     assert doc["stats"]["turns"] == 3
 
 
+@pytest.mark.slow
 def test_an_export_writes_new_files_only(home: Home) -> None:
     first = talked(home, "one")
     (home.cwd / "taken.md").write_text("mine")
@@ -191,6 +195,7 @@ def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:
     assert home.files() == []
 
 
+@pytest.mark.slow
 def test_a_title_given_before_the_first_turn_is_that_of_the_session(home: Home) -> None:
     with started(home, "-m", "echo") as tmux:
         do(tmux, "/session rename Before", "the title is Before")
@@ -198,6 +203,7 @@ def test_a_title_given_before_the_first_turn_is_that_of_the_session(home: Home) 
     assert home.doc()["title"] == "Before"
 
 
+@pytest.mark.slow
 def test_what_is_in_memory_alone_can_be_shown_forked_and_exported(home: Home) -> None:
     with started(home, "-m", "echo", "--no-save") as tmux:
         do(tmux, "one", "You said: one")
@@ -220,6 +226,7 @@ def test_what_is_in_memory_alone_can_be_shown_forked_and_exported(home: Home) ->
     assert len(json.loads((home.cwd / "out.json").read_bytes())["messages"]) == 2
 
 
+@pytest.mark.slow
 def test_a_session_that_cannot_be_kept_is_left_only_where_the_user_says_so(home: Home) -> None:
     home.state.mkdir(parents=True)
     home.sessions.write_text("in the way")

@@ -15,8 +15,9 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.toolboxes import Toolboxes
-from gptsh.cli.wanted import saves, seconds_of
+from gptsh.cli.wanted import check_snapshot, saves, seconds_of
 from gptsh.core import document, references, settings
+from gptsh.core.document import Document
 from gptsh.core.messages import Message
 from gptsh.core.settings import Housekeeping, Settings
 from gptsh.core.turn import Tools
@@ -63,7 +64,7 @@ class Turn:
         if question is None and not flags.compact:
             refuse_answered(opened)
         drafted = self.drafted = draft(flags, desk.settings, question, opened, desk.client, desk.reporter)
-        keeper = self.keeper = self._keeper(drafted)
+        keeper = self.keeper = keeper_of(flags, desk.settings, drafted.doc, drafted.at)
         if flags.compact and question is None:
             from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
 
@@ -79,12 +80,6 @@ class Turn:
         self._run = Run(job, keeper, self._endings, self._desk.reporter)
         return self._run.carry_out()
 
-    def _keeper(self, drafted: Draft) -> Keeper:
-        flags, loaded = self._flags, drafted.settings
-        by_hand = ByHand(flags.title, flags.tag, drafted.at, loaded.context.snapshots)
-        enabled = saves(flags, loaded) and not flags.dry_run
-        return Keeper(drafted.doc, by_hand, enabled=enabled, talking=flags.interactive)
-
     def _prepared(self, drafted: Draft, keeper: Keeper, tools: Tools | None) -> Job:
         try:
             return prepare(drafted, self._flags, tools)
@@ -94,6 +89,12 @@ class Turn:
                     keeper.save(durable=True)
                 err.hint = keeper.where(None)
             raise
+
+
+def keeper_of(flags: Flags, loaded: Settings, doc: Document, at: str | None) -> Keeper:
+    """What saves the document that is read from ``at``, or is to get that name."""
+    by_hand = ByHand(flags.title, flags.tag, at, loaded.context.snapshots)
+    return Keeper(doc, by_hand, enabled=saves(flags, loaded) and not flags.dry_run, talking=flags.interactive)
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
@@ -124,17 +125,6 @@ def _ask(flags: Flags, desk: Desk, endings: Endings) -> int:
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
     return Turn(desk, flags, endings).carry_out(question, open_session(ref))
-
-
-def check_snapshot(flags: Flags, loaded: Settings) -> None:
-    """Raise UsageError for a ``--snapshot`` that cannot be taken."""
-    if flags.snapshot is None:
-        return
-    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
-
-    snapshots.check_name(flags.snapshot, loaded.context.snapshots)
-    if not saves(flags, loaded):
-        raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
 
 
 def _keep_house(rules: Housekeeping, keeper: Keeper | None, endings: Endings) -> None:

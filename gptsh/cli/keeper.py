@@ -28,7 +28,7 @@ class Keeper:
 
     def __init__(self, doc: Document, by_hand: ByHand, *, enabled: bool, talking: bool = False) -> None:
         self.failure: StoreError | None = None  # of the last save
-        self.saved = False  # whether anything was
+        self.tried = False  # whether it came so far that something was to be saved
         self._said = False
         self._doc, self._by_hand, self._enabled, self._talking = doc, by_hand, enabled, talking
         self.filename = None if (by_hand.at or "@").startswith("@") else by_hand.at  # None until it has one
@@ -38,6 +38,7 @@ class Keeper:
 
         A busy store is no reason for a word before the answer, whose save brings the question along.
         """
+        self.tried = True
         if not self._enabled:
             return False
         self.failure = None
@@ -52,7 +53,7 @@ class Keeper:
 
     def _write(self, *, durable: bool) -> None:
         path = sessions.save_session(self._doc, **self._by_hand._asdict(), durable=durable)
-        self.filename, self.saved = os.path.basename(path), True
+        self.filename = os.path.basename(path)
 
     @property
     def keeps(self) -> bool:
@@ -77,11 +78,11 @@ class Keeper:
 
     def where(self, message: Message | None) -> str:
         """How to go on after a failure; empty where nothing was kept."""
+        if self._talking:
+            return _where_in_talk(message)
         if not self.keeps:
             return ""
         ref = self._ref
-        if self._talking:
-            return _where_in_talk(message)
         if message is None or is_empty(message):
             return f"the question is kept in session {ref}: 'gptsh -s {ref}' asks it again"
         if message.get("tool_calls"):

@@ -44,9 +44,10 @@ def open_session(ref: str | None) -> Opened:
     base, point = references.split_ref(ref)
     if point is None and references.is_new_name(ref):
         return Opened(ref, None, ref)
-    if point is not None:
-        return Opened(ref, sessions.fork_session(sessions.load_at(ref), point))
     filename = references.filename_of(base)
+    if point is not None:
+        origin = f"{references.ref_of(filename)}@{point}"  # an index means another session before long
+        return Opened(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}"), point))
     doc = sessions.load_session(filename)
     sessions.refuse_newer(doc, filename)
     return Opened(ref, doc, filename)

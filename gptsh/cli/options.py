@@ -132,6 +132,16 @@ class Flags(NamedTuple):
         """Whether something is said about the session itself, which can be done without asking."""
         return self.title is not None or bool(self.tag) or self.snapshot is not None
 
+    @property
+    def without_labels(self) -> "Flags":
+        """The same without what is said about a session once."""
+        return self._replace(title=None, tag=(), snapshot=None)
+
+    @property
+    def without_choices(self) -> "Flags":
+        """The same without what is said about who answers, and how."""
+        return self._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
+
     def tools_of(self, own: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the tools that are wanted: ``--no-tools``, ``--tools``, else ``own``, the agent's."""
         if self.no_tools:

@@ -201,6 +201,8 @@ def sending_for(drafted: Draft, flags: Flags, tools: Tools | None) -> tuple[Send
 def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
     """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
     output = flags.output or loaded.output or agent.output
+    if output in STRUCTURED and flags.interactive:  # what is configured is for programs
+        output = None
     if output not in STRUCTURED:
         person = stdio.is_terminal(stdio.answers_to())
         output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"

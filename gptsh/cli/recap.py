@@ -6,7 +6,7 @@ from gptsh.cli import stdio
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.render.look import look
-from gptsh.render.recap import last_turns, recap
+from gptsh.render.recap import recap
 
 
 def show_recap(talk: Talk) -> None:
@@ -15,9 +15,9 @@ def show_recap(talk: Talk) -> None:
     if doc is None:
         return
     messages, out = doc["messages"], stdio.answers_to()
-    turns = doc["stats"].get("turns", 0)
-    stdio.write_lines(recap(messages, turns, stdio.width(out), look(os.environ, terminal=True)), safe=True)
-    last = messages[last_turns(messages, 1)[0] :] if turns else []
+    starts = document.turns(messages)
+    stdio.write_lines(recap(messages, starts, stdio.width(out), look(os.environ, terminal=True)), safe=True)
+    last = messages[starts[-1] :] if starts else []
     if document.unanswered(last):
         stdio.note("the last question has no answer yet: /retry asks it")
     elif document.unfinished(last):

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
-from gptsh.cli.opening import session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt.editor import Editor, editor_for
 from gptsh.cli.prompt.plain_editor import PlainEditor
@@ -13,9 +12,9 @@ from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.slash.commands import carry_out, is_command
-from gptsh.cli.talk import Talk
-from gptsh.core.forms import STRUCTURED
-from gptsh.core.messages import Message
+from gptsh.cli.talk import Talk, check_reader
+from gptsh.cli.wanted import check_snapshot, seconds_of
+from gptsh.core.messages import Message, parts_of
 from gptsh.errors import GptshError, UsageError
 
 
@@ -26,8 +25,10 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """
     check_reader(flags)
     talk = Talk(flags, environ, reporter)
+    check_snapshot(flags, talk.settings)
+    seconds_of(flags, talk.settings)
     with Endings(None, stays=True) as endings:
-        talk.go_to(session_ref(flags, talk.settings))
+        talk.begin()
         if talk.agent().model is None:
             from gptsh.cli.prepare import no_model  # noqa: PLC0415 - the prompt does without
 
@@ -35,7 +36,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         editor = editor_for(talk, endings)
         first = _first_question(flags, talk)
         with endings.held(), without_carets():
-            return _Loop(talk, editor, endings, reporter).carry_out(first, flags)
+            return _Loop(talk, editor, endings, reporter).carry_out(first)
 
 
 def _first_question(flags: Flags, talk: Talk) -> Message | None:
@@ -47,38 +48,48 @@ def _first_question(flags: Flags, talk: Talk) -> Message | None:
     return read_question(flags, talk.settings)
 
 
-def check_reader(flags: Flags) -> None:
-    """Raise UsageError where no person reads the answers."""
-    if flags.output in STRUCTURED:
-        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
-    if not stdio.is_terminal(stdio.answers_to()):
-        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
-
-
 class _Loop:
     """Read and do, line by line. A failure or Ctrl-C ends what is done, and the prompt comes back."""
 
     def __init__(self, talk: Talk, editor: Editor | PlainEditor, endings: Endings, reporter: Reporter) -> None:
         self._talk, self._editor, self._endings, self._reporter = talk, editor, endings, reporter
+        self._code = 0
         self._has_said = talk.doc is not None  # whether something stands above the next line
 
-    def carry_out(self, first: Message | None, flags: Flags) -> int:
+    def carry_out(self, first: Message | None) -> int:
         """All of it; the exit code. Raises Ended for a signal that is not Ctrl-C, once all is told."""
-        talk, ended = self._talk, None
+        ended = None
         try:
-            show_recap(talk)
-            if first is not None:
-                self._tried(lambda: talk.turn(first, flags))
-            while not talk.over:
-                self._do_line()
+            self._go_on(first)
         except Ended as err:
             ended = err
-        code = talk.leave(self._endings)
-        if talk.ref:
-            stdio.note(f"the session is kept: 'gptsh -i -s {talk.ref}' goes on with it")
+        finally:
+            code = self._talk.leave(self._endings) or self._code
+        if ref := self._talk.ref:
+            stdio.note(f"the session is kept: 'gptsh -i -s {ref}' goes on with it")
         if ended:
             raise ended
         return code
+
+    def _go_on(self, first: Message | None) -> None:
+        """From what is asked first to the end. Raises Ended as ``carry_out``."""
+        talk = self._talk
+        show_recap(talk)
+        if first is not None:
+            self._ask_first(first)
+        while not talk.over:
+            self._do_line()
+
+    def _ask_first(self, first: Message) -> None:
+        """What the command line asks. Where nothing comes of it, its words stand in the first line.
+
+        What was piped cannot be typed again: then it ends as a run that asks once.
+        """
+        talk = self._talk
+        talk.suggested = " ".join(talk.flags.prompt)
+        failure = self._tried(lambda: talk.turn(first, talk.flags))
+        if failure and not talk.turns and any(part.get("source") == "stdin" for part in parts_of(first)):
+            talk.over, self._code = True, failure.exit_code
 
     def _do_line(self) -> None:
         talk = self._talk
@@ -94,24 +105,28 @@ class _Loop:
         if is_command(line):
             self._tried(lambda: carry_out(talk, line))
         elif line.strip():
-            self._tried(lambda: talk.ask(line.strip()))
+            self._tried(lambda: talk.ask(line.rstrip("\n")))
 
-    def _tried(self, do: Callable[[], object]) -> None:
+    def _tried(self, do: Callable[[], object]) -> GptshError | None:
         """Do it; what keeps it from being done is told. Raises Ended for a signal that is not Ctrl-C."""
         self._has_said = True
         try:
             with self._endings.released():
                 do()
         except GptshError as err:
-            self._reporter.fail(err)
+            return self._failed(err)
         except Ended as ended:
             if ended.by_deadline:
-                self._reporter.fail(in_words(ended))
-            elif ended.by_user:
-                stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
-            else:
+                return self._failed(in_words(ended))
+            if not ended.by_user:
                 raise
+            stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
         except BrokenPipeError:  # of a pager
-            return
+            return None
         except MemoryError:
-            self._reporter.fail(UsageError("the input is too large for this machine's memory"))
+            return self._failed(UsageError("the input is too large for this machine's memory"))
+        return None
+
+    def _failed(self, err: GptshError) -> GptshError:
+        self._reporter.fail(err)
+        return err

@@ -1,18 +1,20 @@
 """A conversation: its session, how its next turn is asked, and its turns, each carried out as one of ``ask`` is."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.opening import Opened, open_session
+from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.signals import Endings
 from gptsh.cli.wanted import agent_for, saves, seconds_of
 from gptsh.core import document, references, sessions, settings
 from gptsh.core.document import Document
+from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message
 from gptsh.core.settings import Agent
+from gptsh.errors import BadSession, GptshError, UnknownSession, UsageError
 
 if TYPE_CHECKING:
     from gptsh.cli.ask import Desk, Turn
@@ -20,26 +22,35 @@ if TYPE_CHECKING:
     from gptsh.cli.prepare import Draft
 
 
+class Place(NamedTuple):
+    """Where a conversation is: its session as it was read last, or as the last turn left it.
+
+    ``ahead``: the document in memory has what no disk has. ``gone``: why its file cannot be followed any more.
+    ``sent`` is the last request to the model.
+    """
+
+    opened: Opened = Opened()
+    ahead: bool = False
+    gone: GptshError | None = None
+    sent: "Built | None" = None
+
+
 class Talk:
     """What a conversation is at, and what commands change of it.
 
-    ``flags`` are those of its next turns, ``opened`` the session as it was read last or left by the last turn,
-    ``last`` that turn, ``sent`` the last request to the model, ``suggested`` what the next line begins with. ``over``:
-    the user has had enough.
+    ``flags`` are those of its next turns, ``suggested`` is what the next line begins with, ``turns`` how many came to
+    something here. ``over``: the user has had enough.
     """
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
         self.settings = settings.load(environ, flags.config)
         self.flags = flags
-        self.opened = Opened()
-        self.last: Turn | None = None
-        self.sent: Built | None = None
+        self.place = Place()
         self.suggested = ""
+        self.turns = 0
         self.over = False
-        self._unkept: Turn | None = None  # whose messages are in memory alone
         self._desk: Desk | None = None
         self._environ, self._reporter = environ, reporter
-        self._changed = False  # whether the document has in memory what no turn has brought
 
     # ---- what it is at
 
@@ -53,15 +64,20 @@ class Talk:
         return self._desk
 
     @property
+    def opened(self) -> Opened:
+        """The session, and where it is."""
+        return self.place.opened
+
+    @property
     def doc(self) -> Document | None:
         """The session's document; None before the first turn of a new one."""
         return self.opened.doc
 
     @property
     def ref(self) -> str | None:
-        """What means the session on a command line; None where it is on no disk yet."""
+        """What means the session on a command line; None where it is on no disk."""
         at = self.opened.at
-        return references.ref_of(at) if at and not at.startswith("@") else None
+        return references.ref_of(at) if at and not at.startswith("@") and not self.place.gone else None
 
     @property
     def saves(self) -> bool:
@@ -69,9 +85,9 @@ class Talk:
         return saves(self.flags, self.settings)
 
     @property
-    def is_kept(self) -> bool:
-        """Whether all that was said is on disk, as far as it is to be."""
-        return self._unkept is None or not self.saves
+    def on_disk(self) -> bool:
+        """Whether all of the session is on disk."""
+        return self.ref is not None and not self.place.ahead
 
     @property
     def in_memory(self) -> bool:
@@ -79,16 +95,18 @@ class Talk:
         return not (self.saves and self.on_disk)
 
     @property
-    def on_disk(self) -> bool:
-        """Whether all of the session is on disk."""
-        return self.ref is not None and not (self._unkept or self._changed)
+    def is_lacking(self) -> bool:
+        """Whether something that is to be on disk is not."""
+        return self.saves and self.place.ahead
 
     @property
     def origin(self) -> str | None:
-        """What means the session that this one is a fork of, for as long as nothing was asked in it."""
-        if self.ref or self._unkept or self.doc is None or self.opened.ref is None:
+        """What means the session that keeps what a fork from here leaves out; None where that is on no disk."""
+        if self.on_disk:
+            return self.ref
+        if self.ref or self.place.ahead or self.doc is None or self.opened.ref is None:
             return None
-        return references.split_ref(self.opened.ref)[0]
+        return references.split_ref(self.opened.ref)[0]  # of a fork that nothing was asked in
 
     def agent(self) -> Agent:
         """Who answers next. Raises ConfigError, UsageError."""
@@ -96,11 +114,17 @@ class Talk:
 
     # ---- going elsewhere
 
+    def begin(self) -> None:
+        """With the session that the command line or the environment names. Raises as ``open_session``."""
+        self.place = Place(open_session(session_ref(self.flags, self.settings)))
+        self.flags = self.flags._replace(session=None, continue_=False, new=False, resume=False)
+
     def go_to(self, ref: str | None) -> None:
         """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
-        self.opened = open_session(ref)
-        self.last, self.sent, self._unkept, self._changed = None, None, None, False
-        self.flags = _of_no_session(self.flags)._replace(session=None, continue_=False, new=False, resume=False)
+        self._go(open_session(ref))
+
+    def _go(self, opened: Opened) -> None:
+        self.place, self.flags = Place(opened), self.flags.without_labels
 
     def fork_at(self, point: str) -> None:
         """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession.
@@ -117,53 +141,63 @@ class Talk:
         if document.is_unsaved(doc):  # then its id means nothing
             of = doc["meta"].get("forked_from")
             fork["meta"]["forked_from"] = f"{references.split_ref(of)[0]}@{turns}" if origin else of
-        self.opened = Opened(f"{origin}@{turns}" if origin else None, fork, None)
-        self.last, self.sent, self._unkept, self._changed = None, None, None, False
+        self._go(Opened(f"{origin}@{turns}" if origin else None, fork, None))
 
     def ask_at(self, point: str, question: Message) -> None:
-        """Ask in a fork of the session at a point; where nothing comes of it, stay here. Raises as ``turn``."""
-        before = (self.opened, self.last, self.sent, self._unkept, self._changed, self.flags)
+        """Ask in a fork of the session at a point; where nothing comes of it, stay here.
+
+        Raises as ``fork_at`` and ``turn``.
+        """
+        place, flags = self.place, self.flags
         self.fork_at(point)
         fork = self.opened
         try:
             self.turn(question, self.flags)
         finally:
             if self.opened is fork:
-                self.opened, self.last, self.sent, self._unkept, self._changed, self.flags = before
+                self.place, self.flags = place, flags
 
     def changed(self) -> None:
         """The document was changed in memory: from now on it is not read again."""
-        self._changed = True
+        self.place = self.place._replace(ahead=True)
 
     def forget_choices(self) -> None:
         """The session's own agent, model, system prompt, parameters and tools again."""
-        self.flags = without_choices(self.flags)
+        self.flags = self.flags.without_choices
 
     def refresh(self) -> None:
-        """Read the session again: another run may have added to it. Raises as ``open_session``."""
-        ref = self.ref
-        if ref and not (self._unkept or self._changed):
-            self.opened = open_session(self.opened.at)
+        """Read the session again: another run may have added to it.
+
+        One that was deleted or spoilt meanwhile stays in memory as it was.
+        """
+        at, is_new = self.opened.at, self.doc is None
+        if not (self.on_disk or (is_new and at)):
+            return
+        try:
+            self.place = self.place._replace(opened=open_session(at))
+        except (UnknownSession, BadSession) as err:
+            self.place = self.place._replace(gone=err, ahead=True)
 
     # ---- asking
 
     def ask(self, words: str) -> None:
         """Ask the words, with the files that were attached for them. Raises GptshError, Ended."""
-        flags = self.flags._replace(prompt=(words,), no_stdin=True)
-        self.suggested = words  # until it is kept
         from gptsh.cli.question import read_question  # noqa: PLC0415 - behind the prompt
 
-        question = read_question(flags, self.settings)
-        self.turn(question, flags)
+        flags = self.flags._replace(prompt=(words,), no_stdin=True)
+        self.suggested = words  # until it is kept
+        self.turn(read_question(flags, self.settings), flags)
 
     def turn(self, question: Message | None, flags: Flags) -> None:
         """One turn, as a run of its own would be; without a question the one that has no answer yet.
 
         Raises GptshError and Ended behind what is kept.
         """
-        from gptsh.cli.ask import Turn  # noqa: PLC0415 - the same
+        from gptsh.cli.ask import Turn  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
+        if err := self.place.gone:
+            raise type(err)(str(err), "/fork goes on with what was said, /session export FILE writes it")
         with Endings(seconds_of(flags, self.settings), stays=True) as endings:
             turn = Turn(self.desk, flags, endings)
             try:
@@ -174,44 +208,47 @@ class Talk:
 
     def draft(self, question: Message | None) -> "Draft":
         """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
-        from gptsh.cli.prepare import draft  # noqa: PLC0415 - the same
+        from gptsh.cli.prepare import draft  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
-        flags, desk = _of_no_session(self.flags), self.desk
+        flags, desk = self.flags.without_labels, self.desk
         return draft(flags, desk.settings, question, self._own(self.opened), desk.client, desk.reporter)
 
     @staticmethod
     def _own(opened: Opened) -> Opened:
-        """The same, such that a turn that comes to nothing leaves no trace in it."""
+        """The same with a document of its own: what a turn that comes to nothing does to it leaves no trace."""
         doc = opened.doc
-        own = {"messages": [*doc["messages"]], "context": {**doc["context"]}} if doc else {}
-        return opened._replace(doc={**doc, **own} if doc else None)
+        return opened._replace(doc={**doc, **{key: _copied(doc[key]) for key in _CHANGED}} if doc else None)
 
     def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
-        """Stay with what a turn came to."""
+        """Stay with what a turn came to, if it came so far as to keep something."""
         drafted, keeper = turn.drafted, turn.keeper
-        if not (drafted and keeper and (turn.job or keeper.saved)):
+        if not (drafted and keeper and keeper.tried):
             return
-        self.last, self._unkept = turn, None if keeper.keeps else turn
-        self._changed = self._changed and not keeper.keeps
-        self.sent = turn.sent or self.sent
-        self.opened = Opened(keeper.filename or self.opened.ref, drafted.doc, keeper.filename or drafted.at)
-        self.suggested = ""
-        self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file)
+        opened = Opened(keeper.filename or self.opened.ref, drafted.doc, keeper.filename or drafted.at)
+        self.place = Place(opened, ahead=not keeper.keeps, sent=turn.sent or self.place.sent)
+        self.suggested, self.turns = "", self.turns + 1
+        self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
         if keeper.keeps:
-            self.flags = _of_no_session(self.flags)
+            self.flags = self.flags.without_labels
 
     # ---- leaving
 
     def keep(self) -> bool:
         """Whether all is on disk that is to be, what could not be kept being tried once more."""
-        if self.is_kept or not (self._unkept and self._unkept.keeper):
+        if not self.is_lacking:
             return True
-        keeper = self._unkept.keeper
-        if keeper.save(durable=True):
-            self.opened = self.opened._replace(at=keeper.filename)
-            self._unkept, self._changed = None, False
-        return self._unkept is None
+        if self.doc is None or self.place.gone:
+            return False
+        from gptsh.cli.ask import keeper_of  # noqa: PLC0415 - few turns cannot be kept
+
+        keeper = keeper_of(self.flags, self.settings, self.doc, self.opened.at)
+        if not keeper.save(durable=True):
+            return False
+        self.flags = self.flags.without_labels
+        opened = self.opened._replace(ref=keeper.filename, at=keeper.filename)
+        self.place = self.place._replace(opened=opened, ahead=False)
+        return True
 
     def leave(self, endings: Endings) -> int:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
@@ -219,15 +256,20 @@ class Talk:
             self._desk.tools.close(endings)
         if self.keep():
             return 0
-        stdio.note("this conversation is not on disk")
+        stdio.note(f"this conversation is not on disk{f': {self.place.gone}' if self.place.gone else ''}")
         return 1
 
 
-def without_choices(flags: Flags) -> Flags:
-    """The flags without what is said about who answers, and how."""
-    return flags._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
+_CHANGED = ("messages", "context", "usage", "meta")  # of a document, in place
 
 
-def _of_no_session(flags: Flags) -> Flags:
-    """The flags without what is said about a session once."""
-    return flags._replace(title=None, tag=(), snapshot=None)
+def _copied(value: list[object] | dict[str, object]) -> list[object] | dict[str, object]:
+    return [*value] if isinstance(value, list) else {**value}
+
+
+def check_reader(flags: Flags) -> None:
+    """Raise UsageError where no person reads the answers of a conversation."""
+    if flags.output in STRUCTURED:
+        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+    if not stdio.is_terminal(stdio.answers_to()):
+        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")

@@ -23,11 +23,11 @@ class Toolboxes:
 
     @contextmanager
     def lent(self, servers: Sequence[ToolServer], endings: Endings, *, lenient: bool) -> Iterator[Tools | None]:
-        """The tools of these servers; None where there are none. Where one of them failed, none goes on."""
+        """The tools of these servers; None where there are none. Where one of them fails, none goes on behind it."""
         if not servers:
             yield None
             return
-        if self._box and self._servers != [*servers]:
+        if self._box and (self._servers != [*servers] or self._box.failed):
             self.close(endings)
         try:
             box = self._box or self._started(servers, lenient=lenient)

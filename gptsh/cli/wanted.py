@@ -55,3 +55,14 @@ def seconds_of(flags: Flags, loaded: Settings) -> float | None:
         return settings.positive_seconds(flags.timeout)
     except ValueError as err:
         raise UsageError(f"--timeout: {err}") from err
+
+
+def check_snapshot(flags: Flags, loaded: Settings) -> None:
+    """Raise UsageError for a ``--snapshot`` that cannot be taken."""
+    if flags.snapshot is None:
+        return
+    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
+    snapshots.check_name(flags.snapshot, loaded.context.snapshots)
+    if not saves(flags, loaded):
+        raise UsageError("a snapshot that is not saved is none", "leave out --no-save")

@@ -1,9 +1,10 @@
 """What was said last in a session, for who goes on with it: plain text in few lines, dimmed."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from gptsh.core.media import gist_of
-from gptsh.core.messages import Message, counted, starts_turn, text_of
+from gptsh.core.messages import Message, counted, text_of
 from gptsh.render.look import Look
 from gptsh.render.visible import visible
 
@@ -13,28 +14,16 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _QUESTION, _FURTHER = "> ", "  "
 
 
-def recap(messages: Sequence[Message], turns: int, width: int, look: Look) -> Iterator[str]:
+def recap(messages: Sequence[Message], starts: Sequence[int], width: int, look: Look) -> Iterator[str]:
     """The lines, safe for a terminal of ``width`` columns, which breaks the long ones itself.
 
-    ``turns`` is how many the session has: of its messages only the last are looked at.
+    ``starts`` is where its turns start.
     """
-    starts = last_turns(messages, LAST)
-    if earlier := turns - len(starts):
+    if earlier := len(starts[:-LAST]):
         yield _dimmed(f"… {counted(earlier, 'earlier turn')}: /history shows all", look)
-    for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+    for start, end in pairwise((*starts[-LAST:], len(messages))):
         for line in _exchange(messages[start:end], width):
             yield _dimmed(line, look)
-
-
-def last_turns(messages: Sequence[Message], count: int) -> list[int]:
-    """Where the last turns start, at most so many."""
-    starts: list[int] = []
-    for place in range(len(messages) - 1, -1, -1):
-        if len(starts) == count:
-            break
-        if starts_turn(messages[place]):
-            starts.insert(0, place)
-    return starts
 
 
 def cut(text: str, rows: int, width: int) -> list[str]:

@@ -64,6 +64,11 @@ class Toolbox:
         """Whether all servers have told their tools."""
         return self._offered is not None
 
+    @property
+    def failed(self) -> bool:
+        """Whether a server has ended since it told its tools."""
+        return self.ready and self._worker is not None and not self._worker.opened.empty()
+
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as soon as all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())

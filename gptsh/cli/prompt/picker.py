@@ -66,7 +66,7 @@ def resumed(flags: Flags) -> Flags | None:
     """
     talks = flags.interactive or (not _asks(flags) and stdio.is_terminal(sys.stdin))
     if talks:
-        from gptsh.cli.repl import check_reader  # noqa: PLC0415 - no run that asks once needs it
+        from gptsh.cli.talk import check_reader  # noqa: PLC0415 - no run that asks once needs it
 
         check_reader(flags)
     choice = pick()

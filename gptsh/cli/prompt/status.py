@@ -18,7 +18,7 @@ def status_of(talk: Talk) -> Status:
         token_count(usage["tokens"].get("total")),
         cost=usage["cost"] if is_cost(usage["cost"]) else None,
         files=len(talk.flags.file),
-        saved=talk.saves and talk.is_kept,
+        saved=talk.saves and not talk.is_lacking,
     )
 
 

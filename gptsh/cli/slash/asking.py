@@ -9,7 +9,7 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import equipped, reached
 from gptsh.cli.slash.commands import words_of
-from gptsh.cli.talk import Talk, without_choices
+from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for, params_of
 from gptsh.core.settings import Agent
 from gptsh.errors import GptshError, UsageError
@@ -44,7 +44,7 @@ def choose_agent(talk: Talk, args: str) -> None:
     if not args:
         stdio.write_lines(_agents(talk))
         return
-    flags = without_choices(talk.flags)._replace(agent=args)
+    flags = talk.flags.without_choices._replace(agent=args)
     agent = _reached(talk, flags)
     talk.flags = flags
     stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])

@@ -109,7 +109,7 @@ def compact(talk: Talk, args: str) -> None:
         raise UsageError("there is nothing to compact yet")
     if applies and not talk.saves:
         raise UsageError("a compaction that is not saved is none", "this conversation is not to be kept")
-    if applies and (talk.ref is None or not talk.is_kept):
+    if applies and talk.in_memory:
         raise UsageError("a compaction is kept with the session, which is not on disk", "its next turn saves it")
     talk.turn(None, talk.flags._replace(compact=True, apply=applies))
 
@@ -120,10 +120,10 @@ def show_sent(talk: Talk, _args: str) -> None:
     from gptsh.render.look import look  # noqa: PLC0415 - the same
     from gptsh.render.sent import sent_lines  # noqa: PLC0415 - the same
 
-    if talk.sent is None:
+    if talk.place.sent is None:
         stdio.note("nothing was sent yet: /context tells what would be")
         return
-    sent, request = talk.sent
+    sent, request = talk.place.sent
     client, bold = talk.desk.client, look(os.environ, terminal=True).styles
     wire, preview = client.wire(request), client.preview(request)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.talk import Talk, without_choices
+from gptsh.cli.talk import Talk
 from gptsh.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def show_usage(talk: Talk, args: str) -> None:
     if args not in ("", "all"):
         raise UsageError(f"/usage takes all, not {args}")
     if args:
-        manage.show_usage(without_choices(talk.flags)._replace(tag=()))
+        manage.show_usage(talk.flags.without_choices.without_labels)
         return
     from gptsh.core import usage  # noqa: PLC0415 - as above
 

@@ -19,7 +19,7 @@ def fork(talk: Talk, args: str) -> None:
     """``/fork``. Raises UnknownSession where there is no such point."""
     doc = current(talk)
     before_leaving(talk)
-    origin = _kept(talk)
+    origin = talk.origin
     talk.fork_at(args)
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
     where = "as it is" if turns == len(document.turns(doc["messages"])) else f"after turn {turns}"
@@ -32,7 +32,7 @@ def undo(talk: Talk, _args: str) -> None:
     start = _last_turn(doc, "there is no turn to undo")
     question = doc["messages"][start]
     before_leaving(talk)
-    origin = _kept(talk)
+    origin = talk.origin
     talk.fork_at(_before_last(doc))
     typed = [part["text"] for part in text_parts_of(question) if "source" not in part]
     talk.suggested = "\n\n".join(typed)
@@ -54,7 +54,7 @@ def retry(talk: Talk, _args: str) -> None:
             talk.turn(None, talk.flags)
         else:
             before_leaving(talk)
-            stdio.note(f"asking again in a fork{_stays(_kept(talk)) or _NOWHERE}")
+            stdio.note(f"asking again in a fork{_stays(talk.origin) or _NOWHERE}")
             talk.ask_at(_before_last(doc), _same(doc["messages"][start]))
     finally:
         talk.flags = talk.flags._replace(file=attached)
@@ -78,11 +78,6 @@ def _same(question: Message) -> Message:
     return {"role": "user", "content": question["content"]}
 
 
-def _kept(talk: Talk) -> str | None:
-    """What means the session that keeps what a fork leaves out; None where that is on no disk."""
-    return talk.ref if talk.on_disk else talk.origin
-
-
 def _stays(origin: str | None) -> str:
     return f"; session {origin} keeps all: /resume {origin}" if origin else ""
 
@@ -101,12 +96,13 @@ def snapshot(talk: Talk, args: str) -> None:
     from gptsh.cli.manage import label  # noqa: PLC0415 - few are taken
     from gptsh.core import snapshots  # noqa: PLC0415 - as above
 
-    keep, held = talk.settings.context.snapshots, talk.doc
-    if talk.ref and not talk.in_memory:
-        label(talk.ref, talk.flags._replace(title=None, tag=(), snapshot=args), keep)
+    keep = talk.settings.context.snapshots
+    if not talk.in_memory:
+        label(talk.ref or "", talk.flags.without_labels._replace(snapshot=args), keep)
         talk.refresh()
-    elif held is not None:
-        snapshots.record(held, keep, name=args, tokens=snapshots.size_of(held))
+    else:
+        assert talk.doc is not None  # there is a session
+        snapshots.record(talk.doc, keep, name=args, tokens=snapshots.size_of(talk.doc))
         talk.changed()
     stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
 

@@ -14,7 +14,6 @@ from gptsh.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gptsh.cli.options import Flags
     from gptsh.core.archive import Change
 
 # The format that a file's suffix asks for, and the suffix of a file that is named for its format.
@@ -129,21 +128,16 @@ def rename(talk: Talk, args: str) -> None:
     title = " ".join(args.split())
     if not title:
         raise UsageError("/session rename needs a title")
-    if talk.in_memory or talk.ref is None:
+    if talk.in_memory:
         talk.flags = talk.flags._replace(title=title)
         stdio.note(f"the title is {title}")
         return
     from gptsh.cli.manage import label  # noqa: PLC0415 - few are labelled
 
-    label(talk.ref, _label(talk)._replace(title=title), talk.settings.context.snapshots)
+    label(talk.ref or "", talk.flags.without_labels._replace(title=title), talk.settings.context.snapshots)
     talk.flags = talk.flags._replace(title=None)
     talk.refresh()
     stdio.note(f"the title is {title}")
-
-
-def _label(talk: Talk) -> "Flags":
-    """The flags of a label, without what the next turn labels."""
-    return talk.flags._replace(title=None, tag=(), snapshot=None)
 
 
 def archive(talk: Talk, _args: str) -> None:
@@ -161,7 +155,8 @@ def delete(talk: Talk, _args: str) -> None:
     """``/session delete``, if the user says yes. Raises StoreError."""
     from gptsh.cli.confirm import confirmed  # noqa: PLC0415 - few are deleted
     from gptsh.cli.lists import called  # noqa: PLC0415 - as above
-    from gptsh.core.archive import Target, delete  # noqa: PLC0415 - as above
+    from gptsh.core.archive import Target  # noqa: PLC0415 - as above
+    from gptsh.core.archive import delete as delete_for_good  # noqa: PLC0415 - as above
     from gptsh.core.document import stats  # noqa: PLC0415 - as above
     from gptsh.render.visible import one_line, visible  # noqa: PLC0415 - as above
 
@@ -173,12 +168,20 @@ def delete(talk: Talk, _args: str) -> None:
     elif talk.ref is None or talk.opened.at is None:
         talk.go_to(None)
     else:
-        _carry_out(talk, delete([Target(talk.opened.at)]))
+        _carry_out(talk, delete_for_good([Target(talk.opened.at, doc["updated_at"])]))
 
 
 def _carry_out(talk: Talk, changes: "Iterator[Change]") -> None:
-    """Do it, tell it, and go on with a new session."""
+    """Do it, tell it, and go on with a new session; with this one where it was used meanwhile, and stays."""
     from gptsh.cli.keeping import carry_out  # noqa: PLC0415 - as above
 
-    carry_out(talk.flags, changes)
-    talk.go_to(None)
+    states: list[str] = []
+
+    def seen() -> "Iterator[Change]":
+        for change in changes:
+            states.append(change.state)
+            yield change
+
+    carry_out(talk.flags, seen())
+    if states != ["used"]:
+        talk.go_to(None)

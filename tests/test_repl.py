@@ -347,7 +347,7 @@ def test_a_killed_terminal_loses_nothing_of_an_answer(lab: Home, model: ModelSer
     assert texts(lab.doc()) == ["user: go", "assistant: first "]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
     hold = halted(model, "first\n\n")
     with Tmux(lab, "-i", "go") as tmux:
@@ -359,7 +359,7 @@ def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signu
     assert texts(lab.doc()) == ["user: go", "assistant: first\n\n"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_at_the_prompt_ends_it_and_leaves_the_terminal_as_it_was(lab: Home, signum: signal.Signals) -> None:
     with Tmux(lab, "-i", "one", shell="{}; echo code $?; stty -a | grep -o ' icanon'; sleep 60") as tmux:
         tmux.until(r"You said: one\n+>$")

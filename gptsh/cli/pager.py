@@ -3,12 +3,11 @@
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 
 from gptsh.cli import stdio
-from gptsh.cli.signals import Endings
+from gptsh.cli.signals import Endings, of_a_child
 from gptsh.render.look import able
 
 _USUAL = "less"
@@ -36,9 +35,7 @@ def _pager(environ: Mapping[str, str]) -> str | None:
 
 def _paged(command: str, lines: Iterable[str]) -> bool:
     """Whether the pager could be run. It is waited for, whatever comes."""
-    with Endings(None) as endings, endings.held():
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the pager's
+    with Endings(None) as endings, endings.held(), of_a_child():
         process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_SETTINGS, **os.environ})
         try:
             with endings.released():

@@ -21,7 +21,9 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     words, reader = " ".join(flags.prompt), _Reader()
     attached = reader.parts(flags.file)
     if reads_stdin(flags, loaded):
-        piped = stdio.read_piped(prompted=bool(words.strip() or attached or flags.title or flags.tag))
+        piped = stdio.read_piped(
+            prompted=bool(words.strip() or attached or flags.title or flags.tag or flags.interactive)
+        )
         if piped and not piped.isspace():
             attached.append(reader.part("stdin", piped))
     texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in attached)]

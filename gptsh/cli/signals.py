@@ -64,7 +64,8 @@ class Endings:
         self.before_kill: Callable[[], None] = lambda: None  # what a second SIGINT does before it ends the process
 
     def __enter__(self) -> "Endings":
-        for signum in _SIGNALS:
+        # A conversation that Ctrl-\ ends keeps the answer and mends the terminal; a run that asks once is killed by it.
+        for signum in (*_SIGNALS, signal.SIGQUIT) if self._stays else _SIGNALS:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._install(signum)
         if self.seconds:
@@ -206,6 +207,20 @@ class Endings:
     def _kill(self) -> None:
         self.before_kill()
         os._exit(die_of(signal.SIGINT))  # as process 1 of a container it lives on
+
+
+@contextlib.contextmanager
+def of_a_child() -> Iterator[None]:
+    r"""A stretch in which a child has the terminal: Ctrl-C and Ctrl-\ are its own, and do nothing here."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        for signum, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(signum, lambda *_: None)  # a handler: what is ignored the child would ignore, too
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def die_of(signum: int) -> int:

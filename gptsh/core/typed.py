@@ -1,6 +1,7 @@
 """What was typed at the prompt, across conversations: a file with one JSON string per line, the newest last."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,7 +83,10 @@ def _trim(path: Path) -> None:
 
 def _newest(descriptor: int, most: int) -> bytes:
     """The last whole lines of a file, ``most`` bytes of them at most."""
-    left = os.fstat(descriptor).st_size - most
+    status = os.fstat(descriptor)
+    if stat.S_ISCHR(status.st_mode):  # it may never end
+        return b""
+    left = status.st_size - most
     if left <= 0:
         return _all(descriptor)
     os.lseek(descriptor, left - 1, os.SEEK_SET)  # the byte before tells whether a line begins there

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from gptsh.cli.signals import of_a_child
 from gptsh.errors import UsageError
 
 _USUAL = ("editor", "nano", "vi")
@@ -41,12 +41,7 @@ def _editor(environ: Mapping[str, str]) -> str:
 
 def _run(command: str, path: str, terminal: int) -> None:
     argv = ["/bin/sh", "-c", f'{command} "$@"', command, path]
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the editor's
-    try:
+    with of_a_child():
         code = subprocess.run(argv, stdin=terminal, check=False).returncode
-    finally:
-        signal.signal(signal.SIGINT, before)
     if code:
         raise UsageError(f"{command} failed, and the line is as it was")

@@ -161,10 +161,15 @@ def test_snapshots_are_taken_and_deleted_for_good(home: Home) -> None:
 def test_an_export_writes_new_files_only(home: Home) -> None:
     first = talked(home, "one")
     (home.cwd / "taken.md").write_text("mine")
+    (home.cwd / "my docs").mkdir()
     with started(home, "-s", first) as tmux:
         do(tmux, "/session export", f"written to gptsh-{first}.md")
         do(tmux, "/session export taken.md", "is there already, and stays as it is")
-        do(tmux, "/session export a.xyz", "in which format")
+        do(tmux, "/session export a.xyz", "a.xyz does not say in which format: end it in .md")
+        do(tmux, "/session export html -", "- is no file")
+        do(tmux, "/session export 'my docs/' out.md", "is more than one file")
+        do(tmux, "/session export 'my docs/'out.md", "written to my docs/out.md")
+        do(tmux, "/session export html my docs", f"written to my docs/gptsh-{first}.html")
         do(tmux, "/session export no/where.md", "No such file")
         do(tmux, "/session export ~/my page.HTML", "written to .*/my page.HTML")
         do(tmux, "/session export d.json", "written to d.json")
@@ -174,7 +179,9 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
     assert (home.cwd / f"gptsh-{first}.md").read_text() == home.run("--export-session", "0").stdout
     assert "<html" in (home.folder / "my page.HTML").read_text()
     assert [m["content"] for m in json.loads((home.cwd / "o.txt").read_bytes())] == ["one", "You said: one"]
-    assert {path.name for path in home.cwd.iterdir()} == {"d.json", f"gptsh-{first}.md", "o.txt", "taken.md"}
+    assert {path.name for path in home.cwd.rglob("*")} == {
+        "d.json", f"gptsh-{first}.md", "o.txt", "taken.md", "my docs", "out.md", f"gptsh-{first}.html",
+    }  # fmt: skip
 
 
 def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:

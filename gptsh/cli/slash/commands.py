@@ -70,8 +70,8 @@ COMMANDS = (
     Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - is the agent's own.",
         "asking:set_system", words=("-",), more='/system "" sends none at all.'),
     Command("Asking", "/param", "[KEY=VALUE]…", "Show the generation parameters, or set some.",
-        "asking:set_params", "param", more="KEY= takes one away: /param temperature= sends none. A value with blanks or "
-        """quotes stands in quotes of its own: /param 'stop=["END"]'."""),
+        "asking:set_params", "param", more="KEY= takes one away: /param temperature= sends none. A value with blanks "
+        """or quotes stands in quotes of its own: /param 'stop=["END"]'."""),
     Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - drops them.",
         "context:attach", "file", ("-",), more="Text, images, PDF and audio. Paths are quoted as in a shell."),
     Command("What is sent", "/tools", "[LIST]", "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",

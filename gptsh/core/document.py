@@ -11,6 +11,7 @@ from gptsh.core.loose import as_dict, is_cost
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
+    counted,
     full_name,
     is_empty,
     just_after,

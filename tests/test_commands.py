@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from gptsh.cli.slash.commands import COMMANDS, GROUPS, find, is_command, words_of
+from gptsh.cli.slash.commands import COMMANDS, GROUPS, Command, carry_out, find, is_command, words_of
 from gptsh.cli.slash.other import show_help
 from gptsh.cli.talk import Talk
 from gptsh.errors import UsageError
@@ -113,6 +113,9 @@ def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, arg
     ("/quit", "/exit"), ("/q", "/exit"), ("/bye", "/exit"), ("/clear", "/new"), ("/?", "/help"), ("/tool", "/tools"),
     ("/session delet 1", "/session delete"), ("/sesion info", "/session info"), ("/export html", "/session export"),
     ("/delete", "/session delete"), ("/resmue 0", "/resume"), ("/save", "/session export"), ("/load x", "/resume"),
+    ("/title x", "/session rename"), ("/continue", "/resume"), ("/rewind", "/undo"), ("/again", "/retry"),
+    ("/role", "/system"), ("/checkpoint", "/snapshot"), ("/restore", "/fork"), ("/h", "/help"), ("/x", "/exit"),
+    ("/compress", "/compact"), ("/info", "/session info"), ("/status", "/session info"), ("/log", "/history"),
     ("/usages", "/usage"), ("/debug contxt", "/debug context"), ("/debgu context", "/debug context"),
 ])  # fmt: skip
 def test_an_unknown_command_suggests_the_nearest(line: str, meant: str) -> None:
@@ -121,9 +124,10 @@ def test_an_unknown_command_suggests_the_nearest(line: str, meant: str) -> None:
         find(line)
 
 
-def test_an_unknown_command_that_is_like_none_says_where_they_are() -> None:
+@pytest.mark.parametrize("line", ["/xyzxyz", "/config", "/theme", "/version", "/memory", "/paste", "/edit", "/tag x"])
+def test_an_unknown_command_that_is_like_none_says_where_they_are(line: str) -> None:
     with pytest.raises(UsageError) as failed:
-        find("/xyzxyz")
+        find(line)
     assert "mean" not in str(failed.value)
     assert "/help" in str(failed.value)
 
@@ -133,7 +137,14 @@ def test_a_command_without_its_second_word_says_which_there_are() -> None:
         with pytest.raises(UsageError, match=f"^{first} needs to know what: ") as failed:
             find(first)
         assert all(name in str(failed.value) for name in NAMES if name.startswith(f"{first} "))
-        assert (f"{first}s" in str(failed.value)) == (f"{first}s" in NAMES)
+        assert (f"; or did you mean {first}s?" in str(failed.value)) == (f"{first}s" in NAMES)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if not command.args], ids=lambda row: row.name)
+def test_a_command_that_takes_no_words_leaves_none_out(command: Command) -> None:
+    with pytest.raises(UsageError, match=rf"^{command.name} takes nothing behind it: ") as failed:
+        carry_out(NOBODY, f"{command.name} u8ma")
+    assert ("/resume REF first" in str(failed.value)) == command.name.startswith("/session ")
 
 
 def test_words_are_quoted_as_in_a_shell() -> None:

@@ -380,7 +380,7 @@ def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
     assert (shown.code, shown.stderr) == (0, "")
     assert lines | {"tokens": ""} == {
         "session": ident, "strategy": "summary", "tokens": "", "budget": "6,144 tokens",
-        "messages": f"{TURNS + 3} as they are, {TURNS - 3} summarised, 0 left out",
+        "messages": f"{TURNS + 3} as they are, {TURNS - 3} summarized, 0 left out",
     }  # fmt: skip
     assert long.files()[0].read_bytes() == before
     assert asked(talker) == for_summaries(talker) == []

@@ -410,7 +410,7 @@ def test_it_follows_the_size_of_the_terminal(lab: Home, model: ModelServer) -> N
     [
         (["-i"], "-i answers on a terminal, and standard output is none"),
         (["-i", "-o", "json"], "-o json is for programs, and -i for a person"),
-        (["-i", "-x", "hi"], "-x does not go with -i"),
+        (["-i", "-x", "hi"], "-x does not go with -i: leave out -i to ask once"),
         (["-i", "--list-sessions"], "-i does not go with --list-sessions"),
         (["-i", "--dry-run"], "--dry-run does not go with -i"),
         (["-c", "-r"], "-c and -r exclude each other"),

@@ -14,6 +14,7 @@ params = { temperature = 0.5, top_k = 7 }
 [agents.poet]
 model = "lab/verse"
 system = "Rhyme."
+[agents."two words"]
 [agents.lost]
 model = "nowhere/x"
 [agents.locked]
@@ -56,7 +57,7 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(home: Home
     home.configure(config(model))
     with Tmux(home, "-i", size=(140, 24)) as tmux:
         assert tmux.did("/model lab/other") == "lab/other answers next"
-        assert tmux.did("/system Two words.") == "Two words."
+        assert tmux.did("/system Two words.") == "system prompt from the next turn on: Two words."
         assert tmux.did("/param temperature=0 'stop=[\"a b\"]' top_k=") == 'stop = ["a b"]\ntemperature = 0'
         tmux.did("two")
         sent = model.sent[-1]
@@ -65,12 +66,12 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(home: Home
         assert sent["messages"][0]["content"] == "Two words."
         assert tmux.did("/model").splitlines()[0] == "* lab/other"
         # back, and nothing at all
-        assert tmux.did("/system -") == "Be brief."
+        assert tmux.did("/system -") == "system prompt from the next turn on: Be brief."
         tmux.did("/param temperature=")
         tmux.did("three")
         assert model.sent[-1]["messages"][0]["content"] == "Be brief."
         assert not {"temperature", "top_k"} & {*model.sent[-1]}
-        assert tmux.did('/system ""') == "no system prompt"
+        assert tmux.did('/system ""') == "no system prompt from the next turn on"
         tmux.did("four")
         assert model.sent[-1]["messages"][0]["role"] == "user"
 
@@ -90,6 +91,10 @@ def test_an_agent_is_a_whole(home: Home, model: ModelServer) -> None:
         sent = model.sent[-1]
         assert (sent["model"], sent["messages"][0]["content"]) == ("verse", "Rhyme.")
         assert not {"temperature", "stop"} & {*sent}
+        # one that has no model keeps what was chosen
+        tmux.did("/model lab/other")
+        assert tmux.did('/agent "two words"') == "two words answers next, with lab/other"
+        assert tmux.did("/agent poet") == "poet answers next, with lab/verse"
         # a new session has what was chosen
         tmux.did("/new")
         assert tmux.did("/agent").splitlines()[1] == "* poet (lab/verse)"
@@ -115,7 +120,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
         tmux.until(r"^> two\ngptsh: .* no known provider.*\n+> two$")  # what came to nothing stands there again
         tmux.keys("C-u")
         assert tmux.did("/model lab/m") == "lab/m answers next"
-        assert tmux.did("/system -") == "no system prompt"
+        assert tmux.did("/system -") == "no system prompt from the next turn on"
         tmux.did("three")
         assert model.sent[-1]["model"] == "m"
         assert model.sent[-1]["top_p"] == 0.9

@@ -1,6 +1,7 @@
 """Slash commands about what is sent: files, tools, the context before and behind a request, compaction by hand."""
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_files_wait_for_the_next_question(home: Home, model: ModelServer) -> Non
         assert "no closing quotation" in tmux.did("/file a b.txt'")
         assert tmux.did("/file") == "no file waits"
         # what can be waits
-        assert tmux.did("/file 'a b.txt'").startswith("a b.txt  15 ")
+        assert re.fullmatch("a b.txt  15 .*\ngptsh: 1 file waits for your next question", tmux.did("/file 'a b.txt'"))
         assert "shot.png  " in tmux.did("/file ~/shot.png 'a b.txt'")
         assert len(tmux.did("/file").splitlines()) == 2
         tmux.until(r"^new session .* \+2 files")
@@ -139,6 +140,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
         assert tmux.did("/tools").startswith("good\ngptsh: what their tools are is known")
         assert "without the tools of good" in tmux.did("/context")
         assert "there is no tool server 'bad': known are good" in tmux.did("/tools good,bad")
+        assert "/tools none stands alone: leave out none, or all the others" in tmux.did("/tools good, none")
         assert tmux.did("/tools none") == "no tools"
         tmux.did("one")
         assert "tools" not in model.sent[-1]

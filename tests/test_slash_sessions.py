@@ -70,6 +70,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
             do(tmux, line, why)
         answered(tmux, "/session delete", "n", "nothing was deleted")
         do(tmux, "/new", f"session {first} is kept")
+        do(tmux, "/new", "gptsh: a new session")
         for line in ("/session info", "/undo", "/retry", "/fork", "/snapshot a", "/copy", "/session archive"):
             do(tmux, line, "there is no session yet")
     assert in_store(home) == before
@@ -79,8 +80,10 @@ FAILING = [
     ("/search nowhere", "no session has all of these words"),
     ("/search", "/search needs words"),
     ("/snapshot", "there is no snapshot yet"),
-    ("/resume zzz9", "no session 'zzz9'"),
-    ("/fork 7", "has no point '7'"),
+    ("/resume zzz9", "no session 'zzz9': /sessions lists them, /search finds by words"),
+    ("/fork 7", "has no point '7': it has 3 turns"),
+    ("/session archive other", "/session archive takes nothing behind it"),
+    ("/undo 2", "/undo takes nothing behind it"),
     ("/snapshot delete x", "no snapshot named 'x'"),
     ("/snapshot delete", "needs a name"),
     ("/snapshot 1st", "letters, digits"),
@@ -146,9 +149,11 @@ def test_snapshots_are_taken_and_deleted_for_good(home: Home) -> None:
         do(tmux, "/snapshot there", "snapshot there taken")
         seen = do(tmux, "/snapshot", "there, ")
         assert re.search(
-            r"^here, [-0-9]+ [:0-9]+, after turn 2 \(4 messages\), ~\d+ tokens, asked$", seen, re.MULTILINE
+            r"^here, [-0-9]+ [:0-9]+, after turn 2 \(4 messages\), ~\d+ tokens, by hand$", seen, re.MULTILINE
         )
-        do(tmux, "/fork here", "a fork as it is")
+        do(tmux, "/snapshot here", "snapshot here moved")
+        do(tmux, "/fork here", "a fork as it is, saved with your next question")
+        do(tmux, "/fork 0", "a fork from the beginning")
         do(tmux, f"/resume {first}", "You said: two")
         do(tmux, "/snapshot delete here", "snapshot here deleted")
         do(tmux, "three", "You said: three")
@@ -161,10 +166,15 @@ def test_snapshots_are_taken_and_deleted_for_good(home: Home) -> None:
 def test_an_export_writes_new_files_only(home: Home) -> None:
     first = talked(home, "one")
     (home.cwd / "taken.md").write_text("mine")
+    (home.cwd / "my docs").mkdir()
     with started(home, "-s", first) as tmux:
         do(tmux, "/session export", f"written to gptsh-{first}.md")
         do(tmux, "/session export taken.md", "is there already, and stays as it is")
-        do(tmux, "/session export a.xyz", "in which format")
+        do(tmux, "/session export a.xyz", "a.xyz does not say in which format: end it in .md")
+        do(tmux, "/session export html -", "- is no file")
+        do(tmux, "/session export 'my docs/' out.md", "is more than one file")
+        do(tmux, "/session export 'my docs/'out.md", "written to my docs/out.md")
+        do(tmux, "/session export html my docs", f"written to my docs/gptsh-{first}.html")
         do(tmux, "/session export no/where.md", "No such file")
         do(tmux, "/session export ~/my page.HTML", "written to .*/my page.HTML")
         do(tmux, "/session export d.json", "written to d.json")
@@ -174,7 +184,9 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
     assert (home.cwd / f"gptsh-{first}.md").read_text() == home.run("--export-session", "0").stdout
     assert "<html" in (home.folder / "my page.HTML").read_text()
     assert [m["content"] for m in json.loads((home.cwd / "o.txt").read_bytes())] == ["one", "You said: one"]
-    assert {path.name for path in home.cwd.iterdir()} == {"d.json", f"gptsh-{first}.md", "o.txt", "taken.md"}
+    assert {path.name for path in home.cwd.rglob("*")} == {
+        "d.json", f"gptsh-{first}.md", "o.txt", "taken.md", "my docs", "out.md", f"gptsh-{first}.html",
+    }  # fmt: skip
 
 
 def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:
@@ -204,6 +216,28 @@ def test_a_title_given_before_the_first_turn_is_that_of_the_session(home: Home) 
 
 
 @pytest.mark.slow
+def test_what_was_piped_comes_back_with_a_retry_alone(home: Home) -> None:
+    home.run("-m", "echo", "look", stdin="from a pipe")
+    first = home.doc()["id"]
+    with started(home, "-s", first) as tmux:
+        tmux.say("/undo")
+        seen = tmux.until("(?s)without the last turn.*^> look *$")
+        assert f"1 attachment of the question left out: in session {first} /retry asks with all of it" in seen
+
+
+@pytest.mark.slow
+def test_the_dates_of_a_fork_never_run_backwards(home: Home) -> None:
+    first = talked(home, "one", "two")
+    doc = home.doc()
+    for message in doc["messages"]:
+        message["timestamp"] = "2020-01-01T00:00:00.000Z"
+    home.files()[0].write_text(json.dumps(doc))
+    with started(home, "-s", f"{first}@1", "-m", "echo") as tmux:
+        start, end = re.findall(r"(?m)^dates +(.*) to (.*)$", do(tmux, "/session info", "dates"))[0]
+        assert start <= end.strip()
+
+
+@pytest.mark.slow
 def test_what_is_in_memory_alone_can_be_shown_forked_and_exported(home: Home) -> None:
     with started(home, "-m", "echo", "--no-save") as tmux:
         do(tmux, "one", "You said: one")
@@ -212,7 +246,7 @@ def test_what_is_in_memory_alone_can_be_shown_forked_and_exported(home: Home) ->
         do(tmux, "/session rename In memory", "the title is")
         assert "In memory" in do(tmux, "/history", "You said: two")
         do(tmux, "/snapshot here", "taken")
-        do(tmux, "/fork here", "a fork as it is")
+        do(tmux, "/fork here", "a fork as it is, in memory alone")
         tmux.say("/undo")
         assert "what was there is on no disk" in tmux.until("^> two *$")
         tmux.keys("C-u")
@@ -234,9 +268,11 @@ def test_a_session_that_cannot_be_kept_is_left_only_where_the_user_says_so(home:
         do(tmux, "one", "You said: one")
         assert "would be lost" in answered(tmux, "/new", "n", "the session stays")
         do(tmux, "/history", "You said: one")
+        answered(tmux, "/fork", "y", "a fork as it is, in memory until it can be saved")
         home.sessions.unlink()
+        do(tmux, "two", "You said: two")
         do(tmux, "/new", "is kept")
-    assert texts(home.doc()) == ["user: one", "assistant: You said: one"]
+    assert texts(home.doc()) == ["user: one", "assistant: You said: one", "user: two", "assistant: You said: two"]
 
 
 def test_copy_puts_what_was_chosen_into_the_clipboard(lab: Home, model: ModelServer) -> None:

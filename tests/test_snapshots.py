@@ -158,8 +158,8 @@ def test_a_session_is_shown_with_its_snapshots_and_what_is_sent_of_it(home: Home
     header = home.run("--show-session", "0").stdout.partition("\n\n##")[0].splitlines()
     when = taken["created_at"].replace("T", " ")[:16]
     assert header[-4:] == [
-        f"- snapshot: before, {when}, after turn 2 (4 messages), ~{taken['tokens']} tokens, asked",
-        "- snapshot: auto-1 x, 2026-11-21 09:15, after turn 1 (2 messages), ~8,500 tokens, auto",
+        f"- snapshot: before, {when}, after turn 2 (4 messages), ~{taken['tokens']} tokens, by hand",
+        "- snapshot: auto-1 x, 2026-11-21 09:15, after turn 1 (2 messages), ~8,500 tokens, automatic",
         "- compaction: summary, 3 messages, 9,000 → 3,000 tokens",
         "- summaries: 1",
     ]

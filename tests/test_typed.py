@@ -158,12 +158,18 @@ def test_sessions_are_offered_by_id_name_and_words_of_their_title(there: Home) -
 
 
 def test_agents_models_tools_and_fixed_words_are_offered(there: Home) -> None:
-    there.configure('[agents.terse]\nmodel = "lab/q:8b"\n[mcp.servers.git]\ncommand = "x"\n')
-    assert values("agent", "t") == ["terse"]
+    there.configure(
+        '[agents.terse]\nmodel = "lab/q:8b"\n[mcp.servers.git]\ncommand = "x"\n'
+        '[mcp.servers.time]\ncommand = "x"\n[agents."two words"]\n'
+    )
+    assert values("agent", "te") == ["terse"]
     assert values("model", "lab/") == ["lab/q:8b"]
-    assert values("tools", "git,a") == ["git,all"]
+    assert values("tools", "") == ["--all", "git", "time", "all"]
+    assert values("tools", "git,") == ["git,time"]
+    assert values("tools", "git,time,") == []
+    assert values("agent", "two w") == values("agent", '"two w') == ["two words"]
     assert values("agent", "--a") == ["--all"]
-    assert values("agent", "terse t") == []
+    assert values("agent", "terse t") == values("agent", "terse --a") == []
     assert values("of a later version", "") == []
 
 
@@ -185,6 +191,21 @@ def test_files_are_offered_as_one_word_of_a_shell_each(there: Home) -> None:
     assert values("file", "~/at") == [shlex.quote(f"{there.folder}/at home")]
     assert values("file", f"{there.cwd}/pl") == [f"{there.cwd}/plain"]
     assert values("file", "nowhere/") == []
+    assert values("folder", "html ") == ["'sub dir/'"]
+
+
+def test_parameters_are_offered_by_the_keys_that_models_take_and_those_configured(there: Home) -> None:
+    there.configure("[agents.terse.params]\ntop_k = 3\n")
+    usual = ["temperature=", "top_p=", "max_tokens=", "reasoning_effort=", "seed=", "stop="]
+    assert offered("/param ") == [*usual, "top_k="]
+    assert offered("/param top_p=1 to") == ["top_k="]
+
+
+def test_the_formats_of_an_export_are_offered_once(there: Home) -> None:
+    (there.cwd / "docs").mkdir()
+    (there.cwd / "taken.md").write_text("x")
+    assert offered("/session export ") == ["markdown", "html", "json", "openai", "nanobot", "docs/"]
+    assert offered("/session export html ") == ["docs/"]
 
 
 @given(st.text(st.sampled_from("ab '\"\\/~\t"), max_size=12))

@@ -146,8 +146,10 @@ def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
 
 def _tools(config: str | None, prefix: str) -> _Found:
     before, comma, _ = prefix.rpartition(",")
-    for name in (*settings.load(os.environ, config).tool_servers, "all"):
-        yield f"{before}{comma}{name}", ""
+    known, there = settings.load(os.environ, config).tool_servers, before.split(",")
+    for name in known if comma else (*known, "all"):
+        if name not in there:
+            yield f"{before}{comma}{name}", ""
 
 
 def _sessions(_config: str | None, prefix: str) -> _Found:

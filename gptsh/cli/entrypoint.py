@@ -126,7 +126,7 @@ def _refuse_strays(given: Sequence[str], job: str | None) -> None:
         if job is None and name in OF_JOBS:
             raise UsageError(f"{name} does not go with a question", _place_of(name))
         if "-i" in given and name in NOT_IN_TALK:
-            raise UsageError(f"{name} does not go with -i", _place_of(name))
+            raise UsageError(f"{name} does not go with -i", _place_of(name) or "leave out -i to ask once")
         if job is not None and name not in (job, *TAKES[job], *EVERYWHERE):
             raise UsageError(f"{name} does not go with {job}", _place_of(name) or "leave one of them out")
         if name == "-o" and job == "--export-session":

@@ -19,20 +19,18 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
     words, reader = " ".join(flags.prompt), _Reader()
-    attached = reader.parts(flags.file)
+    parts = reader.parts(flags.file)
     if reads_stdin(flags, loaded):
-        piped = stdio.read_piped(
-            prompted=bool(words.strip() or attached or flags.title or flags.tag or flags.interactive)
-        )
+        piped = stdio.read_piped(prompted=bool(words.strip() or parts or flags.title or flags.tag or flags.interactive))
         if piped and not piped.isspace():
-            attached.append(reader.part("stdin", piped))
-    texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in attached)]
+            parts.append(reader.part("stdin", piped))
+    texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]
     if odd := [source for source, text in texts if not is_unicode(text)]:
         stdio.note(
             f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
             "iconv -f ENCODING -t utf-8 makes letters of them"
         )
-    question = user_message(words, attached)
+    question = user_message(words, parts)
     return None if says_nothing(question) else question
 
 

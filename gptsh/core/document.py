@@ -11,6 +11,7 @@ from gptsh.core.loose import as_dict, is_cost
 from gptsh.core.media import gist_of
 from gptsh.core.messages import (
     Message,
+    counted,
     full_name,
     is_empty,
     just_after,
@@ -171,7 +172,7 @@ def at_point(doc: Document, point: str) -> Document:
         at = {message["id"]: place for place, message in enumerate(messages, 1)}
         end = at.get(snapshot.get("message", "")) if snapshot else None
     if end is None:
-        raise ValueError(f"it has {len(turns(messages))} turns and no snapshot named {point!r}")
+        raise ValueError(f"it has {counted(len(turns(messages)), 'turn')} and no snapshot named {point!r}")
     left, context = messages[:end], snapshots.as_of(doc["context"], messages, end, snapshot)
     return {**doc, "messages": left, "stats": stats(left), "context": context}
 

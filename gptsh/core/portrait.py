@@ -25,7 +25,7 @@ def portrait(doc: Document, *, forks: Sequence[str] = (), archived: bool = False
     spent, counts, meta = usage.count([doc]).total, stats(doc["messages"]), doc["meta"]
     facts = [
         ("session", f"{doc['id']}{', archived' if archived else ''}"),
-        ("dates", f"{local_time(doc['created_at'])} to {local_time(_end(doc))}"),
+        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(_end(doc), doc['created_at']))}"),
         ("agent", doc["agent"].get("name") or ""),
         ("models" if len(models := _models(doc)) > 1 else "model", ", ".join(models)),
         ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
@@ -90,7 +90,11 @@ def snapshots_of(doc: Document) -> Iterator[str]:
         turn = len(turns(messages[:behind]))
         size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
         when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
-        yield f"{item.get('name')}{when}, after turn {turn} ({behind} messages){size}, {item.get('reason')}"
+        yield f"{item.get('name')}{when}, after turn {turn} ({behind} messages){size}{_taken(item.get('reason'))}"
+
+
+def _taken(reason: object) -> str:
+    return {"asked": ", by hand", "auto": ", automatic"}.get(_word(reason), "")
 
 
 def _places(doc: Document) -> dict[str | None, int]:

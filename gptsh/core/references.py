@@ -16,6 +16,7 @@ from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 ID = slice(16, 20)  # of a file name
+SEE_LIST = "see gptsh --list-sessions"  # what can be done about a reference that means nothing
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}")
@@ -115,7 +116,7 @@ def filename_of(ref: str) -> str:
     if ref.startswith("@"):
         name = filename_named(ref)
         if name is None:
-            raise UnknownSession(f"no session is named {ref}", "see gptsh --list-sessions")
+            raise UnknownSession(f"no session is named {ref}", SEE_LIST)
         return name
     if re.fullmatch("[0-9]{1,9}", ref):
         return _at_index(int(ref))
@@ -144,7 +145,7 @@ def _by_prefix(ref: str) -> str:
     for folder in (sessions, get_archive_dir(), sessions) if ref else ():  # it may come back out of the archive
         names = names or [name for name in newest_first(folder) if name[ID].startswith(ref)]
     if not names:
-        raise UnknownSession(f"no session {ref!r}", "see gptsh --list-sessions")
+        raise UnknownSession(f"no session {ref!r}", SEE_LIST)
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:
         ids = [name if exact else name[ID] for name in exact or names]

@@ -188,7 +188,7 @@ def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> I
 
 def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
     """What a compaction does to what is sent of a session, a line for each thing."""
-    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarised, {report['left_out']:,} left out"
+    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
     yield f"session     {report['session'] or 'not on disk'}"
     yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"
     yield f"messages    {counts}"

@@ -15,6 +15,7 @@ from gptsh.errors import GptshError
 from gptsh.render.visible import one_line, visible
 
 _MOST = 50  # of them; nobody reads more, and each session costs the reading of a file
+_USUAL = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")  # parameters of most models
 _NAME = re.compile("/[A-Za-z?!-]*")
 _ODD = re.compile("[\n\t\ud800-\udfff]")  # a file's name may be of any bytes
 _PIECE = re.compile(  # of a shell's words: quoted, where the end may be still to come, or not
@@ -71,26 +72,41 @@ def _found(line: str, config: str | None) -> Iterator[Offer]:
 
 def behind(row: Command, rest: str, config: str | None) -> Iterator[Offer]:
     """What can stand behind a command's name, where ``rest`` stands already."""
-    word = re.split(r"\s", rest)[-1]
     for fixed in row.words:
-        if fixed.startswith(word):
-            yield Offer(fixed, len(word))
-    if row.value == "file":
-        yield from _paths(rest)
+        if fixed.startswith(rest):  # they are the first word
+            yield Offer(fixed, len(rest))
+    if row.value in ("file", "folder"):
+        yield from _paths(rest, files=row.value == "file")
     elif row.value == "command":
         yield from _commands(rest)
     elif row.value == "session":
         yield from _sessions(rest, config)
-    elif row.value and word == rest:
-        yield from _values(row.value, word, config)
+    elif row.value == "param":
+        yield from _params(rest, config)
+    elif row.value:
+        yield from _values(row.value, rest, config)
 
 
-def _values(kind: str, word: str, config: str | None) -> Iterator[Offer]:
+def _values(kind: str, rest: str, config: str | None) -> Iterator[Offer]:
+    """Values that begin with all of ``rest``, of as many words as they have; a quote before it goes."""
     from gptsh.cli.complete import VALUES  # noqa: PLC0415 - only at TAB
 
-    for value, said in VALUES[kind](config, word):
-        if value.startswith(word):
-            yield Offer(value, len(word), said)
+    begun = rest.lstrip("\"'")
+    for value, said in VALUES[kind](config, begun):
+        if value.startswith(begun):
+            yield Offer(value, len(rest), said)
+
+
+def _params(rest: str, config: str | None) -> Iterator[Offer]:
+    """The keys that models usually take, and those that are configured, but for those on the line already."""
+    from gptsh.core import settings  # noqa: PLC0415 - only at TAB
+
+    *before, word = re.split(r"\s", rest)
+    there = {pair.partition("=")[0] for pair in before}
+    configured = (key for agent in settings.load(os.environ, config).agents.values() for key in agent.params)
+    for key in (*_USUAL, *configured):
+        if key.startswith(word) and key not in there:
+            yield Offer(f"{key}=", len(word))
 
 
 def _sessions(rest: str, config: str | None) -> Iterator[Offer]:
@@ -115,15 +131,15 @@ def _commands(rest: str) -> Iterator[Offer]:
 # ---- files
 
 
-def _paths(rest: str) -> Iterator[Offer]:
-    """Files and folders, each as a word that ``shlex`` takes for its path; ``~`` is written out."""
+def _paths(rest: str, *, files: bool) -> Iterator[Offer]:
+    """Folders, and files where wanted, each as a word that ``shlex`` takes for its path; ``~`` is written out."""
     path, replaces = _last_word(rest)
     folder, slash, begun = path.rpartition("/")
     folder = os.path.expanduser(folder + slash)
     with os.scandir(folder or ".") as entries:
         found = sorted((entry.name, entry.is_dir()) for entry in entries if entry.name.startswith(begun))
     for name, is_folder in found:
-        if begun.startswith(".") or not name.startswith("."):
+        if (files or is_folder) and (begun.startswith(".") or not name.startswith(".")):
             yield Offer(shlex.quote(f"{folder}{name}{'/' if is_folder else ''}"), replaces)
 
 

@@ -40,11 +40,18 @@ def _models(talk: Talk) -> Iterator[str]:
 
 
 def choose_agent(talk: Talk, args: str) -> None:
-    """``/agent``: all of them; or another one from now on, with all that it is, whatever was chosen before."""
+    """``/agent``: all of them; or another one from now on, with all that it is, whatever was chosen before.
+
+    Where it has no model of its own, the one that was chosen stays.
+    """
     if not args:
         stdio.write_lines(_agents(talk))
         return
-    flags = talk.flags.without_choices._replace(agent=args)
+    known = talk.settings.agents
+    name = args if args in known else " ".join(words_of(args))
+    flags = talk.flags.without_choices._replace(agent=name)
+    if name in known and known[name].model is None:
+        flags = flags._replace(model=talk.flags.model)
     agent = _reached(talk, flags)
     talk.flags = flags
     stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])
@@ -68,7 +75,11 @@ def set_system(talk: Talk, args: str) -> None:
     flags = talk.flags._replace(system="" if args in _EMPTY else args) if args else talk.flags
     system = agent_for(flags, talk.settings, talk.doc).system
     talk.flags = flags
-    stdio.write_lines([system or "no system prompt"])
+    if args:
+        what = f"system prompt from the next turn on: {system}" if system else "no system prompt from the next turn on"
+        stdio.write_lines([what])
+    else:
+        stdio.write_lines([system or "no system prompt"])
 
 
 def set_params(talk: Talk, args: str) -> None:

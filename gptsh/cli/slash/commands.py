@@ -56,7 +56,7 @@ COMMANDS = (
     Command("Session", "/session info", "", "Show what is known of the session.", "session:info"),
     Command(
         "Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "session:export",
-        "file", ("markdown", "html", "json", "openai", "nanobot"),
+        "folder", ("markdown", "html", "json", "openai", "nanobot"),
     ),
     Command("Session", "/session rename", "TITLE", "Give the session another title.", "session:rename"),
     Command("Session", "/session archive", "", "Put the session away, and start a new one.", "session:archive"),
@@ -70,8 +70,8 @@ COMMANDS = (
     Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - is the agent's own.",
         "asking:set_system", words=("-",), more='/system "" sends none at all.'),
     Command("Asking", "/param", "[KEY=VALUE]…", "Show the generation parameters, or set some.",
-        "asking:set_params", more="KEY= takes one away. A value with blanks or quotes stands in quotes of its "
-        """own: /param 'stop=["END"]'."""),
+        "asking:set_params", "param", more="KEY= takes one away: /param temperature= sends none. A value with blanks "
+        """or quotes stands in quotes of its own: /param 'stop=["END"]'."""),
     Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - drops them.",
         "context:attach", "file", ("-",), more="Text, images, PDF and audio. Paths are quoted as in a shell."),
     Command("What is sent", "/tools", "[LIST]", "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",
@@ -94,13 +94,24 @@ COMMANDS = (
     Command("Other", "/exit", "", "Leave; Ctrl-D does it, too.", "other:leave"),
 )  # fmt: skip
 
-# What other programs call it.
-_ELSEWHERE = {
-    "/?": "/help", "/bye": "/exit", "/q": "/exit", "/quit": "/exit", "/clear": "/new", "/reset": "/new",
-    "/load": "/resume", "/open": "/resume", "/chat": "/sessions", "/list": "/sessions", "/ls": "/sessions",
-    "/save": "/session export", "/delete": "/session delete",
-    "/attach": "/file", "/add": "/file", "/image": "/file", "/cost": "/usage", "/tokens": "/context",
-    "/find": "/search", "/regenerate": "/retry", "/branch": "/fork", "/set": "/param", "/mcp": "/tools",
+# What other programs call it; None for what there is nothing like here.
+_ELSEWHERE: dict[str, str | None] = {
+    **dict.fromkeys(("/?", "/h", "/commands"), "/help"),
+    **dict.fromkeys(("/bye", "/q", "/quit", "/end", "/close", "/x", "/wq"), "/exit"),
+    **dict.fromkeys(("/clear", "/reset"), "/new"),
+    **dict.fromkeys(("/load", "/open", "/continue", "/switch", "/thread"), "/resume"),
+    **dict.fromkeys(("/chat", "/list", "/ls"), "/sessions"),
+    **dict.fromkeys(("/log", "/show"), "/history"),
+    **dict.fromkeys(("/back", "/rewind"), "/undo"),
+    **dict.fromkeys(("/regenerate", "/again"), "/retry"),
+    **dict.fromkeys(("/branch", "/restore"), "/fork"),
+    **dict.fromkeys(("/attach", "/add", "/image"), "/file"),
+    **dict.fromkeys(("/role", "/prompt", "/persona"), "/system"),
+    **dict.fromkeys(("/compress", "/summarize"), "/compact"),
+    **dict.fromkeys(("/config", "/settings", "/theme", "/version", "/import", "/tag", "/memory", "/paste", "/edit")),
+    "/save": "/session export", "/delete": "/session delete", "/title": "/session rename",
+    "/status": "/session info", "/checkpoint": "/snapshot", "/find": "/search", "/set": "/param", "/mcp": "/tools",
+    "/cost": "/usage", "/tokens": "/context",
 }  # fmt: skip
 
 
@@ -110,8 +121,15 @@ def is_command(line: str) -> bool:
 
 
 def carry_out(talk: Talk, line: str) -> None:
-    """Do what a line says. Raises UsageError for a command that there is not, and what the command raises."""
+    """Do what a line says.
+
+    Raises UsageError for a command that there is not, and for words that it would leave out; what the command raises.
+    """
     command, rest = find(line)
+    if rest and not command.args:
+        own = command.name.startswith("/session ")
+        way = "it is about this session: /resume REF first" if own else "a blank in front sends the line as it is"
+        raise UsageError(f"{command.name} takes nothing behind it", way)
     module, _, function = command.run.partition(":")
     getattr(import_module(f"gptsh.cli.slash.{module}"), function)(talk, rest)
 
@@ -153,10 +171,10 @@ def unknown(words: list[str]) -> UsageError:
         what = f"there is no command {first}"
         asks = f"did you mean {meant}? " if meant else ""
         return UsageError(what, f"{asks}/help shows them; a blank in front sends the line as it is")
-    names += [plural for plural in (f"{first}s",) if plural in _NAMED]
     ways = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     if not second:
-        return UsageError(f"{first} needs to know what", ways)
+        plural = f"; or did you mean {first}s?" if f"{first}s" in _NAMED else ""
+        return UsageError(f"{first} needs to know what", f"{ways}{plural}")
     return UsageError(
         f"there is no command {first} {second}", f"did you mean {meant}?" if meant else f"there is {ways}"
     )
@@ -164,8 +182,8 @@ def unknown(words: list[str]) -> UsageError:
 
 def near(first: str, second: str = "") -> str | None:
     """The name of the command that was most likely meant; None where none is like it."""
-    if (known := _ELSEWHERE.get(first)) in _NAMED:
-        return known
+    if first in _ELSEWHERE:
+        return _ELSEWHERE[first]
     pairs, single = [name for name in _NAMED if " " in name], [name for name in _NAMED if " " not in name]
     ends = {name.partition(" ")[2]: name for name in reversed(pairs)}
     if own := {command.name.partition(" ")[2]: command.name for command in below(first)}:
@@ -175,7 +193,7 @@ def near(first: str, second: str = "") -> str | None:
     return (_nearest(f"{first} {second}", pairs, 0.75) if second else None) or _nearest(first, single)
 
 
-def _nearest(name: str, known: list[str], cutoff: float = 0.6) -> str | None:
+def _nearest(name: str, known: list[str], cutoff: float = 0.7) -> str | None:
     import difflib  # noqa: PLC0415 - few lines are wrong
 
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)

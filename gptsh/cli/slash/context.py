@@ -12,7 +12,7 @@ from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for
 from gptsh.core.kinds import shown_size
-from gptsh.core.messages import user_message
+from gptsh.core.messages import counted, user_message
 from gptsh.core.tool_servers import PARTED, ToolServer
 from gptsh.errors import UsageError
 from gptsh.render.plain import tool_line
@@ -30,6 +30,9 @@ def attach(talk: Talk, args: str) -> None:
         attached(files)
         talk.flags = talk.flags._replace(file=files)
     stdio.write_lines(map(_waiting, talk.flags.file) if talk.flags.file else ["no file waits"])
+    if args and talk.flags.file:
+        count = len(talk.flags.file)
+        stdio.note(f"{counted(count, 'file')} {'waits' if count == 1 else 'wait'} for your next question")
 
 
 def _regular(path: str) -> str:
@@ -70,10 +73,13 @@ def choose_tools(talk: Talk, args: str) -> None:
 
 
 def _with_tools(talk: Talk, args: str) -> Flags:
-    """The flags with the tools of a list."""
+    """The flags with the tools of a list. Raises UsageError for one that contradicts itself."""
+    names, known = [name.strip() for name in args.split(",")], talk.settings.tool_servers
+    if len(names) > 1 and (odd := [name for name in (_NONE, _OWN) if name in names and name not in known]):
+        raise UsageError(f"/tools {odd[0]} stands alone", f"leave out {odd[0]}, or all the others")
     if args == _OWN:
         args = ",".join(agent_for(talk.flags, talk.settings, talk.doc).tools) or _NONE
-    if args == _NONE and _NONE not in talk.settings.tool_servers:
+    if args == _NONE and _NONE not in known:
         return talk.flags._replace(tools=None, no_tools=True)
     return talk.flags._replace(tools=args, no_tools=False)
 

@@ -3,13 +3,15 @@
 A fork is on no disk before its first question.
 """
 
+from collections.abc import Sequence
+
 from gptsh.cli import stdio
 from gptsh.cli.slash.session import current
 from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.core.document import Document
-from gptsh.core.messages import Message, counted, parts_of, text_parts_of
+from gptsh.core.messages import Message, Part, counted, parts_of, text_parts_of
 from gptsh.errors import UsageError
 
 _NOWHERE = "; what was there is on no disk"
@@ -19,11 +21,19 @@ def fork(talk: Talk, args: str) -> None:
     """``/fork``. Raises UnknownSession where there is no such point."""
     doc = current(talk)
     before_leaving(talk)
-    origin = talk.origin
+    origin, lacking = talk.origin, talk.is_lacking
     talk.fork_at(args)
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
-    where = "as it is" if turns == len(document.turns(doc["messages"])) else f"after turn {turns}"
-    stdio.note(f"a fork {where}, saved with your next question{_stays(origin)}")
+    whole = turns == len(document.turns(doc["messages"]))
+    where = "as it is" if whole else f"after turn {turns}" if turns else "from the beginning"
+    stdio.note(f"a fork {where}, {_kept(talk, lacking=lacking)}{_stays(origin)}")
+
+
+def _kept(talk: Talk, *, lacking: bool) -> str:
+    """What becomes of a fork; ``lacking``: of a session that could not be kept."""
+    if not talk.saves:
+        return "in memory alone"
+    return "in memory until it can be saved" if lacking else "saved with your next question"
 
 
 def undo(talk: Talk, _args: str) -> None:
@@ -34,11 +44,18 @@ def undo(talk: Talk, _args: str) -> None:
     before_leaving(talk)
     origin = talk.origin
     talk.fork_at(_before_last(doc))
-    typed = [part["text"] for part in text_parts_of(question) if "source" not in part]
-    talk.suggested = "\n\n".join(typed)
-    if attached := len(parts_of(question)) - len(typed):
-        stdio.note(f"{counted(attached, 'attachment')} of the question left out: /file attaches again")
+    typed = [part for part in text_parts_of(question) if "source" not in part]
+    talk.suggested = "\n\n".join(part["text"] for part in typed)
+    if attached := [part for part in parts_of(question) if part not in typed]:
+        stdio.note(f"{counted(len(attached), 'attachment')} of the question left out{_again(attached, origin)}")
     stdio.note(f"a fork without the last turn{_stays(origin) or _NOWHERE}")
+
+
+def _again(attached: Sequence[Part], origin: str | None) -> str:
+    """How a question gets its attachments again. What was piped is in no file."""
+    if all(part.get("source") != "stdin" for part in attached):
+        return ": /file attaches again"
+    return f": in session {origin} /retry asks with all of it" if origin else ""
 
 
 def retry(talk: Talk, _args: str) -> None:
@@ -96,7 +113,7 @@ def snapshot(talk: Talk, args: str) -> None:
     from gptsh.cli.manage import label  # noqa: PLC0415 - few are taken
     from gptsh.core import snapshots  # noqa: PLC0415 - as above
 
-    keep = talk.settings.context.snapshots
+    keep, known = talk.settings.context.snapshots, snapshots.named(doc["context"], args)
     if not talk.in_memory:
         label(talk.ref or "", talk.flags.without_labels._replace(snapshot=args), keep)
         talk.refresh()
@@ -104,7 +121,7 @@ def snapshot(talk: Talk, args: str) -> None:
         assert talk.doc is not None  # there is a session
         snapshots.record(talk.doc, keep, name=args, tokens=snapshots.size_of(talk.doc))
         talk.changed()
-    stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
+    stdio.note(f"snapshot {args} {'moved' if known else 'taken'}: /fork {args} goes on from here")
 
 
 def _list(doc: Document) -> None:
@@ -129,5 +146,5 @@ def delete_snapshot(talk: Talk, args: str) -> None:
     if talk.in_memory:
         talk.changed()
     else:
-        sessions.save_session(doc, at=at)
+        sessions.save_session(doc, at=at, keep_snapshots=talk.settings.context.snapshots)
     stdio.note(f"snapshot {args} deleted; all messages stay")

@@ -1,10 +1,12 @@
 """Commands of a conversation about its own session: what is known of it, what it says, where it goes."""
 
 import os
+import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
+from gptsh.cli.slash.commands import words_of
 from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core.document import Document
@@ -81,17 +83,22 @@ def export(talk: Talk, args: str) -> None:
 
 
 def _target(args: str, doc: Document) -> tuple[str, str]:
-    """The format and the path that are meant; a new file's name is the session's."""
-    first, _, rest = args.partition(" ")
-    form, named = (first, rest.strip()) if first in _SUFFIXES else ("", args)
-    if not named:
+    """The format and the path that are meant; a new file's name is the session's. Raises UsageError for neither."""
+    words = words_of(args)
+    form = words.pop(0) if words and words[0] in _SUFFIXES else ""
+    if len(words) > 1 and re.search(r"[\\'\"]", args):
+        raise UsageError(f"{args} is more than one file", "a path with blanks is quoted as in a shell")
+    path = os.path.expanduser(args.removeprefix(form).strip() if len(words) > 1 else "".join(words))
+    if path == "-":
+        raise UsageError("- is no file", "gptsh --export-session REF writes to standard output")
+    if not path or os.path.isdir(path):
         form = form or "markdown"
-        return form, f"gptsh-{doc['id']}{_SUFFIXES[form]}"
-    form = form or _FORMATS.get(os.path.splitext(named)[1].lower(), "")
+        return form, os.path.join(path, f"gptsh-{doc['id']}{_SUFFIXES[form]}")
+    form = form or _FORMATS.get(os.path.splitext(path)[1].lower(), "")
     if not form:
-        endings = ", ".join(_FORMATS)
-        raise UsageError(f"{named}: in which format?", f"end it in {endings}, or name one of {', '.join(_SUFFIXES)}")
-    return form, os.path.expanduser(named)
+        ways = f"end it in {', '.join(_FORMATS)}, or put before it one of {', '.join(_SUFFIXES)}"
+        raise UsageError(f"{path} does not say in which format", ways)
+    return form, path
 
 
 def _write(path: str, pieces: "Iterable[str]") -> int:

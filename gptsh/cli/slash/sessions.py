@@ -8,13 +8,14 @@ from gptsh.cli import stdio
 from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
 from gptsh.core.messages import counted
-from gptsh.core.references import is_kept
-from gptsh.errors import GptshError, UsageError
+from gptsh.core.references import SEE_LIST, is_kept
+from gptsh.errors import GptshError, UnknownSession, UsageError
 
 if TYPE_CHECKING:
     from gptsh.cli.options import Flags
     from gptsh.cli.signals import Ended
 
+_FIND = "/sessions lists them, /search finds by words"
 _LEAVE = "This session is not on disk, and would be lost. Leave it all the same?"
 
 
@@ -25,6 +26,8 @@ def new(talk: Talk, _args: str) -> None:
     talk.go_to(None)
     if left and at and is_kept(at):
         stdio.note(f"session {left} is kept")
+    else:
+        stdio.note("a new session")
     if ended:
         raise ended
 
@@ -85,7 +88,10 @@ def resume(talk: Talk, args: str) -> None:
 
 def _resume(talk: Talk, ref: str) -> None:
     before_leaving(talk)
-    talk.go_to(ref)
+    try:
+        talk.go_to(ref)
+    except UnknownSession as err:
+        raise UnknownSession(str(err).replace(SEE_LIST, _FIND)) from err
     talk.forget_choices()
     if talk.doc is None:
         stdio.note(f"{ref} will be a new session")

@@ -1,6 +1,6 @@
 """A session compacted because the user asks for it: what would happen, or what did."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gptsh.cli import stdio
@@ -18,7 +18,7 @@ from gptsh.core.compaction import compacted, current
 from gptsh.core.messages import Message
 from gptsh.errors import GptshError, UsageError
 from gptsh.render import structured
-from gptsh.render.plain import compaction_lines
+from gptsh.render.plain import FACTS, compaction_lines
 
 
 class Compact:
@@ -61,7 +61,7 @@ class Compact:
             "error": failure and structured.error(str(failure), "", failure.exit_code),
         }
         self._reporter.told = True
-        stdio.write_lines(_lines(report, self._events, self._drafted.form))
+        _write(report, self._events, self._drafted.form)
         if failure:
             raise failure
         if self._applies and self._drafted.agent.memory:
@@ -110,8 +110,9 @@ class Compact:
         self._events.append({"type": kind, **fields})
 
 
-def _lines(report: Mapping[str, Any], events: Sequence[Mapping[str, Any]], form: Form) -> Iterator[str]:
+def _write(report: Mapping[str, Any], events: Sequence[Mapping[str, Any]], form: Form) -> None:
     if not form.structured:
-        return compaction_lines(report)
+        stdio.write_facts(compaction_lines(report), FACTS)
+        return
     told_of = [report] if form.output == "json" else [*events, {"type": "done", **report}]
-    return map(structured.line, told_of)
+    stdio.write_lines(map(structured.line, told_of))

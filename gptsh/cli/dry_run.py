@@ -3,7 +3,7 @@
 from gptsh.cli import stdio
 from gptsh.cli.prepare import Job
 from gptsh.render import structured
-from gptsh.render.plain import context_lines
+from gptsh.render.plain import FACTS, context_lines
 
 
 def dry_run(job: Job) -> int:
@@ -13,5 +13,5 @@ def dry_run(job: Job) -> int:
         request = {"model": model, "wire": wire, **job.client.preview(job.request), "context": report, "error": None}
         stdio.write_lines([structured.line(request)])
     else:
-        stdio.write_lines(context_lines(wire, report, job.request))
+        stdio.write_facts(context_lines(wire, report, job.request), FACTS)
     return 0

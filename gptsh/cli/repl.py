@@ -11,7 +11,7 @@ from gptsh.cli.prompt.tty import without_carets
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
-from gptsh.cli.slash.commands import carry_out, is_command
+from gptsh.cli.slash.commands import carry_out, is_command, slip
 from gptsh.cli.talk import Talk, check_reader
 from gptsh.cli.wanted import check_snapshot, seconds_of
 from gptsh.core.messages import Message, parts_of
@@ -104,6 +104,9 @@ class _Loop:
         talk.suggested = ""
         if is_command(line):
             self._tried(lambda: carry_out(talk, line))
+        elif said := slip(line):
+            self._has_said = True
+            stdio.note(said)
         elif line.strip():
             self._tried(lambda: talk.ask(line.rstrip("\n")))
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.look import able
-from gptsh.render.visible import Pieces
+from gptsh.render.visible import Pieces, visible
 
 _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
@@ -52,12 +52,18 @@ def shows_frames(stream: TextIO | None) -> bool:
 
 def width(stream: TextIO | None) -> int:
     """Columns of a terminal at this moment; for a pipe those of COLUMNS; else the usual 80."""
-    if stream is not None and is_terminal(stream):
-        with contextlib.suppress(OSError):
-            return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
-        return _USUAL_WIDTH
+    if is_terminal(stream):
+        return _told_width(stream) or _USUAL_WIDTH
     columns = os.environ.get("COLUMNS", "")
     return int(columns) if re.fullmatch("[1-9][0-9]{0,3}", columns) else _USUAL_WIDTH
+
+
+def _told_width(stream: TextIO | None) -> int:
+    """Columns, as a terminal tells them; 0 where it does not, or is none."""
+    if stream is not None and is_terminal(stream):
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(stream.fileno()).columns
+    return 0
 
 
 class Sink:
@@ -212,8 +218,9 @@ def read_file(path: str) -> bytearray:
 
 
 def note(text: str) -> None:
-    """One line for the person, on stderr. Nobody there to read it is no failure."""
-    say(f"{' '.join(f'gptsh: {text}'.splitlines())}\n")
+    """One line for the person, on stderr; a terminal gets it parted at blanks. Nobody there to read is no failure."""
+    line = " ".join(f"gptsh: {text}".splitlines())
+    say("".join(f"{part}\n" for part in _parted(line, sys.stderr)))
 
 
 def say(text: str) -> None:
@@ -241,6 +248,24 @@ def write_lines(lines: Iterable[str], *, safe: bool = False, waiting: Waiting | 
     ``waiting`` is entered while the reader stalls. Raises as ``write_pieces``.
     """
     write_pieces((f"{line}\n" for line in lines), safe=safe, waiting=waiting)
+
+
+def write_facts(lines: Iterable[str], indent: int) -> None:
+    """A label and a value on each line, to stdout; on a terminal a long value goes on under its beginning.
+
+    ``indent`` is where values begin. Raises as ``write_pieces``.
+    """
+    write_lines(part for line in lines for part in _parted(line, answers_to(), indent))
+
+
+def _parted(line: str, stream: TextIO | None, indent: int = 0) -> list[str]:
+    """A line as it is, or for a terminal whose width is known as lines that are safe for it."""
+    columns = _told_width(stream)
+    if not columns or (len(line) <= columns and line.isascii()):
+        return [line]
+    from gptsh.render.columns import wrapped  # noqa: PLC0415 - few lines are long
+
+    return wrapped(visible(line), columns, indent)
 
 
 def write_pieces(pieces: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:

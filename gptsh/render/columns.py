@@ -14,6 +14,21 @@ def _columns_of(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """One line as lines of ``width`` columns, parted at blanks; a longer word stays whole, to be copied.
+
+    ``indent`` is in columns, of all lines but the first, whose beginning of so many characters stays as it is.
+    """
+    first, *words = text[indent:].split(" ")
+    lines = [text[:indent] + first]
+    for word in words:
+        if columns(lines[-1]) + 1 + columns(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(" " * indent + word)
+    return lines
+
+
 def beginning(text: str, width: int) -> str:
     """The text, cut at its end with a mark where it takes more than ``width`` columns."""
     if columns(text) <= width:

@@ -3,8 +3,8 @@
 Nothing is wider than the screen. What a character takes is measured by ``cells``, as whoever draws it will.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from re import compile as compiled
 from typing import NamedTuple
 
@@ -22,8 +22,8 @@ STYLES = ("dim", "head", "picked", "ask")
 _JOINERS = compiled("(?<=[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f])\u200d|[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 _LONGEST = 2000  # characters of a title that are looked at
 _MARK, _AGE, _TURNS, _MODEL = 2, 4, 11, 18  # columns
-_LONGEST_MODEL = 32  # columns; it gets more than _MODEL where the title has _ENOUGH
-_ENOUGH = 40  # columns of a title
+_LONGEST_MODEL = 32  # columns; it gets more than _MODEL where the titles leave it
+_ENOUGH = 40  # columns of a title; of a longer one it gets no more
 _LEAST = 30  # columns of a title, for the sake of which turns and model are left out
 _MESSAGE = 4  # lines
 _MINUTE, _HOUR, _DAY, _WEEK, _YEAR = 60, 3600, 86400, 7 * 86400, 365 * 86400  # seconds
@@ -34,7 +34,11 @@ _KEYS = (
     ("Enter", "/ filter", "n new", "d delete", "q quit"),
     ("Enter", "/", "n new", "d del", "q quit"),
 )
-_FILTERING = (("↑↓ Enter resume", "Esc shows all again"), ("Enter resume", "Esc all"))
+_FILTERING = (
+    ("↑↓ Enter resume", "Del delete", "Esc shows all again"),
+    ("Enter resume", "Del delete", "Esc all"),
+    ("Enter resume", "Esc all"),
+)
 _ASKING = (("y and Enter deletes it for good", "anything else keeps it"), ("y Enter deletes", "else it stays"))
 _EMPTY = (("n new", "q quit"),)
 
@@ -100,8 +104,19 @@ def filled(text: str, room: int, cells: Cells) -> str:
 # ---- lines
 
 
-def row_line(row: Row, width: int, now: float, cells: Cells, *, selected: bool = False) -> Line:
-    """A session: its age, its title or how it begins, turns and model where there is room for them."""
+def row_line(
+    row: Row,
+    width: int,
+    now: float,
+    cells: Cells,
+    *,
+    selected: bool = False,
+    longest: tuple[int, int] = (_ENOUGH, _LONGEST_MODEL),
+) -> Line:
+    """A session: its age, its title or how it begins, turns and model where there is room for them.
+
+    ``longest``: the columns of the list's longest title and model, as ``longest_of``.
+    """
     before = f"{'> ' if selected else '  '}{age(now - row.used) if row.used else '?':>{_AGE}}  "
     room = width - len(before)
     with_turns = room - _TURNS >= _LEAST
@@ -109,12 +124,24 @@ def row_line(row: Row, width: int, now: float, cells: Cells, *, selected: bool =
     with_model = left - _MODEL >= _LEAST
     behind = f"{counted(row.turns, 'turn'):>{_TURNS}}" if with_turns else ""
     if with_model:
-        behind += f"  {filled(plain(row.model or ''), min(max(_MODEL, left - _ENOUGH), _LONGEST_MODEL), cells)}"
+        behind += f"  {filled(plain(row.model or ''), min(max(_MODEL, left - longest[0]), longest[1]), cells)}"
     name = plain(row.title or row.preview) or UNTITLED
     named = filled(name, max(0, room - width_of(behind, cells)), cells)
     if selected:
         return [("picked", _head(f"{before}{named}{behind}", width, cells))]
     return [("dim", _head(before, width, cells)), ("" if row.title else "dim", named), ("dim", behind)]
+
+
+def longest_of(rows: Sequence[Row], cells: Cells) -> tuple[int, int]:
+    """The columns of the longest title and of the longest model, as far as they count: the same for each row."""
+    title = max((_width_of(row.title, cells) for row in rows if row.title), default=0)
+    model = max((_width_of(row.model, cells) for row in rows if row.model), default=0)
+    return min(max(title, _LEAST), _ENOUGH), min(model, _LONGEST_MODEL)
+
+
+@cache  # each row is asked for at each drawing
+def _width_of(text: str, cells: Cells) -> int:
+    return width_of(plain(text), cells)
 
 
 def _heading(width: int) -> Line:
@@ -205,7 +232,7 @@ def screen(picking: Picking, size: tuple[int, int], now: float, cells: Cells, to
     foot = foot[: max(0, height - 2)]
     room = max(1, height - 1 - len(foot))
     top = _top(picking, room, top)
-    line = partial(row_line, width=width, now=now, cells=cells)
+    line = partial(row_line, width=width, now=now, cells=cells, longest=longest_of(picking.rows, cells))
     body = [
         _heading(width) if index is None else line(picking.shown[index], selected=index == picking.at)
         for index in map(picking.row_at, range(top, min(top + room, picking.height)))

@@ -168,6 +168,9 @@ def tool_line(tool: Tool) -> str:
     return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
 
 
+FACTS = 12  # columns in front of what a line of these tells
+
+
 def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
     """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
     yield f"model       {one_line(request.model)}"

@@ -13,7 +13,8 @@ _LEAST = 8  # columns of a title or a model that is cut; a shorter one says litt
 class Status(NamedTuple):
     """What the line tells; any text may be empty. ``tokens`` are those of the latest prompt and its answer.
 
-    ``files`` wait for the next question; ``cost`` is USD.
+    ``files`` wait for the next question; ``cost`` is USD; ``hint`` or its first word stands there as long as all
+    else has room.
     """
 
     session: str
@@ -24,12 +25,14 @@ class Status(NamedTuple):
     cost: float | None = None
     files: int = 0
     saved: bool = True
+    hint: str = ""
 
 
 def status_line(status: Status, width: int) -> str:
     """The line, safe for a terminal, in ``width`` columns at most.
 
-    The title gives way first; then the figures are shorter, the model is, the cost goes, the model, the figures.
+    The hint gives way first, then the title; then the figures are shorter, the model is, the cost goes, the model, the
+    figures.
     """
     session, title, model = (visible(one_line(text)) for text in status[:3])
     cost = in_usd(status.cost) if status.cost is not None else ""
@@ -37,18 +40,19 @@ def status_line(status: Status, width: int) -> str:
     room = width - columns(_line(status, session, model, _tokens(status), cost)) - 1
     if title and room >= min(_LEAST, columns(title)):
         session = f"{session} {beginning(title, room)}"
-    forms = [(model, _tokens(status), cost), (model, share, cost)]
+    hints = (status.hint, status.hint.partition(" ")[0], "")
+    forms = [*((model, _tokens(status), cost, hint) for hint in hints), (model, share, cost, "")]
     for money in (cost, ""):
         room = width - columns(_line(status, session, "", share, money)) - len(_GAP)
-        forms += [(end(model, room), share, money)] if room >= min(_LEAST, columns(model)) else []
-    forms += [("", share, ""), ("", "", "")]
+        forms += [(end(model, room), share, money, "")] if room >= min(_LEAST, columns(model)) else []
+    forms += [("", share, "", ""), ("", "", "", "")]
     lines = [_line(status, session, *form) for form in forms]
     return next((line for line in lines if columns(line) <= width), beginning(lines[-1], width))
 
 
-def _line(status: Status, session: str, model: str, tokens: str, cost: str) -> str:
+def _line(status: Status, session: str, model: str, tokens: str, cost: str, hint: str = "") -> str:
     files = f"+{status.files} file{'s' if status.files > 1 else ''}" if status.files else ""
-    return _GAP.join(filter(None, (session, model, tokens, cost, files, "" if status.saved else "not saved")))
+    return _GAP.join(filter(None, (session, model, tokens, cost, files, "" if status.saved else "not saved", hint)))
 
 
 def _tokens(status: Status) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -17,6 +17,7 @@ from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.styles import Style
 
@@ -36,11 +37,11 @@ _NAME = 40  # characters; no command's name is longer
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
-        "bottom-toolbar.text": "fg:ansibrightblack",
+        "bottom-toolbar.text": "dim",
         "completion-menu": "bg:default fg:default",
         "completion-menu.completion": "bg:default fg:default",
         "completion-menu.completion.current": "bg:default fg:default reverse",
-        "completion-menu.meta.completion": "bg:default fg:ansibrightblack",
+        "completion-menu.meta.completion": "bg:default fg:default dim",
         "completion-menu.meta.completion.current": "bg:default fg:default",
         "scrollbar.background": "bg:default",
         "scrollbar.button": "bg:default reverse",
@@ -60,7 +61,7 @@ class Editor:
         assert out is not None  # it is a terminal
         self._talk, self._endings, self._past = talk, endings, Past(talk)
         self._status = Status("")
-        self._is_woken = self._is_loaded = False
+        self._is_woken = self._is_loaded = self._has_menu = False
         self._keys = tty.keys()
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
@@ -77,6 +78,10 @@ class Editor:
             style=_STYLE,
             enable_suspend=True,
         )
+        control = self._session.layout.current_control
+        assert isinstance(control, BufferControl)  # the line
+        control.menu_position = self._menu_at
+        self._session.app.before_render += self._rise
 
     def read(self, suggested: str = "") -> str:
         """A message or a command; empty where Ctrl-C or SIGINT gave up what was typed.
@@ -163,6 +168,19 @@ class Editor:
     def _toolbar(self) -> StyleAndTextTuples:
         """The line under the prompt."""
         return [("", status_line(self._status, self._session.app.output.get_size().columns))]
+
+    def _menu_at(self) -> int | None:
+        """Where what is offered stands: under the beginning of what it takes the place of."""
+        state = self._session.default_buffer.complete_state
+        if not (state and state.completions):
+            return None
+        return state.original_document.cursor_position + min(each.start_position for each in state.completions)
+
+    def _rise(self, app: Application[str]) -> None:
+        """Before a drawing: the line under the prompt goes up again where no list of offers is left above it."""
+        had, self._has_menu = self._has_menu, self._is_name() or bool(self._session.default_buffer.complete_state)
+        if had and not self._has_menu and not app.is_done:
+            app.renderer.erase()
 
     def _is_name(self) -> bool:
         """Whether a command's name is being typed."""

@@ -42,7 +42,7 @@ _CALM = 0.2  # seconds without a key, after which the contents are searched
 _OFTEN = 0.1  # seconds between two times at which what was read is drawn
 _FIRST = 0.02  # the same, at the beginning
 _FAR = 1 << 40  # rows
-_STYLE = Style.from_dict({"dim": "fg:ansibrightblack", "head": "bold", "picked": "reverse", "ask": "bold fg:ansired"})
+_STYLE = Style.from_dict({"dim": "dim", "head": "bold", "picked": "reverse", "ask": "bold fg:ansired"})
 
 _Item = TypeVar("_Item")
 
@@ -358,6 +358,7 @@ def _keys(picker: _Picker) -> KeyBindings:
         for name in names:
             bind(move(by, pages), name, when=moves)
     bind(lambda _: picker.accept(), "enter")
+    bind(lambda _: picker.ask(), "delete", when=moves)
     bind(lambda _: picking.rub_out(), "backspace")
     bind(lambda _: picking.rub_out(all_of_it=True), "c-u")
     bind(lambda event: event.app.suspend_to_background(), "c-z")

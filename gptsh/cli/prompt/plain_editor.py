@@ -24,9 +24,12 @@ class PlainEditor:
         self._endings, self._past, self._terminal = endings, Past(talk), terminal
         self._typed = b""  # of lines that were not read yet
 
-    def read(self, _suggested: str = "") -> str:
-        """As ``Editor.read``; nothing can be suggested here."""
+    def read(self, suggested: str = "") -> str:
+        """As ``Editor.read``; what is suggested stands above the line, which cannot begin with it here."""
         lines: list[str] = []
+        if suggested:
+            stdio.note("the question, to be typed again:")
+            stdio.write_lines(suggested.split("\n"))
         self._endings.forget_interrupt()
         try:
             self._read_into(lines)

@@ -6,6 +6,8 @@ from gptsh.core.messages import token_count
 from gptsh.errors import GptshError
 from gptsh.render.status import Status
 
+_HINT = "/help shows the commands"
+
 
 def status_of(talk: Talk) -> Status:
     """What is known without looking anything up: the model is as it was given, the window is not known."""
@@ -19,6 +21,7 @@ def status_of(talk: Talk) -> Status:
         cost=usage["cost"] if is_cost(usage["cost"]) else None,
         files=len(talk.flags.file),
         saved=talk.saves and not talk.is_lacking,
+        hint=_HINT if doc is None else "",
     )
 
 

@@ -114,10 +114,18 @@ _ELSEWHERE: dict[str, str | None] = {
     "/cost": "/usage", "/tokens": "/context",
 }  # fmt: skip
 
+_HELPS, _LEAVES = "/help shows the commands", "/exit leaves; a blank in front sends the line as it is"
+_SLIPS = {"exit": _LEAVES, "quit": _LEAVES, ":q": _LEAVES, "help": _HELPS, "?": _HELPS, "/": _HELPS}
+
 
 def is_command(line: str) -> bool:
     """Whether a line is one. A path is none, nor is a line that begins with a blank."""
     return bool(_WORD.match(line))
+
+
+def slip(line: str) -> str | None:
+    """What to say to a line that is a command without its slash, or a slash alone; None where it is a question."""
+    return _SLIPS.get(line.rstrip().lower())
 
 
 def carry_out(talk: Talk, line: str) -> None:

@@ -52,7 +52,7 @@ def info(talk: Talk, _args: str) -> None:
     if not talk.on_disk:
         facts.append(("not on disk", "the session" if talk.ref is None else "what was said since it was resumed"))
     width = max(len(label) for label, _ in facts)
-    stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in facts)
+    stdio.write_facts((f"{label:<{width}}  {one_line(value)}" for label, value in facts), width + 2)
 
 
 def history(talk: Talk, args: str) -> None:

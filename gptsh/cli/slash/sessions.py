@@ -2,11 +2,12 @@
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
+from gptsh.core.listing import SessionSummary
 from gptsh.core.messages import counted
 from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gptsh.cli.signals import Ended
 
 _FIND = "/sessions lists them, /search finds by words"
+_Summary = TypeVar("_Summary", bound=SessionSummary)
 _LEAVE = "This session is not on disk, and would be lost. Leave it all the same?"
 
 
@@ -111,7 +113,7 @@ def sessions(talk: Talk, args: str) -> None:
     if args not in ("", "all"):
         raise UsageError(f"/sessions {args}: expected nothing, or all", "/search finds sessions by words")
     lines = [
-        visible(f"{'*' if item['filename'] == talk.opened.at else ' '} {listing_line(item)}")
+        visible(f"{'*' if item['filename'] == talk.opened.at else ' '} {listing_line(_named(item))}")
         for item in passing(_filters(talk, here=not args))
     ]
     if lines:
@@ -132,13 +134,22 @@ def search(talk: Talk, args: str) -> None:
         raise UsageError("/search needs words")
     style = look(os.environ, terminal=True)
     with Screen(contextlib.nullcontext).turning("searching"):
-        lines = [drawn(item, style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))]
+        lines = [drawn(_named(item), style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))]
     if lines:
         show(lambda: lines)
     else:
         stdio.note("no session has all of these words")
     if talk.doc is not None and talk.in_memory:
         stdio.note("what is in memory alone was not searched")
+
+
+def _named(item: _Summary) -> _Summary:
+    """What a list tells of a session, with how it begins where it has no title, as completion has it."""
+    if item["title"] or not item["preview"]:
+        return item
+    named = item.copy()
+    named["title"] = f'"{item["preview"]}"'
+    return named
 
 
 def _filters(talk: Talk, *, here: bool = False) -> "Flags":

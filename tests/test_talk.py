@@ -1,6 +1,9 @@
 """The state of a conversation: each defect that it had has its test, most of them in this process, through ``Talk``."""
 
+import contextlib
+import os
 import re
+import sys
 import time
 from collections.abc import Callable
 
@@ -388,3 +391,28 @@ def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model:
 def test_a_failure_at_the_start_is_told_to_a_person(home: Home) -> None:
     seen, code = Terminal(home, "-i", env={"GPTSH_OUTPUT": "json"}).close()
     assert (code, b"{" in seen) == (2, False)
+
+
+# ---- whatever comes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_walk_loses_nothing(home: Home, seed: int) -> None:
+    command = [sys.executable, "-m", "tests.walk", str(seed), "80"]
+    terminal = Terminal(home, command=command, env={"PAGER": "cat", "TERM": "dumb"})
+    answer_all(terminal)
+    seen, code = terminal.close()
+    assert code == 0, seen[-8000:].decode("utf-8", "replace")
+    assert b"the walk is done" in seen
+
+
+def answer_all(terminal: Terminal) -> None:
+    """Read to the end, and answer each question as the walk has said before."""
+    asked = 0
+    with contextlib.suppress(OSError):  # the end, on Linux
+        while more := os.read(terminal.fd, 1 << 16):
+            terminal.seen += more
+            while terminal.seen.count(b"[y]es, [n]o: ") > asked:
+                asked += 1
+                terminal.write(re.findall(rb"answers: (yes|no)", terminal.seen)[-1].decode() + "\n")

@@ -24,11 +24,16 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     Raises GptshError for what is wrong before the first line, Ended for a signal that ends the process.
     """
     check_reader(flags)
+    reporter.output = "text"  # whatever is configured for programs
     talk = Talk(flags, environ, reporter)
     check_snapshot(flags, talk.settings)
     seconds_of(flags, talk.settings)
     with Endings(None, stays=True) as endings:
         talk.begin()
+        if flags.snapshot is not None:
+            from gptsh.core.snapshots import check_position  # noqa: PLC0415 - few conversations begin with one
+
+            check_position(talk.doc["messages"] if talk.doc else ())
         if talk.agent().model is None:
             from gptsh.cli.prepare import no_model  # noqa: PLC0415 - the prompt does without
 

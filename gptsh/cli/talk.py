@@ -121,19 +121,19 @@ class Talk:
 
     def go_to(self, ref: str | None) -> None:
         """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
-        self._go(open_session(ref))
-
-    def _go(self, opened: Opened) -> None:
-        self.place, self.flags = Place(opened), self.flags.without_labels
+        self.place, self.flags = Place(open_session(ref)), self.flags.without_labels
 
     def fork_at(self, point: str) -> None:
         """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession.
 
-        What is in memory alone is forked there. One that nothing was asked in stays one of the session it is of.
+        What is in memory alone is forked there. One that nothing was asked in stays one of the session it is of. Title
+        and tags that are still to be saved are the fork's.
         """
-        if self.on_disk:
-            self.go_to(f"{self.ref}@{point}")
-            return
+        self.place = Place(open_session(f"{self.ref}@{point}")) if self.on_disk else self._forked(point)
+        self.flags = self.flags._replace(snapshot=None)
+
+    def _forked(self, point: str) -> Place:
+        """A fork of the document in memory. What is on no disk and should be is still to be kept."""
         doc, origin = self.doc, self.origin
         assert doc is not None  # there is a session
         cut = sessions.cut_at(doc, point)
@@ -141,7 +141,8 @@ class Talk:
         if document.is_unsaved(doc):  # then its id means nothing
             of = doc["meta"].get("forked_from")
             fork["meta"]["forked_from"] = f"{references.split_ref(of)[0]}@{turns}" if origin else of
-        self._go(Opened(f"{origin}@{turns}" if origin else None, fork, None))
+        opened = Opened(f"{origin}@{turns}" if origin else None, fork, None)
+        return Place(opened, ahead=self.is_lacking and turns > 0)
 
     def ask_at(self, point: str, question: Message) -> None:
         """Ask in a fork of the session at a point; where nothing comes of it, stay here.

@@ -42,6 +42,12 @@ def check_name(name: str, keep: int) -> None:
         raise UsageError(f"{name!r}: names that begin with 'auto-' are those of automatic snapshots")
 
 
+def check_position(messages: Sequence[Message]) -> None:
+    """Raise UsageError where there is no message yet."""
+    if not messages:
+        raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
+
+
 def take(
     doc: dict[str, Any],
     *,
@@ -55,8 +61,7 @@ def take(
     Returns it. One of the same name that was taken by hand gives way. Raises UsageError where there is no message yet.
     """
     context, messages = doc["context"], doc["messages"][:end]
-    if not messages:
-        raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
+    check_position(messages)
     taken, compaction = context.get("snapshots", ()), context.get("compaction")
     snapshot: Snapshot = {
         "id": new_message_id(),

@@ -20,7 +20,10 @@ _NOWHERE = "; what was there is on no disk"
 def fork(talk: Talk, args: str) -> None:
     """``/fork``. Raises UnknownSession where there is no such point."""
     doc = current(talk)
-    before_leaving(talk)
+    if args:
+        before_leaving(talk)
+    else:
+        talk.keep()  # and where that fails the fork has it all
     origin, lacking = talk.origin, talk.is_lacking
     talk.fork_at(args)
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))

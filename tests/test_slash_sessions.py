@@ -268,7 +268,7 @@ def test_a_session_that_cannot_be_kept_is_left_only_where_the_user_says_so(home:
         do(tmux, "one", "You said: one")
         assert "would be lost" in answered(tmux, "/new", "n", "the session stays")
         do(tmux, "/history", "You said: one")
-        answered(tmux, "/fork", "y", "a fork as it is, in memory until it can be saved")
+        do(tmux, "/fork", "a fork as it is, in memory until it can be saved")
         home.sessions.unlink()
         do(tmux, "two", "You said: two")
         do(tmux, "/new", "is kept")

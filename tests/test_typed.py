@@ -248,7 +248,7 @@ COUNTS = st.none() | st.integers(0, 10**8)
 
 
 @given(st.builds(Status, TEXTS, TEXTS, TEXTS, COUNTS, COUNTS, st.none() | st.floats(0, 1e4), st.integers(0, 99),
-                 st.booleans()), st.integers(40, 200))  # fmt: skip
+                 st.booleans(), st.just("/help")), st.integers(40, 200))  # fmt: skip
 def test_the_status_line_fits_into_one_line(status: Status, width: int) -> None:
     line = status_line(status, width)
     assert columns(line) <= width

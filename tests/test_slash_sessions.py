@@ -107,7 +107,7 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         assert f"/resume {ident}" in seen
         tmux.keys("C-u")
         tmux.say("/undo")
-        tmux.until("^> one *$")
+        tmux.until(r"(?s)(without the last turn.*){2}^> one *$")
         assert in_store(lab) == before
         tmux.keys("C-u")
         do(tmux, "other", "You said: other")

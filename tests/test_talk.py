@@ -1,11 +1,13 @@
 """The state of a conversation: each defect that it had has its test, most of them in this process, through ``Talk``."""
 
 import contextlib
+import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,8 @@ from gptsh.errors import GptshError, UnknownSession, UsageError
 from tests.conftest import Home, Terminal, lab_config, texts
 from tests.screens import Tmux, needs_tmux
 from tests.server import ModelServer
+from tests.test_memory import answer_of, small_says
+from tests.test_repl import comparable
 
 Begin = Callable[..., Talk]
 REFUSED = {"error": {"message": "no"}}
@@ -393,11 +397,61 @@ def test_a_failure_at_the_start_is_told_to_a_person(home: Home) -> None:
     assert (code, b"{" in seen) == (2, False)
 
 
+# ---- the same turns by runs of their own
+
+
+LONG = [f"question {number}: {'lorem ipsum dolor ' * 40}" for number in range(10)]
+COMPACTING = 'context_window = 2800\n[context]\nkeep_messages = 2\nsnapshots = 3\n[sessions]\ntitles = "off"\n'
+REMEMBERING = '[context]\nmemory_window = 4\nkeep_messages = 2\n[sessions]\ntitles = "off"\n'
+
+
+def normal(home: Home) -> Any:
+    """Sessions and memories without what differs from one run to the next: ids, times, how long things took."""
+    memories = {path.name: path.read_text() for path in sorted((home.state / "memory").rglob("*.md"))}
+    text = json.dumps([*map(comparable, home.docs()), memories])
+    for ident in (doc["id"] for doc in home.docs()):
+        text = text.replace(ident, "ID")
+    text = re.sub(r"\b[0-9a-f]{8}\b(?!-)|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "ID", text)
+    return json.loads(re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:[0-9.]+Z)?", "TIME", text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "agent", "said"), [
+    (COMPACTING, "", [f"Summary {number}." for number in range(9)]),
+    (REMEMBERING, "memory = true\n", [answer_of(f"- fact {number}", f"Entry {number}.") for number in range(9)]),
+], ids=["compaction", "memory"])  # fmt: skip
+def test_a_conversation_makes_what_runs_of_their_own_make(
+    inside: Home, model: ModelServer, monkeypatch: pytest.MonkeyPatch, more: str, agent: str, said: list[str]
+) -> None:
+    inside.configure(lab_config(model, more).replace('"lab/m"\n', f'"lab/m"\nmodel_small = "lab/small"\n{agent}'))
+    for text in said:
+        small_says(model, text)
+    for number, words in enumerate(LONG):
+        inside.run(*["-s", "0"] * bool(number), "--", words)
+    sent = [*model.sent]
+    model.asked.clear()
+    model._scripts.clear()
+    for text in said:
+        small_says(model, text)
+    other = inside.elsewhere()
+    monkeypatch.setenv("XDG_STATE_HOME", other.env["XDG_STATE_HOME"])
+    talk = begin_in(other)
+    for words in LONG:
+        talk.ask(words)
+    assert leave(talk) == 0
+    context = inside.doc()["context"]
+    assert context["summaries"] if more is COMPACTING else context["consolidated"]
+    assert normal(inside) == normal(other)
+    assert [body["messages"] for body in sent if "messages" in (body or {})] == [
+        body["messages"] for body in model.sent if "messages" in (body or {})
+    ]
+
+
 # ---- whatever comes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_a_random_walk_loses_nothing(home: Home, seed: int) -> None:
     command = [sys.executable, "-m", "tests.walk", str(seed), "80"]
     terminal = Terminal(home, command=command, env={"PAGER": "cat", "TERM": "dumb"})

@@ -16,6 +16,7 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.signals import Endings
 from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
+from gptsh.core import document
 from gptsh.errors import GptshError
 from tests.server import Cut, ModelServer, answer, chunk, event
 
@@ -219,6 +220,8 @@ class Walk:
         self.shown |= dict.fromkeys(answers, talk)
         if what == "/retry":
             self.must(talk.flags.file == before.flags.file, "asking again took files")
+            stays = (talk.opened.at, talk.ref) == (before.at, before.ref) or before.lacking or talk.place.gone
+            self.must(new or stays, "elsewhere, though nothing came of it")
             return
         questions = [message for message in new if message["role"] == "user"]
         if not questions:
@@ -238,6 +241,8 @@ class Walk:
         """What a conversation says of itself; and every answer is on disk, or with who saw it."""
         if talk.on_disk and talk.doc and talk.opened.at in after:
             self.must(_ids(talk.doc) <= _ids(after[talk.opened.at]), "not all of it is on disk")
+        if talk.saves and talk.doc and not (talk.is_lacking or document.is_unsaved(talk.doc)):
+            self.must(talk.on_disk, "it is on disk, and says that it is not")
         on_disk = {ident for doc in after.values() for ident in _ids(doc)}
         for ident, who in [*self.shown.items()]:
             if ident in on_disk or (who.doc and ident in _ids(who.doc) and not who.on_disk):

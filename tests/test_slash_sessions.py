@@ -104,7 +104,7 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         assert f"/resume {ident}" in seen
         tmux.keys("C-u")
         tmux.say("/undo")
-        tmux.until("^> one *$")
+        tmux.until(r"(?s)without the last turn.*without the last turn.*^> one *$")
         assert in_store(lab) == before
         tmux.keys("C-u")
         do(tmux, "other", "You said: other")

@@ -1,6 +1,7 @@
 """What the prompt and the lists do for who types: hints, words that are meant as commands, lines that fit."""
 
 import re
+import threading
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,9 @@ from gptsh.cli.slash.commands import is_command, slip
 from gptsh.render.columns import columns, wrapped
 from gptsh.render.picked import screen, width_of
 from gptsh.render.status import Status, status_line
-from tests.conftest import Home, Terminal
+from tests.conftest import Home, Terminal, texts
 from tests.screens import Tmux, needs_tmux
+from tests.server import ModelServer, answer
 from tests.test_picking import NOW, listed, row, text_of
 
 PROMPT = r"^> *$"
@@ -98,6 +100,41 @@ def test_a_narrow_screen_gets_whole_words_and_a_low_line_that_rises(home: Home) 
         tmux.until(PROMPT)
         assert re.search(r"\ntokens   \d+ in all, \d in the latest\n         prompt\n", tmux.did("/session info"))
         assert '"exit"' in tmux.did("/sessions")
+
+
+@pytest.mark.parametrize(("ahead", "asked"), [("\x04", ["go"]), ("half\x04", ["go"]), ("more\r\x04", ["go", "more"])])
+def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
+    lab: Home, model: ModelServer, ahead: str, asked: list[str]
+) -> None:
+    release = threading.Event()
+    start, *rest = answer("one")
+    model.script(start, release, *rest)
+    model.say("two")
+    terminal = Terminal(lab, "-i")
+    terminal.until(b"/help shows")
+    terminal.write("go\r")
+    terminal.until(b"waiting for lab")
+    terminal.write(ahead)
+    release.set()
+    if ahead.startswith("half"):
+        terminal.until(rb"one(.|\n)*2004h(.|\n)*half")
+        terminal.write("\x15\x04")
+    seen, code = terminal.close()
+    assert code == 0
+    assert b"is kept" in seen
+    assert [line[6:] for line in texts(lab.doc()) if line.startswith("user: ")] == asked
+
+
+def test_ctrl_d_is_no_at_a_question_of_a_conversation(home: Home) -> None:
+    terminal = Terminal(home, "-i", "-m", "echo", "hi")
+    terminal.until(b"You said: hi(.|\n)*echo")
+    terminal.write("/session delete\r")
+    terminal.until(rb"\[n\]o: ")
+    terminal.write("\x04")
+    terminal.until(rb"\[n\]o: (.|\n)*2004h(.|\n)*echo")
+    terminal.write("\x04")
+    assert terminal.close()[1] == 0
+    assert len(home.files()) == 1
 
 
 def test_a_plain_prompt_shows_what_is_to_be_typed_again(home: Home) -> None:

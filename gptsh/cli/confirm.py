@@ -31,8 +31,9 @@ def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
             termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         try:
             stdio.put_all(terminal, told.encode("utf-8", "replace"))
-            return _answer(terminal, question, choices)
-        except OSError:  # it went away
+            with _ended_by_ctrl_d(terminal):
+                return _answer(terminal, question, choices)
+        except (OSError, termios.error):  # it went away
             return None
 
 
@@ -42,6 +43,24 @@ def _closing(descriptor: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _ended_by_ctrl_d(terminal: int) -> Iterator[None]:
+    """A stretch in which Ctrl-D ends the input, as it does not between the prompts of a conversation.
+
+    Raises termios.error.
+    """
+    before = termios.tcgetattr(terminal)
+    modes = [*before[:6], [*before[6]]]
+    if ord(before[6][termios.VEOF]) == os.fpathconf(terminal, "PC_VDISABLE"):
+        modes[6][termios.VEOF] = b"\x04"
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 def _answer(terminal: int, question: str, choices: Sequence[str]) -> str:

@@ -96,8 +96,12 @@ def _opened() -> TextIO:
 
 
 @contextmanager
-def without_carets() -> Iterator[None]:
-    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
+def for_prompts() -> Iterator[None]:
+    """A stretch of prompts. Between them ``^C`` is not drawn where it is pressed: the prompt begins its line.
+
+    Ctrl-D waits there for the next prompt, as all that is typed ahead does: the end of a line that nobody reads then
+    would be lost.
+    """
     stream = stdio.answers_to()
     if stream is None or not able(os.environ):  # it draws the prompt itself
         yield
@@ -105,6 +109,8 @@ def without_carets() -> Iterator[None]:
     before = termios.tcgetattr(stream)
     modes = [*before]
     modes[3] &= ~termios.ECHOCTL
+    modes[6] = [*before[6]]
+    modes[6][termios.VEOF] = bytes([os.fpathconf(stream.fileno(), "PC_VDISABLE")])
     termios.tcsetattr(stream, termios.TCSANOW, modes)
     try:
         yield

@@ -350,10 +350,12 @@ def test_a_killed_terminal_loses_nothing_of_an_answer(lab: Home, model: ModelSer
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
     hold = halted(model, "first\n\n")
-    with Tmux(lab, "-i", "go") as tmux:
+    modes = "{}; code=$?; stty -a | grep -oE ' (icanon|echo)( |$)'; (exit $code)"
+    with Tmux(lab, "-i", "go", shell=modes) as tmux:
         tmux.until("first")
         os.kill(tmux.pid, signum)
         assert tmux.code() == 128 + signum
+        tmux.until(r"^ icanon *\n echo *$")
         assert f"gptsh -i -s {lab.doc()['id']}" in tmux.screen()
     hold.set()
     assert texts(lab.doc()) == ["user: go", "assistant: first\n\n"]

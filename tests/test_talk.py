@@ -17,7 +17,7 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.signals import Endings
 from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
-from gptsh.errors import GptshError, UnknownSession, UsageError
+from gptsh.errors import GptshError, SessionGone, UsageError
 from tests.conftest import Home, Terminal, lab_config, texts
 from tests.screens import Tmux, needs_tmux
 from tests.server import ModelServer
@@ -174,7 +174,7 @@ def test_a_session_deleted_meanwhile_stays_in_memory(
     talk = begin()
     talk.ask("one")
     home.files()[0].unlink()
-    said = failing(lambda: talk.ask("two"), UnknownSession)
+    said = failing(lambda: talk.ask("two"), SessionGone)
     assert "/fork goes on" in said
     assert "/session export FILE" in said
     assert talk.suggested == "two"
@@ -192,7 +192,7 @@ def test_a_session_deleted_meanwhile_goes_on_in_a_fork(begin: Begin, home: Home)
     talk.ask("one")
     ident = home.doc()["id"]
     home.files()[0].unlink()
-    failing(lambda: talk.ask("two"), UnknownSession)
+    failing(lambda: talk.ask("two"), SessionGone)
     carry_out(talk, "/fork")  # which nobody is asked about, since nothing is lost
     talk.ask("two")
     assert texts(home.doc()) == [*ECHOED, "user: two", "assistant: You said: two"]

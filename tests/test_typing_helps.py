@@ -146,3 +146,20 @@ def test_a_plain_prompt_shows_what_is_to_be_typed_again(home: Home) -> None:
     terminal.until(b"to be typed again:\r\none\r\ntwo\r\n> ")
     terminal.write("\x04")
     assert terminal.close()[1] == 0
+
+
+def test_what_is_pasted_while_an_answer_comes_stays_one_message(lab: Home, model: ModelServer) -> None:
+    release = threading.Event()
+    start, *rest = answer("one")
+    model.script(start, release, *rest)
+    terminal = Terminal(lab, "-i", "go")
+    terminal.until(b"waiting for lab")
+    terminal.write("\x1b[200~first\n/exit\nlast\x1b[201~")
+    release.set()
+    terminal.until(b"last")
+    terminal.write("\r")
+    terminal.until(b"You said: first\r\n/exit\r\nlast")
+    terminal.until(rb"last(.|\n)*2004h(.|\n)*2004h")
+    terminal.write("\x04")
+    assert terminal.close()[1] == 0
+    assert texts(lab.doc())[2] == "user: first\n/exit\nlast"

@@ -10,6 +10,7 @@ from gptsh.cli import stdio
 
 _TERMINAL = "/dev/tty"
 _LONGEST = 1000  # bytes of an answer that is read
+_LOCAL = 3  # where a terminal's modes have those of the line that is typed
 
 
 def confirmed(question: str) -> bool:
@@ -31,7 +32,7 @@ def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
             termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         try:
             stdio.put_all(terminal, told.encode("utf-8", "replace"))
-            with _ended_by_ctrl_d(terminal):
+            with _line_by_line(terminal):
                 return _answer(terminal, question, choices)
         except (OSError, termios.error):  # it went away
             return None
@@ -46,15 +47,14 @@ def _closing(descriptor: int) -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_ctrl_d(terminal: int) -> Iterator[None]:
-    """A stretch in which Ctrl-D ends the input, as it does not between the prompts of a conversation.
+def _line_by_line(terminal: int) -> Iterator[None]:
+    """A stretch in which lines are typed and drawn, as they are not within a turn of a conversation (``ahead``).
 
     Raises termios.error.
     """
     before = termios.tcgetattr(terminal)
-    modes = [*before[:6], [*before[6]]]
-    if ord(before[6][termios.VEOF]) == os.fpathconf(terminal, "PC_VDISABLE"):
-        modes[6][termios.VEOF] = b"\x04"
+    modes = [*before]
+    modes[_LOCAL] |= termios.ECHO | termios.ICANON
     termios.tcsetattr(terminal, termios.TCSANOW, modes)
     try:
         yield

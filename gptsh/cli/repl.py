@@ -7,7 +7,7 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt.editor import Editor, editor_for
 from gptsh.cli.prompt.plain_editor import PlainEditor
-from gptsh.cli.prompt.tty import for_prompts
+from gptsh.cli.prompt.tty import without_carets
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.signals import Ended, Endings
@@ -40,7 +40,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             raise no_model(talk.desk.client)
         editor = editor_for(talk, endings)
         first = _first_question(flags, talk)
-        with endings.held(), for_prompts():
+        with endings.held(), without_carets():
             return _Loop(talk, editor, endings, reporter).carry_out(first)
 
 

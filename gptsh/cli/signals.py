@@ -61,7 +61,7 @@ class Endings:
         self._interrupted: float | None = None  # when the first SIGINT came
         self._last_call = False  # whether the timer is that of a second SIGINT, not of the deadline
         self._before: dict[int, Any] = {}  # the handlers that stood where ours stand
-        self.before_kill: Callable[[], None] = lambda: None  # what a second SIGINT does before it ends the process
+        self.before_kill: list[Callable[[], object]] = []  # what a second SIGINT does before it ends the process
 
     def __enter__(self) -> "Endings":
         # A conversation that Ctrl-\ ends keeps the answer and mends the terminal; a run that asks once is killed by it.
@@ -205,7 +205,8 @@ class Endings:
             signal.setitimer(signal.ITIMER_REAL, _GRACE)
 
     def _kill(self) -> None:
-        self.before_kill()
+        for do in self.before_kill:
+            do()
         os._exit(die_of(signal.SIGINT))  # as process 1 of a container it lives on
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli import stdio
+from gptsh.cli.ahead import kept_for_the_prompt
 from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
@@ -14,7 +15,7 @@ from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.messages import Message
 from gptsh.core.settings import Agent
-from gptsh.errors import BadSession, GptshError, UnknownSession, UsageError
+from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, UsageError
 
 if TYPE_CHECKING:
     from gptsh.cli.ask import Desk, Turn
@@ -175,9 +176,20 @@ class Talk:
         if not (self.on_disk or (is_new and at)):
             return
         try:
-            self.place = self.place._replace(opened=open_session(at))
-        except (UnknownSession, BadSession) as err:
+            self.place = self.place._replace(opened=self._again(at))
+        except (SessionGone, BadSession) as err:
             self.place = self.place._replace(gone=err, ahead=True)
+
+    def _again(self, at: str | None) -> Opened:
+        """The session as its file has it now. Raises SessionGone, BadSession."""
+        doc, ref = self.doc, self.ref
+        try:
+            opened = open_session(at)
+        except UnknownSession as err:
+            raise SessionGone(f"session {ref} was deleted meanwhile") from err
+        if doc and opened.doc and not document.same_session(doc, opened.doc):
+            raise SessionGone(f"session {ref} was replaced by another of the same id")
+        return opened
 
     # ---- asking
 
@@ -199,7 +211,10 @@ class Talk:
         self.refresh()
         if err := self.place.gone:
             raise type(err)(str(err), "/fork goes on with what was said, /session export FILE writes it")
-        with Endings(seconds_of(flags, self.settings), stays=True) as endings:
+        with (
+            Endings(seconds_of(flags, self.settings), stays=True) as endings,
+            kept_for_the_prompt(endings.before_kill),
+        ):
             turn = Turn(self.desk, flags, endings)
             try:
                 turn.carry_out(question, self._own(self.opened))
@@ -255,6 +270,7 @@ class Talk:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
         if self._desk:
             self._desk.tools.close(endings)
+        self.refresh()
         if self.keep():
             return 0
         stdio.note(f"this conversation is not on disk{f': {self.place.gone}' if self.place.gone else ''}")

@@ -31,7 +31,7 @@ class Toolboxes:
             self.close(endings)
         try:
             box = self._box or self._started(servers, lenient=lenient)
-            endings.before_kill = box.kill
+            endings.before_kill.append(box.kill)
             yield box
         except ToolServerError:
             self.close(endings)

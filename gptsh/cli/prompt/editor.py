@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Iterable
@@ -33,6 +34,7 @@ from gptsh.errors import GptshError
 from gptsh.render.look import able
 from gptsh.render.status import Status, status_line
 
+_USUAL_GARBAGE = (700, 10, 10)  # Python's own thresholds
 _NAME = 40  # characters; no command's name is longer
 _STYLE = Style.from_dict(
     {
@@ -139,6 +141,7 @@ class Editor:
         import gptsh.cli.ask  # noqa: PLC0415 - the prompt comes before it
 
         self._is_loaded = True
+        gc.set_threshold(*_USUAL_GARBAGE)  # the rate of the start is not one for hours
         with contextlib.suppress(RuntimeError):  # the line is typed, the loop closed
             loop.call_soon_threadsafe(self._look_up)
         with contextlib.suppress(ImportError):  # who needs it will tell

@@ -124,7 +124,7 @@ class _Canvas(UIControl):
 class _Picker:
     """The list at work: keys and what threads find change ``picking``, and the screen is drawn anew."""
 
-    def __init__(self, keys: tty.Keys, stream: TextIO, current: str | None) -> None:
+    def __init__(self, keys: tty.Typed, stream: TextIO, current: str | None) -> None:
         self.picking = Picking()
         self._current = current
         self._canvas = _Canvas(self.picking)

@@ -9,11 +9,14 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import TextIO
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
@@ -23,6 +26,7 @@ from gptsh.render.look import able, look
 
 _CONTROLLING = "/dev/tty"
 _USUAL = Size(rows=24, columns=80)
+_TYPED = 32  # letters that a person types between two reads, at most
 _PIECE = 1 << 16  # bytes of a read: a paste comes in few
 
 
@@ -58,12 +62,22 @@ class _Reader(PosixStdinReader):
         return self._stdin_decoder.decode(data)
 
 
-class Keys(Vt100Input):
+class Typed(Vt100Input):
     """What is typed, from standard input or from a file of its own."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self.stdin_reader = _Reader(stream.fileno())
+
+    def read_keys(self) -> list[KeyPress]:
+        """The keys of one read, a long run of letters among them as if it were pasted: each alone takes its time."""
+        presses: list[KeyPress] = []
+        for is_run, group in groupby(super().read_keys(), key=_is_letter):
+            run = [*group]
+            if is_run and len(run) > _TYPED:
+                run = [KeyPress(Keys.BracketedPaste, "".join(press.data for press in run))]
+            presses += run
+        return presses
 
     def close(self) -> None:
         """Let go of a terminal that was opened for this."""
@@ -71,9 +85,13 @@ class Keys(Vt100Input):
             self.stdin.close()
 
 
-def keys() -> Keys:
+def _is_letter(press: KeyPress) -> bool:
+    return not isinstance(press.key, Keys) and press.data.isprintable()
+
+
+def keys() -> Typed:
     """What is typed. Raises UsageError where there is no terminal."""
-    return Keys(typed_on())
+    return Typed(typed_on())
 
 
 def typed_on() -> TextIO:
@@ -96,12 +114,8 @@ def _opened() -> TextIO:
 
 
 @contextmanager
-def for_prompts() -> Iterator[None]:
-    """A stretch of prompts. Between them ``^C`` is not drawn where it is pressed: the prompt begins its line.
-
-    Ctrl-D waits there for the next prompt, as all that is typed ahead does: the end of a line that nobody reads then
-    would be lost.
-    """
+def without_carets() -> Iterator[None]:
+    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
     stream = stdio.answers_to()
     if stream is None or not able(os.environ):  # it draws the prompt itself
         yield
@@ -109,8 +123,6 @@ def for_prompts() -> Iterator[None]:
     before = termios.tcgetattr(stream)
     modes = [*before]
     modes[3] &= ~termios.ECHOCTL
-    modes[6] = [*before[6]]
-    modes[6][termios.VEOF] = bytes([os.fpathconf(stream.fileno(), "PC_VDISABLE")])
     termios.tcsetattr(stream, termios.TCSANOW, modes)
     try:
         yield

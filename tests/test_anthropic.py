@@ -214,6 +214,7 @@ def test_blocks_without_another_place_survive_and_go_back_as_they_came(
     assert server.sent[1]["messages"][1]["content"] == blocks
 
 
+@pytest.mark.slow
 def test_an_overload_before_anything_came_is_asked_again(claude: Home, server: AnthropicServer) -> None:
     server.script(recorded("overloaded"))
     server.say_text("Now.")
@@ -225,6 +226,7 @@ def test_an_overload_before_anything_came_is_asked_again(claude: Home, server: A
     assert run.stderr.startswith("gptsh: the provider reported: Overloaded\n")
 
 
+@pytest.mark.slow
 def test_an_overload_behind_the_beginning_alone_is_asked_again(claude: Home, server: AnthropicServer) -> None:
     start, ping = stream()[:2]
     server.script(start, ping, 0.1, ping, recorded("overloaded"))
@@ -579,6 +581,7 @@ def with_tools(claude: Home, server: AnthropicServer) -> None:
     claude.configure(config(server, tools).replace(f'model = "{SONNET}"', f'model = "{SONNET}"\ntools = ["good"]'))
 
 
+@pytest.mark.slow
 def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
     with_tools(claude, server)
     server.script(*stream(thought(0, "I add."), said(1, "Wait. "), tool(2, "toolu_1", "good__add", '{"a":2,', '"b":3}'),

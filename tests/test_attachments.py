@@ -743,6 +743,7 @@ def test_the_responses_api_gets_images_and_documents(far: Home, model: ModelServ
 # ---- the store
 
 
+@pytest.mark.slow
 def test_a_list_reads_the_head_of_a_session_with_large_attachments(lab: Home, model: ModelServer) -> None:
     model.script(*answer("seen"))
     (lab.cwd / "a.png").write_bytes(a_png() + bytes(20_000_000))

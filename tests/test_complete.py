@@ -108,6 +108,7 @@ def test_a_title_can_neither_break_the_protocol_nor_reach_the_terminal(home: Hom
     assert ask(home, "fish", "gptsh -s ").stdout == f"plain,{name}\t{shown}\n"
 
 
+@pytest.mark.slow
 def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home: Home) -> None:
     for model in ("$(touch x)", "a;b", "a b", "*", "a\nplain,b", "~", "#a", "lab/ok"):
         home.run("-m", "echo", "hi")

@@ -331,6 +331,7 @@ def test_a_server_that_cuts_every_prompt_is_said_to_every_time(lab: Home, model:
         assert "lab read 4,096 tokens of a prompt of about " in run.stderr
 
 
+@pytest.mark.slow
 def test_a_session_that_outgrows_the_servers_window_is_noticed(lab: Home, model: ModelServer) -> None:
     words = "some words of a text that is rather long\n" * 350  # 3,150 tokens
     for turn, reported in enumerate([3_200, 6_400, 8_192, 8_192], 1):
@@ -339,6 +340,7 @@ def test_a_session_that_outgrows_the_servers_window_is_noticed(lab: Home, model:
         assert ("it cut the rest" in run.stderr) == (turn == 4)
 
 
+@pytest.mark.slow
 def test_parallel_turns_are_counted_once(lab: Home, model: ModelServer) -> None:
     for _ in range(2):
         for process in [lab.start("-s", "@s", "word " * 100) for _ in range(4)]:

@@ -61,6 +61,7 @@ def test_lines_of_several_lines_come_by_paste_by_alt_enter_and_by_a_backslash(ho
         tmux.until(r"^> four *\n  five *\n  six")
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_paste_of_ten_thousand_lines_is_one_message(home: Home) -> None:
     text = "\n".join(f"line {number} of a log that somebody wants to have explained" for number in range(10_000))

@@ -207,6 +207,7 @@ def test_a_second_ctrl_c_waits_for_no_lock(lab: Home, model: ModelServer, timeou
     assert texts(lab.doc()) == ["user: go"]  # whole as it was
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_waits_for_no_lock_of_the_question(lab: Home, model: ModelServer) -> None:
     lab.run("hi")
     with locked(lab.state / ".lock"):
@@ -389,6 +390,7 @@ def test_a_stderr_that_stalls_holds_nothing_up(lab: Home, model: ModelServer) ->
         os.close(end)
 
 
+@pytest.mark.slow
 def test_a_signal_says_more_than_the_deadline(lab: Home) -> None:
     lab.run("hi")
     with locked(lab.state / ".lock"):
@@ -430,6 +432,7 @@ def test_the_deadline_keeps_the_partial_answer(lab: Home, model: ModelServer) ->
     assert lab.doc()["messages"][1]["finish_reason"] == "timeout"
 
 
+@pytest.mark.slow
 def test_the_deadline_bounds_a_stream_that_drips(lab: Home, model: ModelServer) -> None:
     drips = [step for _ in range(100) for step in (event(chunk({"content": "."})), 0.1)]
     model.script(*drips)
@@ -543,6 +546,7 @@ def test_ctrl_c_at_a_halted_terminal_shows_what_came(lab: Home, model: ModelServ
     assert re.search(rb"one\r\n\r\ntwo\r\ngptsh: what arrived", seen)
 
 
+@pytest.mark.slow
 def test_wide_letters_and_tabs_of_the_spinner_do_not_wrap(lab: Home, model: ModelServer) -> None:
     model.refuse(429, {"error": {"message": "请求过于频繁" * 9 + "\ta\tb"}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "-m", "lab/a\n\tb", "hello")
@@ -567,6 +571,7 @@ def test_a_carriage_return_before_a_newline_is_no_control_character(lab: Home, m
     assert lab.run("go").stdout == "a\r\nb\n"
 
 
+@pytest.mark.slow
 def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
     model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "hello")

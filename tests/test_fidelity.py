@@ -317,6 +317,7 @@ def test_is_error(quiet: Home) -> None:
     assert "is_error" not in quiet.doc()["messages"][5]
 
 
+@pytest.mark.slow
 def test_thinking_and_signature(quiet: Home, model: ModelServer) -> None:
     pieces = [{"type": "thinking", "thinking": t} for t in ("let ", "me")]
     coded = {"type": "redacted_thinking", "data": "x"}

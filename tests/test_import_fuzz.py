@@ -34,6 +34,7 @@ def try_all(yard: Yard, seeds: range) -> None:
     assert yard.unread > len(seeds) / 10
 
 
+@pytest.mark.slow
 def test_a_few_hundred_spoilt_files(yard: Yard) -> None:
     try_all(yard, range(QUICK))
 

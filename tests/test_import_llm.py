@@ -527,6 +527,7 @@ CELLS = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from([(t, c) for t, names in COLUMNS.items() for c in names]), CELLS, max_size=6))
 def test_whatever_stands_in_whichever_cells_nothing_fails(cells: dict[tuple[str, str], Any]) -> None:

@@ -354,6 +354,7 @@ def test_deleting_while_8_runs_resume_recreates_nothing(home: Home) -> None:
     assert archived(home) == []
 
 
+@pytest.mark.slow
 def test_putting_away_while_8_runs_resume_keeps_every_turn(home: Home) -> None:
     home.run("-m", "echo", "-s", "@work", "begin")
     runs = resumes(home, 4, home.doc()["id"]) + resumes(home, 4, "@work")

@@ -199,6 +199,7 @@ def test_the_config_file_is_held_against_the_schema(home: Home, config: str, sai
     assert home.run("--list-agents") == ("", f"gptsh: {home.config}: {said}\n", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "said"), [("mcp", "tools need the package mcp"),
                                               ("mcp_types", "the package mcp cannot be used: ")])  # fmt: skip
 def test_without_the_sdk_a_line_says_what_to_install(two: Home, missing: str, said: str) -> None:

@@ -58,6 +58,7 @@ def narrow(home: Home, model: ModelServer) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_2000_messages_go_on_in_a_small_window_with_every_word_of_the_user(narrow: Home, model: ModelServer) -> None:
     before = kept(narrow, work(200, words=8))
     assert len(before["messages"]) == 2000

@@ -5,6 +5,8 @@ import re
 import subprocess
 import time
 
+import pytest
+
 from tests.conftest import COMMAND, Home
 from tests.server import ModelServer
 
@@ -32,6 +34,7 @@ def test_times_are_local_and_the_order_is_the_file_names(lab: Home) -> None:
     assert f" {(utc + 9) % 24:02}:{stamp[14:16]} " in shown
 
 
+@pytest.mark.slow
 def test_filters_leave_holes_and_never_renumber(lab: Home) -> None:
     elsewhere = lab.folder / "elsewhere"
     elsewhere.mkdir()

@@ -896,6 +896,7 @@ def test_bug_8_a_degenerate_reply_is_read_in_few_tries(text: str) -> None:
         consolidation._parsed(" " * 20_000 + answer_of("- m"))
 
 
+@pytest.mark.slow
 def test_bug_9_the_deadline_and_what_turns_saving_off_hold(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     release = threading.Event()

@@ -43,6 +43,7 @@ def test_2_ctrl_c_and_a_closed_pipe_lose_question_and_answer(lab: Home, model: M
     assert texts(lab.doc())[3].startswith("assistant: one\n")
 
 
+@pytest.mark.slow
 def test_3_parallel_turns_on_one_session_overwrite_each_other(lab: Home) -> None:
     lab.run("begin")
     processes = [lab.start("-s", "0", f"turn {number}") for number in range(4)]

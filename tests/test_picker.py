@@ -131,6 +131,7 @@ def test_a_conversation_goes_on_with_what_is_picked(home: Home) -> None:
         assert "gptsh -i -s aaaa" in tmux.screen()
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_resume_picks_another_session_of_a_conversation(home: Home) -> None:
     fill(home)

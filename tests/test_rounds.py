@@ -95,6 +95,7 @@ def test_calls_of_one_round_run_at_once_and_stand_in_their_order(tooled: Home, m
     assert [m["tool_call_id"] for m in model.sent[1]["messages"][2:]] == ["call_1", "call_2"]
 
 
+@pytest.mark.slow
 def test_a_tool_that_fails_tells_the_model(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("fail", why="no such file")))
     model.say("a pity")
@@ -288,6 +289,7 @@ def test_letters_are_not_reordered_on_a_terminal(home: Home, model: ModelServer)
     assert not set("\u202e\u2066\u2069") & set(text)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_the_turn_and_what_came_is_kept(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("die")))
     run = tooled.run("go")
@@ -351,6 +353,7 @@ def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: Model
     assert "300,000" in sent
 
 
+@pytest.mark.slow
 def test_a_server_sees_no_key_of_the_user(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("environment")))
     model.say("done")
@@ -376,6 +379,7 @@ def test_a_session_goes_on_with_the_tools_it_was_given(home: Home, model: ModelS
     assert ["tools" in body for body in model.sent] == [True, True]
 
 
+@pytest.mark.slow
 def test_dry_run_shows_the_tools_and_keeps_nothing(tooled: Home, model: ModelServer) -> None:
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]
@@ -383,6 +387,7 @@ def test_dry_run_shows_the_tools_and_keeps_nothing(tooled: Home, model: ModelSer
     assert tooled.files() == []
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_a_turn_with_tools_where_that_is_asked(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=2, b=3)))
     model.say("It is 5.")
@@ -435,6 +440,7 @@ def test_odd_names_of_allowed_servers_are_passed_over(tooled: Home, model: Model
     assert len(model.sent[-1]["tools"]) == 1
 
 
+@pytest.mark.slow
 def test_what_was_typed_before_the_question_is_no_answer_to_it(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
@@ -517,6 +523,7 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(home: Home, model: Mo
     assert home.run("--tools", "good__gone", "go").code == 2
 
 
+@pytest.mark.slow
 def test_two_calls_with_one_id_have_a_result_each(tooled: Home, model: ModelServer) -> None:
     calls = [{**call("add", 1, a=1, b=1), "id": "x"}, {**call("add", 2, a=5, b=5), "id": "x"}]
     model.script(*calling(*calls))

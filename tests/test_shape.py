@@ -231,6 +231,7 @@ def test_an_incomplete_answer_is_not_asked_for_again(lab: Home, model: ModelServ
     assert "cut by the token limit" in run.stderr
 
 
+@pytest.mark.slow
 def test_the_deadline_bounds_the_second_attempt_too(lab: Home, model: ModelServer) -> None:
     model.say("one")
     model.script(*answer("two")[:2], 30.0)
@@ -248,6 +249,7 @@ def test_a_second_attempt_that_fails_keeps_the_first(lab: Home, model: ModelServ
     assert texts(lab.doc())[1] == "assistant: one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("said", "code"), [('{"n":1}', 0), ("one", 5)])
 def test_a_deadline_behind_a_whole_answer_ends_no_check(lab: Home, model: ModelServer, said: str, code: int) -> None:
     """Its timer goes on, and only the usage has not come. Nothing is asked any more."""

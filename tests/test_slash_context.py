@@ -41,6 +41,7 @@ def attachments(home: Home, model: ModelServer) -> None:
     (home.cwd / "data.zip").write_bytes(b"PK\x03\x04" + bytes(99))
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_before_the_first_turn_and_behind_it(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\ncontext_window = 9000\n[sessions]\ntitles = "off"\n'))
@@ -85,6 +86,7 @@ def test_files_wait_for_the_next_question(home: Home, model: ModelServer) -> Non
     assert model.sent == []
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_files_go_with_a_question_and_are_read_again_as_the_model_got_them(home: Home, model: ModelServer) -> None:
     attachments(home, model)

@@ -189,6 +189,7 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:
     first = talked(home, "one")
     talked(home, "two")
@@ -275,6 +276,7 @@ def test_a_session_that_cannot_be_kept_is_left_only_where_the_user_says_so(home:
     assert texts(home.doc()) == ["user: one", "assistant: You said: one", "user: two", "assistant: You said: two"]
 
 
+@pytest.mark.slow
 def test_copy_puts_what_was_chosen_into_the_clipboard(lab: Home, model: ModelServer) -> None:
     said = "Do \x1b[31mthis:\n```sh\nls\n```\nor\n```sh\nrm x\n```\n"
     model.say(said)

@@ -67,6 +67,7 @@ def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(lab: Home, mo
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(lab: Home, model: ModelServer) -> None:
     lab.run("one")
     run = lab.run("-s", "0", "--snapshot", "before", "two")
@@ -83,6 +84,7 @@ def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(lab
     assert named(fork) == ["before"]  # it can be gone back to from there, too
 
 
+@pytest.mark.slow
 def test_events_tell_of_snapshots(lab: Home) -> None:
     lab.configure(lab.config.read_text() + "[context]\nsnapshots = 1\n")
     lab.run("one")
@@ -142,6 +144,7 @@ def test_where_none_are_kept_none_can_be_taken_and_none_is_lost(home: Home) -> N
     assert named(home.doc()) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_session_is_shown_with_its_snapshots_and_what_is_sent_of_it(home: Home) -> None:
     home.run("-m", "echo", "one")
     home.run("-s", "0", "-m", "echo", "two")
@@ -174,6 +177,7 @@ def test_a_session_is_shown_with_its_snapshots_and_what_is_sent_of_it(home: Home
 # ---- many at once
 
 
+@pytest.mark.slow
 def test_processes_that_take_snapshots_at_once_lose_none(lab: Home) -> None:
     lab.configure(lab.config.read_text() + "[context]\nsnapshots = 50\n")
     lab.run("one")
@@ -186,6 +190,7 @@ def test_processes_that_take_snapshots_at_once_lose_none(lab: Home) -> None:
     assert sorted(named(lab.doc())) == taken
 
 
+@pytest.mark.slow
 def test_a_run_that_has_seen_old_snapshots_does_not_bring_them_back(lab: Home, model: ModelServer) -> None:
     lab.configure(lab.config.read_text() + "[context]\nsnapshots = 2\n")
     lab.run("one")

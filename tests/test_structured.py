@@ -73,6 +73,7 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_of_the_object_comes_before_the_answer_is_saved(lab: Home, model: ModelServer) -> None:
     process, release = before_its_end(lab, model, "-o", "json", "hi")
     with locked(lab.state / ".lock"):
@@ -143,6 +144,7 @@ def test_events_tell_what_happened_in_order(home: Home, model: ModelServer) -> N
 OF_COMPACTION = {"compressed", "compression_skipped", "compression_error", "summary_aged"}
 
 
+@pytest.mark.slow
 def test_every_event_that_the_readme_names_can_be_seen(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, ""))
     model.script(event(chunk({"reasoning": "hm"})), *answer("a"), model="m")
@@ -500,6 +502,7 @@ def test_a_slow_reader_gets_all_of_it(lab: Home, model: ModelServer, output: str
 # ---- lists and shows
 
 
+@pytest.mark.slow
 def test_lists_as_one_array_or_an_object_a_line(lab: Home) -> None:
     assert json.loads(lab.run("--list-sessions", "-o", "json").stdout) == []
     assert lab.run("--list-sessions", "-o", "jsonl").stdout == ""

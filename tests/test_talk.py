@@ -381,6 +381,7 @@ def test_leading_blanks_are_sent(lab: Home) -> None:
     assert lab.doc()["messages"][0]["content"] == "  /model is a word here"
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model).replace('"lab/m"\n', '"lab/m"\noutput = "json"\n'))

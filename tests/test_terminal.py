@@ -509,6 +509,7 @@ def test_in_a_pipe_the_bytes_are_those_of_the_model(lab: Home, model: ModelServe
         assert lab.run("go", env=env) == (evil, "", 0)
 
 
+@pytest.mark.slow
 def test_markdown_in_a_pipe_is_rendered_where_it_is_asked_for(lab: Home, model: ModelServer) -> None:
     def run(**env: str) -> str:
         model.say(*cut(SAMPLE + "\nword" * 30 + "\nword word " * 20, [9]))
@@ -577,6 +578,7 @@ def test_the_spinner_goes_on_between_blocks_and_only_on_a_line_of_its_own(lab: H
     assert re.search(rb"one\r\n(%s)+\r\x1b\[K\r\ntwo\r\n$" % frame, re.sub(rb"two\r\n.*", b"two\r\n", seen))
 
 
+@pytest.mark.slow
 def test_the_spinner_ends_with_the_first_block_that_goes_into_a_pager(lab: Home, model: ModelServer) -> None:
     model.script(0.8, event(chunk({"content": "one\n\n"})), 0.8, *answer("two"))
     command = f"{' '.join(COMMAND)} -o markdown go </dev/null | cat"
@@ -594,6 +596,7 @@ def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(lab
     assert terminal.close()[1] == 0
 
 
+@pytest.mark.slow
 def test_reasoning_is_dimmed_on_a_terminal_and_ends_before_the_answer(lab: Home, model: ModelServer) -> None:
     def seen(*args: str, **env: str) -> bytes:
         model.script(*(event(chunk({"reasoning": text})) for text in ("I think", "\nso")), *answer("yes"))
@@ -612,6 +615,7 @@ def test_reasoning_in_a_pipe_is_as_it_came(lab: Home, model: ModelServer) -> Non
     assert lab.run("why", env={"FORCE_COLOR": "1"}) == ("yes\n", "\x1b[31mhm\n", 0)
 
 
+@pytest.mark.slow
 def test_ctrl_c_shortly_after_the_answer_begins_shows_what_came(lab: Home, model: ModelServer) -> None:
     """The renderer was still being imported, and nobody kept what it was to show."""
     for delay in (0, 0.03, 0.06, 0.1, 0.15):
@@ -655,6 +659,7 @@ def test_a_killed_terminal_loses_no_answer_in_mid_block(lab: Home, model: ModelS
     assert texts(lab.doc()) == ["user: go", "assistant: one\n\ntwo"]
 
 
+@pytest.mark.slow
 def test_a_stalled_reader_does_not_hold_the_end_of_a_rendered_answer(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"content": "ok\n\n```\n" + "x" * 300_000})), 20.0)
     process = lab.start("-o", "markdown", "go")

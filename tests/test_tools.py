@@ -466,6 +466,7 @@ def test_a_signal_ends_the_wait_and_the_server_does_not_see_it(opened: Open, bad
     assert ran(box, call("bad__fail"))[0]["content"] == "it failed"
 
 
+@pytest.mark.slow
 def test_a_toolbox_may_be_closed_at_any_time(opened: Open, bad: Any) -> None:
     for wait in (0.0, random.random()):
         box = opened(bad("mute"))

@@ -114,6 +114,8 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def test_commands_are_offered_with_their_help_while_their_name_is_typed(there: Home) -> None:
     assert "/new" in [offer.text for offer in offers("/n", None) if offer.said]
+    for line in ("/fork be", "/snapshot be", "/snapshot delete be"):
+        assert [offer.text for offer in offers(line, None, ["before", "auto-1"])] == ["before"]
     assert offered("/NE") == ["/new"]
     assert offered("/hel") == ["/help "]
     assert {"/new", "/exit", "/help "} <= set(offered("/"))

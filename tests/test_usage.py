@@ -283,6 +283,7 @@ def test_days_are_newest_first_and_models_dearest_first_then_by_tokens(home: Hom
 # ---- filters
 
 
+@pytest.mark.slow
 def test_filters_choose_sessions_models_and_days(priced: Home) -> None:
     elsewhere = priced.folder / "elsewhere"
     elsewhere.mkdir()
@@ -506,6 +507,7 @@ def _documents(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, An
     return originals, forks
 
 
+@pytest.mark.slow
 @given(_documents(), st.randoms(use_true_random=False))
 def test_forks_never_double_and_the_order_of_files_does_not_matter(
     made: tuple[list[dict[str, Any]], list[dict[str, Any]]], shuffler: Any
@@ -521,6 +523,7 @@ def test_forks_never_double_and_the_order_of_files_does_not_matter(
     assert (alone.total["cost"] or 0) == pytest.approx(sum(costs), abs=1e-8)
 
 
+@pytest.mark.slow
 @given(_documents(), st.none() | st.integers(0, 3), st.none() | st.sampled_from(["a", "c", "b/c", "zzz"]))
 def test_the_total_is_the_sum_of_the_days_and_of_the_models(
     made: tuple[list[dict[str, Any]], list[dict[str, Any]]], limit: int | None, model: str | None

@@ -196,6 +196,7 @@ def test_the_first_byte_has_its_own_limit(home: Home, model: ModelServer) -> Non
     assert "the question is kept" in run.stderr
 
 
+@pytest.mark.slow
 def test_comments_keep_a_slow_stream_alive(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, '[sessions]\ntitles = "off"\n[network]\nidle_timeout = 0.5\n'))
     pings = [step for _ in range(4) for step in (b": ping\n\n", 0.25)]
@@ -571,6 +572,7 @@ def test_a_key_goes_out_once_whatever_the_configured_headers_are(home: Home, mod
 # ---- what the third reading found
 
 
+@pytest.mark.slow
 def test_a_retry_shows_no_key_on_the_terminal(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, 'api_key_env = "K"\n'))
     model.refuse(500, {"error": {"message": f"bad key {SECRET}"}}, {"Retry-After": "1"})

@@ -30,6 +30,7 @@ from gptsh.cli.prompt.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
 from gptsh.cli.prompt.status import looked_up, status_of
 from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
+from gptsh.core.loose import as_dicts
 from gptsh.errors import GptshError
 from gptsh.render.look import able
 from gptsh.render.status import Status, status_line
@@ -217,8 +218,10 @@ class _Completer(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """What can stand where the cursor is, in a line that is a command."""
-        before = document.text_before_cursor
-        for offer in offers(before, self._talk.flags.config) if "\n" not in before else ():
+        before, talk = document.text_before_cursor, self._talk
+        taken = as_dicts(talk.doc["context"].get("snapshots")) if talk.doc else ()
+        snapshots = [str(item.get("name")) for item in taken]
+        for offer in offers(before, talk.flags.config, snapshots) if "\n" not in before else ():
             yield Completion(offer.text, -offer.replaces, display_meta=offer.said)
 
 

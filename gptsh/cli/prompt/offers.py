@@ -6,7 +6,7 @@ Nothing here asks a network or runs a command, or raises: whoever is in the midd
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -37,9 +37,12 @@ def is_name(line: str) -> bool:
     return bool(_NAME.fullmatch(line))
 
 
-def offers(line: str, config: str | None) -> list[Offer]:
-    """What can go on where a line ends; nothing where it is no command. ``config`` as ``--config``."""
-    return listed(_found(line, config)) if line.startswith("/") else []
+def offers(line: str, config: str | None, snapshots: Sequence[str] = ()) -> list[Offer]:
+    """What can go on where a line ends; nothing where it is no command.
+
+    ``config`` is as ``--config``; ``snapshots`` are the names of those of the session.
+    """
+    return listed(_found(line, config, snapshots)) if line.startswith("/") else []
 
 
 def listed(found: Iterator[Offer]) -> list[Offer]:
@@ -59,7 +62,7 @@ def _safe(found: Iterator[Offer]) -> Iterator[Offer]:
             yield offer._replace(said=visible(one_line(offer.said)))
 
 
-def _found(line: str, config: str | None) -> Iterator[Offer]:
+def _found(line: str, config: str | None, snapshots: Sequence[str]) -> Iterator[Offer]:
     typed = line.lower()
     for row in COMMANDS:
         if row.name.startswith(typed):
@@ -67,7 +70,11 @@ def _found(line: str, config: str | None) -> Iterator[Offer]:
     of_line = [row for row in COMMANDS if typed.startswith(f"{row.name} ")]
     if of_line:
         row = max(of_line, key=lambda row: len(row.name))
-        yield from behind(row, line[len(row.name) :].lstrip(), config)
+        rest = line[len(row.name) :].lstrip()
+        if row.value == "snapshot":
+            yield from (Offer(name, len(rest)) for name in snapshots if name.startswith(rest))
+        else:
+            yield from behind(row, rest, config)
 
 
 def behind(row: Command, rest: str, config: str | None) -> Iterator[Offer]:

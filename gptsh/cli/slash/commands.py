@@ -15,7 +15,7 @@ class Command(NamedTuple):
     """One command: its group in the help, its name, what may stand behind it, what it does, and what does it.
 
     ``run`` is ``module:function`` of ``cli/slash/``, called with the conversation and the text behind the name.
-    ``value`` is what that text is: a word that ``complete.VALUES`` knows, empty where nothing can be offered. ``words``
+    ``value`` is what that text is: a word that ``offers`` knows, empty where nothing can be offered. ``words``
     are fixed words that may stand there. ``more`` is what only the help of this one command says.
     """
 
@@ -47,10 +47,11 @@ COMMANDS = (
     Command("Session", "/retry", "", "Ask the last question again.", "points:retry"),
     Command(
         "Session", "/fork", "[POINT]", "Go on in a fork: as it is, at a turn N, -N, or a snapshot.",
-        "points:fork", "point",
+        "points:fork", "snapshot",
     ),
     Command(
-        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "points:snapshot"
+        "Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "points:snapshot",
+        "snapshot",
     ),
     Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "points:delete_snapshot", "snapshot"),
     Command("Session", "/session info", "", "Show what is known of the session.", "session:info"),

@@ -47,9 +47,10 @@ def call(name: str, arguments: Any = "{}", ident: str = "1") -> Call:
 
 def is_running(pid: int) -> bool:
     """Whether a process is there and does something yet; one that waits for its parent to look does not."""
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.exists():
-        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):  # on Linux it is gone, perhaps since it was looked for
+        pass
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

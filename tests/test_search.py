@@ -190,9 +190,16 @@ def texts_in(message: Any) -> Iterator[str]:
         elif part.get("type") in ("image", "document", "audio") and isinstance(held, dict) and held["type"] == "text":
             yield held["data"]
     for call in message.get("tool_calls") or ():
-        for value in (call["function"].get("name"), call["function"].get("arguments")):
-            yield from [value] if isinstance(value, str) else ()
+        name, arguments = call["function"].get("name"), call["function"].get("arguments")
+        yield from [name] if isinstance(name, str) else ()
+        yield from [as_read(arguments)] if isinstance(arguments, str) else ()
     yield message.get("refusal") or ""
+
+
+def as_read(arguments: str) -> str:
+    """Arguments with the escapes of their JSON undone, one by one; two that make a letter together do so."""
+    plain = re.sub(r'\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])', lambda escape: json.loads(f'"{escape[0]}"'), arguments)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def lowered(text: str) -> str:

@@ -601,6 +601,7 @@ def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer)
     assert server.sent[2]["tool_choice"] == {"type": "none"}
 
 
+@pytest.mark.slow
 def test_three_rounds_with_one_thought_at_the_beginning(claude: Home, server: AnthropicServer) -> None:
     with_tools(claude, server)
     server.script(*stream(thought(0, "I add twice."), tool(1, "t1", "good__add", '{"a":2,"b":3}'), stop="tool_use"))

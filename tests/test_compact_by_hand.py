@@ -39,6 +39,7 @@ def test_labels_beside_compact_did_away_with_the_compaction(long: Home, talker: 
     assert here["compaction"] is None
 
 
+@pytest.mark.slow
 def test_labels_are_saved_where_nothing_would_be_shorter_and_where_the_summary_fails(
     home: Home, talker: Talker
 ) -> None:
@@ -135,6 +136,7 @@ LONG_TEXT = "a line of a log\n" * 2000
 SETTING, CUT = 'compact = "auto" under [context]', "--truncate cuts"
 
 
+@pytest.mark.slow
 def test_the_advice_of_exit_6_can_be_followed(home: Home, talker: Talker) -> None:
     configure(home, talker)
     messages = chat(5)

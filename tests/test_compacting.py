@@ -372,6 +372,7 @@ def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talk
 # ---- by hand
 
 
+@pytest.mark.slow
 def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
     before = long.files()[0].read_bytes()
     shown = long.run("-s", "0", "--compact")
@@ -555,6 +556,7 @@ def test_what_is_not_saved_is_compacted_all_the_same(long: Home, talker: Talker)
     assert [path.read_bytes() for path in long.files()] == [before]
 
 
+@pytest.mark.slow
 def test_a_larger_window_gets_all_again_and_the_small_one_what_it_had(long: Home, talker: Talker) -> None:
     talker.pages["/v1/models"]["data"].append({"id": "big", "object": "model", "max_model_len": 65536})
     assert long.run("-s", "0", "one").code == 0

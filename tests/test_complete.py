@@ -74,6 +74,7 @@ def test_models_are_those_used_then_those_of_the_config_file_then_echo(home: Hom
     assert offered(home, "gptsh -m lab/n") == ["lab/new"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["-s", "--session", "--show-session"])
 def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option: str) -> None:
     home.run("-m", "echo", "-s", "@Work:a", "--title", "One, two: three", "hi")
@@ -276,6 +277,7 @@ def test_bash_completes_what_is_typed(bash: Bash) -> None:
         assert bash.after_tab(typed) == completed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_bash(), reason="bash 4.4 or newer is not installed")
 def test_bash_completes_within_an_open_quote(bash: Bash) -> None:
     for typed, completed in [

@@ -178,6 +178,7 @@ def test_ctrl_z_suspends_and_the_line_comes_back(home: Home) -> None:
     assert asked(home) == ["half a line"]
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
     with Tmux(home, "-i", "-m", "echo") as tmux:

@@ -352,6 +352,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end(lab: Home, model: ModelSer
     assert model.sent[0]["messages"][0]["content"] == "go\n\nfirst half second half"
 
 
+@pytest.mark.slow
 def test_a_stdout_that_does_not_wait_gets_the_whole_answer(lab: Home, model: ModelServer) -> None:
     model.script(*answer(*["x" * 1000] * 300))
     reader, writer = os.pipe()
@@ -456,6 +457,7 @@ def test_a_timeout_that_is_none_is_exit_2(lab: Home, seconds: str) -> None:
 # ---- a real terminal
 
 
+@pytest.mark.slow
 def test_a_spinner_turns_on_a_terminal_until_the_first_token(lab: Home, model: ModelServer) -> None:
     model.delay = 0.8
     terminal = Terminal(lab, "hello")
@@ -465,6 +467,7 @@ def test_a_spinner_turns_on_a_terminal_until_the_first_token(lab: Home, model: M
     assert seen.endswith(b"\r\x1b[KYou said: hello\r\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_dumb_terminal_has_no_spinner(lab: Home, model: ModelServer, term: str) -> None:
     model.delay = 0.8
@@ -558,6 +561,7 @@ def test_wide_letters_and_tabs_of_the_spinner_do_not_wrap(lab: Home, model: Mode
         assert not set(frame) & {"\t", "\n", "␊"}
 
 
+@pytest.mark.slow
 def test_a_carriage_return_before_a_newline_is_no_control_character(lab: Home, model: ModelServer) -> None:
     for args in (["-o", "text"], []):
         model.script(

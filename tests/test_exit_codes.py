@@ -169,6 +169,7 @@ WAYS: list[tuple[int, str, Way]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "way"), [(code, way) for code, _, way in WAYS], ids=[name for _, name, _ in WAYS])
 def test_the_exit_code(lab: Home, model: ModelServer, code: int, way: Way) -> None:
     assert way(lab, model) == code

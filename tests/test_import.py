@@ -499,6 +499,7 @@ def test_a_path_that_is_too_long_is_no_failure_to_save(home: Home) -> None:
     assert "saved" not in run.stderr
 
 
+@pytest.mark.slow
 def test_questions_are_saved_while_a_large_session_is_taken_in(home: Home) -> None:
     long = [question("word " * 2000, f"m{number}") for number in range(3000)]
     path = written(home.folder / "in", session("7x2m", *long))

@@ -239,6 +239,7 @@ def test_a_blob_that_is_missing_or_another_is_told_and_the_session_can_be_asked_
     asked_in(docs[0])
 
 
+@pytest.mark.slow
 def test_what_blobs_make_of_one_session_is_bounded() -> None:
     with copied(HOME) as home:
         reference = with_blob(home, "x" * 26_000_000)

@@ -101,6 +101,7 @@ def test_2000_messages_go_on_in_a_small_window_with_every_word_of_the_user(narro
     assert after["context"]["summaries"][0]["usage"]["prompt"] == 11 * calls
 
 
+@pytest.mark.slow
 def test_where_the_words_cannot_all_fit_the_newest_do_and_the_rest_is_counted(narrow: Home, model: ModelServer) -> None:
     before = kept(narrow, work(200, words=80))
     run = narrow.run("-s", "0", "-o", "json", "and now?")

@@ -83,6 +83,7 @@ def test_a_list_is_printed_as_it_is_read(home: Home) -> None:
     assert len(home.run("--list-sessions").stdout.splitlines()) == 3001
 
 
+@pytest.mark.slow
 def test_a_session_is_shown_for_reading(lab: Home) -> None:
     (lab.cwd / "notes.txt").write_text("remember")
     lab.run("--title", "A Talk", "--tag", "t", "-f", "notes.txt", "one", stdin="log")
@@ -110,6 +111,7 @@ def test_showing_what_is_not_there_is_exit_2(lab: Home) -> None:
         assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_limit_and_model_choose_models_and_agents(lab: Home, model: ModelServer) -> None:
     model.pages["/v1/models"] = {"data": [{"id": f"m{number}"} for number in range(5)]}
     lab.configure(lab.config.read_text() + '[agents.big]\nmodel = "gpt-4.1"\n')

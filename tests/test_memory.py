@@ -351,6 +351,7 @@ def test_it_is_told_to_programs(agent: Home, model: ModelServer) -> None:
     assert agent.run("--consolidate").stdout == "s000 (default) failed\n"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer) -> None:
     put(agent, 0, agent="plain")
     put(agent, 1).write_text(put(agent, 1).read_text().replace("lab/small", "echo"))
@@ -534,6 +535,7 @@ def test_a_window_without_room_says_so(agent: Home, model: ModelServer) -> None:
     assert not model.asked
 
 
+@pytest.mark.slow
 @given(messages(least=1), st.integers(300, 3000))
 def test_any_messages_are_told_within_the_room(found: list[Any], room: int) -> None:
     left = found

@@ -662,6 +662,7 @@ def test_what_an_answer_counts_with(room: Room, params: dict[str, Any], share: i
     assert taken(Count(500, 400, 500, anchored=False), room, params) == 500 + share
 
 
+@pytest.mark.slow
 def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     here: Home, server: OllamaServer
 ) -> None:
@@ -705,6 +706,7 @@ def test_the_answer_gets_what_it_may_take(here: Home, server: OllamaServer) -> N
     assert windows_of(server)[1] == 32768
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_tell_is_asked_all_the_same(here: Home, server: OllamaServer) -> None:
     slow = Script(200, {}, (10.0,), "chunked")
     server.pages = {"/api/ps": slow, "/api/show": slow}

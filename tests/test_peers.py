@@ -27,6 +27,7 @@ def test_1_parallel_runs_fail_because_the_store_is_locked(lab: Home) -> None:
     assert len({doc["id"] for doc in lab.docs()}) == 20
 
 
+@pytest.mark.slow
 def test_2_ctrl_c_and_a_closed_pipe_lose_question_and_answer(lab: Home, model: ModelServer) -> None:
     process, release = in_mid_answer(lab, model)
     process.send_signal(signal.SIGINT)
@@ -113,6 +114,7 @@ def test_8_a_fresh_install_is_dead_on_arrival(home: Home) -> None:
     assert (run.stdout, run.stderr, run.code) == ("You said: hello\n", "", 0)
 
 
+@pytest.mark.slow
 def test_9_escape_sequences_of_the_model_reach_the_terminal(lab: Home, model: ModelServer) -> None:
     hostile = "\x1b]52;c;ZXZpbA==\x07\x1b[31mred\x1b[2J\x9b5m"
     for args in ([], ["-o", "text"], ["-o", "json"], ["-x"]):

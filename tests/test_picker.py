@@ -53,6 +53,7 @@ def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
         assert tmux.code() == 130
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_filter_on_titles_and_contents(home: Home) -> None:
     fill(home)

@@ -288,6 +288,7 @@ def test_a_message_made_shorter_is_never_longer_and_the_same_when_made_shorter_a
     check(message)
 
 
+@pytest.mark.slow
 @given(vocabulary.messages(least=1, most=3))
 def test_the_same_of_all_that_a_session_may_hold(messages: list[Any]) -> None:
     for message in (as_sent(one) for own in messages for one in translated(own)):

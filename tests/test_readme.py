@@ -57,6 +57,7 @@ def test_the_keys_of_a_list_are_those_of_the_readme(lab: Home) -> None:
     assert sorted(item) == sorted(keys_in("key of a list's item"))
 
 
+@pytest.mark.slow
 def test_the_keys_of_what_is_brought_in_deleted_and_put_away_are_those_of_the_readme(home: Home) -> None:
     brought = home.run("--import-session", str(Path(__file__).parent / "data" / "histories" / "gptsh"), "-o", "jsonl")
     assert sorted(json.loads(brought.stdout)) == sorted(keys_in("key of `--import-session`"))

@@ -59,6 +59,7 @@ def results(doc: dict[str, Any]) -> list[tuple[str, bool]]:
     return [(message["content"], message["is_error"]) for message in doc["messages"] if message["role"] == "tool"]
 
 
+@pytest.mark.slow
 def test_a_result_goes_back_and_all_of_it_is_kept(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=2, b=3)))
     model.say("It is 5.")
@@ -104,6 +105,7 @@ def test_a_tool_that_fails_tells_the_model(tooled: Home, model: ModelServer) -> 
     assert model.sent[1]["messages"][-1]["content"] == "no such file"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["{", "[1]", '{"a": 1}', '"a"'])
 def test_arguments_that_are_wrong_are_told_to_the_model(tooled: Home, model: ModelServer, arguments: str) -> None:
     wrong = call("fail")
@@ -117,6 +119,7 @@ def test_arguments_that_are_wrong_are_told_to_the_model(tooled: Home, model: Mod
     assert doc["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
+@pytest.mark.slow
 def test_a_tool_that_does_not_exist_is_told_to_the_model(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("ad", a=1, b=1)))
     model.say("a pity")
@@ -165,6 +168,7 @@ def test_several_rounds_and_their_words(tooled: Home, model: ModelServer) -> Non
     assert [m["content"] for m in tooled.doc()["messages"]] == ["go", "Let me see.", "2", "And now?", "4", "2 and 4."]
 
 
+@pytest.mark.slow
 def test_the_words_of_the_last_round_are_the_answer_for_a_program(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=1, b=1), text="Let me see."))
     model.say("2.")
@@ -175,6 +179,7 @@ def test_the_words_of_the_last_round_are_the_answer_for_a_program(tooled: Home, 
     assert told["context"]["included"] == 3
 
 
+@pytest.mark.slow
 def test_events_tell_calls_and_results(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("add", a=1, b=1)))
     model.say("2.")
@@ -219,6 +224,7 @@ def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     assert [m["role"] for m in sent] == ["user", "assistant", "tool", "assistant", "tool", "user"]
 
 
+@pytest.mark.slow
 def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, model: ModelServer) -> None:
     configure(home, model, approved='"add"')
     target = home.cwd / "noted"
@@ -245,6 +251,7 @@ def asked_on_terminal(home: Home, model: ModelServer, reply: bytes, *, path: str
     return terminal.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reply", "runs", "code"), [(b"y\n", True, 0), (b"no\n", False, 4), (b"\x04", False, 4)])
 def test_a_person_is_asked(home: Home, model: ModelServer, reply: bytes, runs: bool, code: int) -> None:
     configure(home, model, approved="")
@@ -268,6 +275,7 @@ def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: H
     assert target.read_text() == "noted\nnoted\n"
 
 
+@pytest.mark.slow
 def test_arguments_are_shown_whole_and_safe(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     path = str(home.cwd / ("x" * 200 + "\x1b]0;evil\x07"))
@@ -276,6 +284,7 @@ def test_arguments_are_shown_whole_and_safe(home: Home, model: ModelServer) -> N
     assert b"\x1b]0;" not in seen
 
 
+@pytest.mark.slow
 def test_letters_are_not_reordered_on_a_terminal(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     model.script(*calling(call("note", path="no\u202etxt.exe \u2066")))
@@ -315,6 +324,7 @@ def test_a_server_that_does_not_start_leaves_the_question(home: Home, model: Mod
     assert roles(home.doc()) == ["user"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_tools_run_keeps_what_came(
     tooled: Home, model: ModelServer, how: signal.Signals, code: int
@@ -340,6 +350,7 @@ def test_the_deadline_ends_a_tool_that_hangs(tooled: Home, model: ModelServer) -
     assert "what arrived is kept" in run.stderr
 
 
+@pytest.mark.slow
 def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: ModelServer) -> None:
     model.script(*calling(call("repeat", text="0123456789", times=30_000)))
     model.say("a lot")

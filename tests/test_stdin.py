@@ -407,6 +407,7 @@ def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
     assert err.startswith(f"gptsh: stdin is binary data (more than 100.0 MB): {ONLY}".encode())
 
 
+@pytest.mark.slow
 def test_more_than_memory_holds_is_one_line(home: Home) -> None:
     script = f'ulimit -v 400000; yes "a line of text" | {sys.executable} -m gptsh -m echo -o json hi'
     done = subprocess.run(

@@ -152,6 +152,7 @@ def test_a_fork_opened_by_index_is_of_that_session_whatever_comes_later(begin: B
 # ---- a session that is gone, or was used meanwhile
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_session_that_was_used_while_delete_asked_stays(lab: Home) -> None:
     lab.run("one")
@@ -295,6 +296,7 @@ def test_a_title_given_in_memory_is_that_of_its_fork(begin: Begin, home: Home) -
 # ---- the first question, and what comes of none
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_first_question_that_is_refused_stands_in_the_line(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, SMALL))

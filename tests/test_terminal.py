@@ -446,6 +446,7 @@ def test_a_file_name_with_escapes_is_shown_in_an_error(lab: Home) -> None:
     assert "no␛]0;such␇".encode() in seen
 
 
+@pytest.mark.slow
 def test_a_spinner_shows_a_name_with_escapes(lab: Home, model: ModelServer) -> None:
     model.delay = 0.8
     seen, _ = Terminal(lab, "-m", "lab/\x1b[31mred", "--no-save", "go").close()

@@ -418,6 +418,7 @@ def test_a_server_that_cannot_be_used(opened: Open, bad: Any, mode: str, words: 
         assert failure.value.detail == "starting\nno database\nthe key is ***"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "words"),
     [
@@ -576,6 +577,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_real_servers(opened: Open, repository: Path) -> None:
     clock = ToolServer("time", str(BIN / "mcp-server-time"), ("--local-timezone", "UTC"), auto_approve=("get_*",))
     git = ToolServer("git", str(BIN / "mcp-server-git"), tools=("git_log", "git_s*"))

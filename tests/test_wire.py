@@ -232,6 +232,7 @@ def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelSer
     assert not home.state.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "env", "header"),
     [

@@ -3,12 +3,12 @@
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TextIO
+from typing import TextIO
 
 from gptsh.cli import stdio
+from gptsh.cli.modes import line_modes
 
 _BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
-_LOCAL = 3  # where a terminal's modes have those of the line that is typed
 
 
 @contextmanager
@@ -29,19 +29,9 @@ def kept_for_the_prompt(before_kill: list[Callable[[], object]]) -> Iterator[Non
 
 
 def _hush(out: TextIO, mended: ExitStack) -> None:
-    terminal = out.fileno()
-    before = termios.tcgetattr(terminal)
-    modes = [*before]
-    modes[_LOCAL] &= ~(termios.ECHO | termios.ICANON)
-    mended.callback(_set, terminal, before)
-    _set(terminal, modes)
+    mended.enter_context(line_modes(out.fileno(), off=termios.ECHO | termios.ICANON))
     mended.callback(_put, out, _NO_BRACKETS)
     _put(out, _BRACKETS)
-
-
-def _set(terminal: int, modes: list[Any]) -> None:
-    with suppress(termios.error):
-        termios.tcsetattr(terminal, termios.TCSANOW, modes)
 
 
 def _put(out: TextIO, sequence: str) -> None:

@@ -42,13 +42,12 @@ def desk_for(loaded: Settings, environ: Mapping[str, str], reporter: Reporter, *
 class Turn:
     """One question carried out, or a session compacted by hand: from its draft to what is done behind the answer.
 
-    ``drafted``, ``keeper`` and ``job`` say how far it came, also where it failed, and ``sent`` what went to the model.
+    ``drafted`` and ``keeper`` say how far it came, also where it failed, and ``sent`` what went to the model.
     """
 
     def __init__(self, desk: Desk, flags: Flags, endings: Endings) -> None:
         self.drafted: Draft | None = None
         self.keeper: Keeper | None = None
-        self.job: Job | None = None
         self._desk, self._flags, self._endings = desk, flags, endings
         self._run: Run | None = None
 
@@ -71,7 +70,7 @@ class Turn:
             return Compact(drafted, flags, keeper, endings, desk.reporter).carry_out()
         is_new = document.is_unsaved(drafted.doc)
         with desk.tools.lent(drafted.servers, endings, lenient=drafted.resumed) as tools:
-            job = self.job = self._prepared(drafted, keeper, tools)
+            job = self._prepared(drafted, keeper, tools)
             code = dry_run(job) if flags.dry_run else self._asked(job, keeper)
         _keep_house(desk.settings.housekeeping, keeper if is_new else None, endings)
         return code

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gptsh.cli import stdio
+from gptsh.cli.modes import line_modes
 
 _TERMINAL = "/dev/tty"
 _LONGEST = 1000  # bytes of an answer that is read
-_LOCAL = 3  # where a terminal's modes have those of the line that is typed
 
 
 def confirmed(question: str) -> bool:
@@ -32,7 +32,7 @@ def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
             termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         try:
             stdio.put_all(terminal, told.encode("utf-8", "replace"))
-            with _line_by_line(terminal):
+            with line_modes(terminal, on=termios.ECHO | termios.ICANON):  # which a turn of a conversation is without
                 return _answer(terminal, question, choices)
         except (OSError, termios.error):  # it went away
             return None
@@ -44,23 +44,6 @@ def _closing(descriptor: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _line_by_line(terminal: int) -> Iterator[None]:
-    """A stretch in which lines are typed and drawn, as they are not within a turn of a conversation (``ahead``).
-
-    Raises termios.error.
-    """
-    before = termios.tcgetattr(terminal)
-    modes = [*before]
-    modes[_LOCAL] |= termios.ECHO | termios.ICANON
-    termios.tcsetattr(terminal, termios.TCSANOW, modes)
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 def _answer(terminal: int, question: str, choices: Sequence[str]) -> str:

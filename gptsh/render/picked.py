@@ -21,7 +21,7 @@ STYLES = ("dim", "head", "picked", "ask")
 # What joins emoji into one, colours them or tells how to draw them: terminals differ in how wide that becomes.
 _JOINERS = compiled("(?<=[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f])\u200d|[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 _LONGEST = 2000  # characters of a title that are looked at
-_MARK, _AGE, _TURNS, _MODEL = 2, 4, 11, 18  # columns
+_AGE, _TURNS, _MODEL = 4, 11, 18  # columns
 _LONGEST_MODEL = 32  # columns; it gets more than _MODEL where the titles leave it
 _ENOUGH = 40  # columns of a title; of a longer one it gets no more
 _LEAST = 30  # columns of a title, for the sake of which turns and model are left out

@@ -8,7 +8,7 @@ import select
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TextIO
 
@@ -21,6 +21,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.cli import stdio
+from gptsh.cli.modes import line_modes
 from gptsh.errors import UsageError
 from gptsh.render.look import able, look
 
@@ -120,15 +121,8 @@ def without_carets() -> Iterator[None]:
     if stream is None or not able(os.environ):  # it draws the prompt itself
         yield
         return
-    before = termios.tcgetattr(stream)
-    modes = [*before]
-    modes[3] &= ~termios.ECHOCTL
-    termios.tcsetattr(stream, termios.TCSANOW, modes)
-    try:
+    with line_modes(stream.fileno(), off=termios.ECHOCTL):
         yield
-    finally:
-        with suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(stream, termios.TCSANOW, before)
 
 
 def screen(stream: TextIO) -> Screen:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.hosted import Hosted
 from tests.server import ModelServer, answer
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,6 +122,16 @@ def model() -> Iterator[ModelServer]:
     server = ModelServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def hosted(home: Home, model: ModelServer) -> Iterator[Home]:
+    """A home whose default model is ``openai/gpt-4.1``, titled by ``gpt-4.1-mini``; both are the model server."""
+    vendor = Hosted(model, home.folder)
+    home.env |= vendor.env
+    home.configure('[agents.default]\nmodel = "openai/gpt-4.1"\nmodel_small = "openai/gpt-4.1-mini"\n')
+    yield home
+    vendor.close()
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """What may be relied on, whatever stands in a session file and wherever the suite runs, through the command."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.anthropic_server import AnthropicServer, signature
 from tests.conftest import Home
 
 # ---- malformed values in a session that is deleted, blocks with keys that an API refuses, signals that are ignored
@@ -13,6 +15,7 @@ from tests.conftest import Home
 ODD: list[Any] = [5, "x", None, [1], {"turns": "x"}, True]
 DERIVED = [(), ("turns",), ("messages",), ("preview",)]  # paths in ``stats``
 OTHERS = [("title",), ("usage",), ("usage", "tokens"), ("usage", "cost"), ("meta",), ("meta", "tags")]
+CLAUDE = "claude-sonnet-4-5"
 
 
 def put(home: Home, ident: str, messages: list[Any], **more: Any) -> Path:
@@ -69,3 +72,92 @@ def test_pruning_reports_what_goes_and_what_it_cannot_read(home: Home, archives:
     assert not {ident for ident in left if inside[ident]}
     assert all(f"-{ident}.json: " in run.stderr for ident in left)
     assert len(run.stderr.splitlines()) == len(left)
+
+
+@pytest.fixture
+def anthropic(home: Home) -> Iterator[AnthropicServer]:
+    """A strict server, and a home whose provider it is."""
+    server = AnthropicServer()
+    base = server.base_url.removesuffix("/v1")
+    home.configure(f'[sessions]\ntitles = "off"\n[providers.anthropic]\nbase_url = "{base}"\n')
+    home.env["ANTHROPIC_API_KEY"] = "k"
+    yield server
+    server.close()
+
+
+def sent(home: Home, server: AnthropicServer, *messages: Any) -> list[list[dict[str, Any]]]:
+    """The blocks of each message that goes to the server where a session of these messages is gone on with."""
+    agent = {"name": "default", "model": f"anthropic/{CLAUDE}"}
+    numbered = [{"id": f"m{at}", **message} for at, message in enumerate(messages)]
+    put(home, "7x2m", numbered, provider={"name": "anthropic"}, agent=agent)
+    run = home.run("-s", "0", "next")
+    assert (run.stdout, run.stderr, run.code) == ("You said: next\n", "", 0)
+    (body,) = [asked.body for asked in server.asked if asked.path == "/v1/messages"]  # which was not refused
+    return [
+        [{key: value for key, value in block.items() if key != "cache_control"} for block in message["content"]]
+        for message in body["messages"]
+    ]
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    """An answer of the model that is asked."""
+    return {"role": "assistant", "content": content, "provider": "anthropic", "model": CLAUDE, **more}
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **more}
+
+
+def question(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+X: Any = {"x_": None, "x_more": [1]}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": signature("hm")}
+HIDDEN = {"type": "redacted_thinking", "data": "YWJj"}
+SEARCH: list[Any] = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "wet"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "s",
+        "content": [{"type": "web_search_result", "page_age": None}],
+    },
+    text("It is.", citations=[{"type": "web_search_result_location", "cited_text": "It is.", "encrypted_index": "E"}]),
+]
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PDF = {"type": "url", "url": "https://example.com/a.pdf"}
+USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+
+
+def test_keys_of_thoughts_that_anthropic_refuses_are_not_sent(home: Home, anthropic: AnthropicServer) -> None:
+    thoughts = [{"type": "thinking", "thinking": "", **X}, {**THOUGHT, **X}, {**HIDDEN, **X}, {**X, "data": "YWJj"}]
+    reply = said([], refusal="\x00", thinking=[*thoughts, {"type": "other", "data": "YWJj"}])
+    blocks = sent(home, anthropic, question(text("q")), reply)
+    assert blocks[1] == [THOUGHT, HIDDEN, text("\x00")]
+
+
+def test_keys_of_a_kept_answer_that_anthropic_refuses_are_not_sent(home: Home, anthropic: AnthropicServer) -> None:
+    kept = [{**HIDDEN, **X}, text("Hm. ", **X), *SEARCH, {**USE, **X}]
+    reply = said([text("Hm. "), text("It is.")], thinking=[HIDDEN], tool_calls=[{**CALL, **X}], replay={"blocks": kept})
+    result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt", **X}
+    blocks = sent(home, anthropic, question(text("q")), reply, result, said("Done."))
+    assert blocks[1] == [HIDDEN, text("Hm. "), *SEARCH, USE]
+
+
+def test_keys_inside_of_what_was_attached_that_anthropic_refuses_are_not_sent(
+    home: Home, anthropic: AnthropicServer
+) -> None:
+    image = {"type": "image", "source": {**PNG, **X}, **X}
+    document = {"type": "document", "source": {**PDF, **X}, "title": "a", "citations": {"enabled": True, **X}, **X}
+    result = {"role": "tool", "tool_call_id": "c1", "content": [text("here", **X), image, document], **X}
+    asked = question(text("q", **X), image, document)
+    blocks = sent(home, anthropic, asked, said(None, tool_calls=[{**CALL, **X}]), result)
+    attached = [
+        {"type": "image", "source": PNG},
+        {"type": "document", "source": PDF, "title": "a", "citations": {"enabled": True}},
+    ]
+    assert blocks[0] == [text("q"), *attached]
+    assert blocks[1] == [USE]
+    given = {"type": "tool_result", "tool_use_id": "c1", "content": [text("here"), *attached]}
+    assert blocks[2] == [given, text("next")]

@@ -1,6 +1,9 @@
 """What may be relied on, whatever stands in a session file and wherever the suite runs, through the command."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.anthropic_server import AnthropicServer, signature
-from tests.conftest import Home
+from tests.conftest import Home, in_mid_answer
+from tests.server import ModelServer
 
 # ---- malformed values in a session that is deleted, blocks with keys that an API refuses, signals that are ignored
 
@@ -161,3 +165,26 @@ def test_keys_inside_of_what_was_attached_that_anthropic_refuses_are_not_sent(
     assert blocks[1] == [USE]
     given = {"type": "tool_result", "tool_use_id": "c1", "content": [text("here"), *attached]}
     assert blocks[2] == [given, text("next")]
+
+
+ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("signum", ENDING)
+def test_a_signal_reaches_what_a_test_starts(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+    process, release = in_mid_answer(lab, model)
+    process.send_signal(signum)
+    process.communicate(timeout=30)
+    release.set()
+    assert -process.returncode == signum
+
+
+def test_the_suite_passes_where_signals_are_ignored() -> None:
+    place = f"{__file__}::{test_a_signal_reaches_what_a_test_starts.__name__}"
+    pytest_there = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", place]
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", *pytest_there],
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert f"{len(ENDING)} passed" in done.stdout

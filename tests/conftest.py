@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -26,6 +27,13 @@ from tests.server import ModelServer, answer
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")
+
+# A shell starts what runs in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and a process of a test
+# would inherit that. Where there is a handler it gets the default instead; SIGHUP still does not end the suite.
+for _signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_signum) is signal.SIG_IGN:
+        signal.signal(_signum, lambda _signum, _frame: None)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMMAND = [sys.executable, "-m", "gptsh"]
 

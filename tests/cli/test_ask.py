@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tests.conftest import Home, in_mid_answer, lab_config, read_until, texts
-from tests.server import ModelServer, answer, chunk, event
+from tests.support.home import Home, in_mid_answer, lab_config, read_until, texts
+from tests.support.server import ModelServer, answer, chunk, event
 
 
 def test_one_prompt_one_answer_one_session(lab: Home, model: ModelServer) -> None:

@@ -24,21 +24,13 @@ from gptsh.core.providers import OWN, PROVIDERS
 from gptsh.core.tokens import Asked, Count, count, of_media, of_message, was_cut
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
-from tests.conftest import Home, lab_config
-from tests.server import ModelServer, answer
+from tests.support.attached import a_pdf, a_png
+from tests.support.home import Home, lab_config
+from tests.support.server import ModelServer, answer
 
 KEYS = {"OPENAI_API_KEY": "sk-very-secret", "ANTHROPIC_API_KEY": "sk-ant-secret", "GEMINI_API_KEY": "g-very-secret"}
 
 # ---- small valid files
-
-
-def a_png(width: int = 1, height: int = 1) -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = zlib.compress((b"\0" + bytes(width)) * height)
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def a_gif(width: int = 1, height: int = 1) -> bytes:
@@ -61,16 +53,6 @@ def a_webp(form: str = "VP8L", width: int = 1, height: int = 1) -> bytes:
     }[form]
     chunk = form.encode() + struct.pack("<I", len(inside)) + inside
     return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
-
-
-def a_pdf(count: int = 1, *, compressed: bool = False, more: int = 0) -> bytes:
-    """``more`` bytes stand before its page tree."""
-    tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
-    filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
-    if compressed:
-        packed = zlib.compress(b"2 0 " + tree)
-        tree = b"<< /Type /ObjStm /N 1 /First 4 /Length %d >>\nstream\r\n%s\nendstream" % (len(packed), packed)
-    return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"
 
 
 def a_wav(length: float = 0.1) -> bytes:

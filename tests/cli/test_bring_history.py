@@ -4,17 +4,17 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gptsh.formats.losses import FEATURES, FORMATS
 from gptsh.formats.readers import READERS
-from tests.conftest import Home
-from tests.test_import import SAMPLES, answer, question, session, snapshot, states, written
+from tests.support.home import Home
+from tests.support.own import SAMPLES, answer, question, session, snapshot, states, written
+from tests.support.paths import ROOT
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 SECTION = README.partition("\n### Bring your history\n")[2].partition("\n### ")[0]
 ROWS = re.findall(r"^\| `([a-z-]+)` \|", SECTION, re.MULTILINE)
 POINTS = re.findall(r"^- (.*(?:\n  .*)*)", SECTION, re.MULTILINE)

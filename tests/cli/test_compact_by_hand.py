@@ -5,12 +5,28 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Home
-from tests.server import prompt_tokens
-from tests.talks import Talker, asked, chat, configure, for_summaries, kept, text_in
-from tests.test_compacting import BUDGET, WINDOW, force, kinds, long, questions, talker, too_long, untold
-from tests.test_house import modules_after
-from tests.test_structured import events, told
+from tests.support.answers import events, told
+from tests.support.home import Home
+from tests.support.modules import modules_after
+from tests.support.server import prompt_tokens
+from tests.support.talks import (
+    BUDGET,
+    WINDOW,
+    Talker,
+    asked,
+    chat,
+    configure,
+    for_summaries,
+    force,
+    kept,
+    kinds,
+    long,
+    questions,
+    talker,
+    text_in,
+    too_long,
+    untold,
+)
 
 __all__ = ["long", "talker", "untold"]  # fixtures
 

@@ -5,70 +5,43 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gptsh.core.summaries import MARK
-from tests.anthropic_server import AnthropicServer, said, signature, stream, thought, tool
-from tests.conftest import Home, Result, wait_for
-from tests.ollama_server import Known, OllamaServer, last, line, size_of
-from tests.server import ModelServer, prompt_tokens
-from tests.strict import strict
-from tests.talks import (
+from tests.support.answers import events, told
+from tests.support.anthropic_server import AnthropicServer, said, signature, stream, thought, tool
+from tests.support.claude import KEY, SONNET
+from tests.support.home import Home, wait_for
+from tests.support.ollama_server import Known, OllamaServer, last, line, size_of
+from tests.support.server import ModelServer, prompt_tokens
+from tests.support.strict import strict
+from tests.support.talks import (
+    BUDGET,
     TOLD,
+    TURNS,
+    WINDOW,
     Talker,
     asked,
     chat,
     configure,
     for_summaries,
+    force,
     kept,
+    kinds,
+    questions,
     run_all,
     sum_up,
     text_in,
+    too_long,
     whole,
 )
-from tests.test_anthropic_requests import KEY, SONNET
-from tests.test_rounds import MORE, SERVER, call, calling
-from tests.test_rounds import configure as configure_tools
-from tests.test_structured import events, told
+from tests.support.tools import MORE, SERVER, call, calling
+from tests.support.tools import configure as configure_tools
 
-WINDOW, BUDGET = 8192, 6144  # tokens
 HAIKU = "anthropic/claude-haiku-4-5"
-TURNS = 70  # of the session that all begins with; it takes 10,600 tokens at most
-
-
-@pytest.fixture
-def talker() -> Iterator[Talker]:
-    """A model with answers of some length and a small window, which it enforces and tells."""
-    server = Talker(WINDOW)
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def long(home: Home, talker: Talker) -> Home:
-    """A home with one session, which is to be compacted when it goes on."""
-    configure(home, talker)
-    kept(home, chat(TURNS))
-    return home
-
-
-def questions(doc: dict[str, Any]) -> list[str]:
-    return [message["content"] for message in doc["messages"] if message["role"] == "user"]
-
-
-def force(home: Home) -> dict[str, Any]:
-    """The compaction in force."""
-    found: dict[str, Any] = home.doc()["context"]["compaction"]
-    return found
-
-
-def kinds(run: Result) -> list[str]:
-    """The types of the events, of each kind in a row one."""
-    found = [event["type"] for event in events(run)]
-    return [kind for at, kind in enumerate(found) if kind != "text" or found[at - 1] != "text"]
 
 
 # ---- what is told
@@ -266,19 +239,6 @@ def wait_until(happened: Callable[[], object]) -> None:
 
 
 # ---- a window that nobody knows until a server refuses
-
-
-@pytest.fixture
-def untold(home: Home, talker: Talker) -> Home:
-    """The same session at a server that does not tell its window."""
-    talker.pages.clear()
-    configure(home, talker)
-    kept(home, chat(100))
-    return home
-
-
-def too_long(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
 
 
 def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(untold: Home, talker: Talker) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gptsh.core import cuts
 from gptsh.core.messages import Message, text_of, text_part, user_message
 from gptsh.core.tokens import estimate, of_message
-from tests.conftest import Home, lab_config, texts
-from tests.server import ModelServer, answer
+from tests.support.home import Home, lab_config, texts
+from tests.support.server import ModelServer, answer
 
 LINES = "".join(f"line {number} of many\n" for number in range(3000))
 

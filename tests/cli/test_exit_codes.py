@@ -3,15 +3,15 @@
 import re
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import Home, in_mid_answer, wait_for
-from tests.server import ModelServer, answer
-from tests.test_rounds import call, calling, configure
+from tests.support.home import Home, in_mid_answer, wait_for
+from tests.support.paths import ROOT
+from tests.support.server import ModelServer, answer
+from tests.support.tools import call, calling, configure
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 FINAL = {"x-should-retry": "false"}
 SAID = {"error": {"message": "boom"}}
 Way = Callable[[Home, ModelServer], int]

@@ -13,9 +13,9 @@ from gptsh.core import files
 from gptsh.core.housekeeping import put_away_old
 from gptsh.core.settings import Housekeeping
 from gptsh.errors import StoreBusy
-from tests.conftest import Home
-from tests.test_house import modules_after
-from tests.test_keeping import archived, kept, put
+from tests.support.home import Home
+from tests.support.modules import modules_after
+from tests.support.sessions import archived, kept, put
 
 Store = Callable[[], list[dict[str, Any]]]
 DAY = 86400

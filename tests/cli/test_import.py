@@ -9,54 +9,9 @@ from typing import Any
 import pytest
 
 from gptsh.formats.readers import READERS
-from tests.conftest import COMMAND, Home, Result, lab_config
-from tests.server import ModelServer
-
-SAMPLES = Path(__file__).parent / "data" / "histories"
-MOMENT = "2025-10-27T09:15:30.120Z"
-
-
-def question(text: str, ident: str = "m1") -> dict[str, Any]:
-    return {"id": ident, "parent": None, "timestamp": MOMENT, "role": "user", "content": text}
-
-
-def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A session as another machine's gptsh left it."""
-    return {
-        "version": 1,
-        "id": ident,
-        "title": "From elsewhere",
-        "created_at": MOMENT,
-        "updated_at": "2025-10-27T10:00:00.000Z",
-        "provider": {"name": "openai"},
-        "usage": {"tokens": {}, "cost": None},
-        "meta": {"cwd": "/home/u", "project": "/home/u", "tags": []},
-        "agent": {"name": "default", "model": "gpt-4.1"},
-        "context": {"summaries": [], "snapshots": [], "consolidated": None},
-        "messages": list(messages) or [question("hello"), answer("hi")],
-        **more,
-    }
-
-
-def answer(text: str, ident: str = "m2") -> dict[str, Any]:
-    return {**question(text, ident), "role": "assistant", "model": "gpt-4.1", "parent": "m1"}
-
-
-def written(folder: Path, doc: Any, name: str = "one.json") -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(json.dumps(doc))
-    return str(path)
-
-
-def states(run: Result) -> list[str]:
-    return [line.split()[0] for line in run.stdout.splitlines()]
-
-
-def snapshot(home: Home) -> dict[str, bytes]:
-    """All that the state folder holds."""
-    return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
-
+from tests.support.home import COMMAND, Home, lab_config
+from tests.support.own import MOMENT, SAMPLES, answer, question, session, snapshot, states, written
+from tests.support.server import ModelServer
 
 # ---- a session of gptsh
 

@@ -9,9 +9,10 @@ import pytest
 from gptsh.core import document, sessions
 from gptsh.formats.gptsh import READER
 from gptsh.formats.source import Source
-from tests.conftest import Home
+from tests.support.home import Home
+from tests.support.paths import HISTORIES
 
-FIRST = Path(__file__).parent / "data/histories/gptsh/sessions/20251027-091530-7x2m.json"
+FIRST = HISTORIES / "gptsh/sessions/20251027-091530-7x2m.json"
 
 
 def read(doc: Any, tmp_path: Path, name: str = "20251027-091530-ab1c.json") -> list[Any]:

@@ -7,8 +7,9 @@ from gptsh.cli.exporting import EXPORTS
 from gptsh.cli.options import EVERYWHERE, FILTERS, JOBS, ONCE, ROWS, TAKES
 from gptsh.core.forms import FORMATS
 from gptsh.formats.losses import FEATURES
-from tests.conftest import Home, Terminal
-from tests.test_house import modules_after
+from tests.support.home import Home
+from tests.support.modules import modules_after
+from tests.support.terminal import Terminal
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,11 @@ from hypothesis import strategies as st
 from gptsh.core import archive, files, references
 from gptsh.core.listing import list_sessions
 from gptsh.errors import StoreBusy, UnknownSession
-from tests.conftest import COMMAND, Home, Result, in_mid_answer, texts
-from tests.server import ModelServer
+from tests.support.home import COMMAND, Home, Result, in_mid_answer, texts
+from tests.support.server import ModelServer
+from tests.support.sessions import START, archived, kept, put
 
 Store = Callable[[], list[dict[str, Any]]]
-START = datetime(2025, 1, 1, tzinfo=UTC)
-
-
-def put(home: Home, ident: str, days: float, **more: Any) -> Path:
-    """A session that was begun at START and last used so many days ago; ``more`` are keys of its document."""
-    used = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    message = {"id": f"{ident}-1", "role": "user", "content": f"question of {ident}", "timestamp": used}
-    doc = {"version": 1, "id": ident, "title": f"Title of {ident}", "created_at": START.isoformat(), "updated_at": used,
-           "provider": {"name": "echo"}, "usage": {"tokens": {}, "cost": None},
-           "stats": {"turns": 1, "messages": 1, "preview": ""}, "meta": {"tags": []},
-           "agent": {"name": "default", "model": "echo"}, "context": {}, **more, "messages": [message]}  # fmt: skip
-    home.sessions.mkdir(parents=True, exist_ok=True)
-    path = home.sessions / f"{START:%Y%m%d-%H%M%S}-{ident}.json"
-    path.write_text(json.dumps(doc))
-    return path
 
 
 def point(home: Home, name: str, path: Path) -> Path:
@@ -44,16 +30,6 @@ def point(home: Home, name: str, path: Path) -> Path:
     pointer.parent.mkdir(exist_ok=True)
     pointer.write_text(f"{path.name}\n")
     return pointer
-
-
-def archived(home: Home) -> list[str]:
-    folder = home.state / "archive"
-    return sorted(os.listdir(folder)) if folder.is_dir() else []
-
-
-def kept(home: Home) -> list[str]:
-    """The ids of the sessions that are not archived."""
-    return sorted(path.name[16:20] for path in home.files())
 
 
 def objects(run: Result) -> list[dict[str, Any]]:

@@ -6,18 +6,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from gptsh.core import settings
-from tests.conftest import Home, Terminal, wait_for
-from tests.server import ModelServer, Script
-from tests.test_complete import offered
-from tests.test_house import modules_after
-from tests.test_litellm import responses
-from tests.test_readme import keys_in
-from tests.test_tools import BAD, is_running
+from tests.support.answers import responses
+from tests.support.completion import offered
+from tests.support.home import Home, wait_for
+from tests.support.modules import modules_after
+from tests.support.paths import ROOT
+from tests.support.readme import keys_in
+from tests.support.server import ModelServer, Script
+from tests.support.terminal import Terminal
+from tests.support.tools import BAD, is_running
 
 LACKING = """
 import sys
@@ -239,7 +240,7 @@ def test_tab_offers_tool_servers(two: Home) -> None:
 
 
 def test_the_readmes_example_of_a_config_is_taken(home: Home) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     section = readme.partition("\n## Tools\n")[2].partition("\n## ")[0]
     example = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
     config, _, file = example[example.index("[agents.default]") :].partition("\n{\n")

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.conftest import COMMAND, Home
-from tests.server import ModelServer
+from tests.support.home import COMMAND, Home
+from tests.support.server import ModelServer
 
 
 def test_a_list_is_newest_first_in_stable_columns(lab: Home) -> None:

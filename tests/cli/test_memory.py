@@ -30,10 +30,13 @@ from gptsh.core.small import Small
 from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError, StoreBusy, TooLong
-from tests.conftest import Home, Terminal, lab_config, wait_for
-from tests.server import USAGE, ModelServer
-from tests.test_usage import report, row
-from tests.vocabulary import messages
+from tests.support.answers import answer_of, reply, small_says
+from tests.support.home import Home, lab_config, wait_for
+from tests.support.paths import ROOT
+from tests.support.server import USAGE, ModelServer
+from tests.support.terminal import Terminal
+from tests.support.usage import report, row
+from tests.support.vocabulary import messages
 
 BAD = {"error": {"message": "boom"}}
 FINAL = {"x-should-retry": "false"}
@@ -49,21 +52,6 @@ def agent(home: Home, model: ModelServer) -> Home:
 def remembering(home: Home, model: ModelServer, more: str = "") -> None:
     text = lab_config(model).replace('"lab/m"\n', '"lab/m"\nmodel_small = "lab/small"\nmemory = true\n')
     home.configure(text + "[context]\nmemory_window = 4\nkeep_messages = 2\n" + more)
-
-
-def reply(text: str) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {"id": "c", "choices": [choice], "usage": USAGE}
-
-
-def answer_of(memory_update: str, entry: str = "They talked.") -> str:
-    return json.dumps({"history_entry": entry, "memory_update": memory_update})
-
-
-def small_says(model: ModelServer, text: str, *before: Any) -> None:
-    """Queue an answer of the small model, what is waited for before it."""
-    body = json.dumps(reply(text)).encode()
-    model.script(*before, body, headers={"Content-Type": "application/json"}, framing="length", model="small")
 
 
 def asked_of_small(model: ModelServer) -> list[dict[str, Any]]:
@@ -1270,7 +1258,7 @@ def test_bug_23_it_goes_on_without_its_reader(agent: Home, model: ModelServer, w
 
 
 def test_bug_23_the_readme_says_how_and_when_and_how_far(home: Home) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     section = readme.partition("\n## Memory\n")[2].partition("\n## ")[0]
     assert all(len(line) <= 120 for line in section.splitlines())
     assert all(name in section for name in ("`-m`", "`--limit`", "told again", "`model_small`", "holds up"))

@@ -15,7 +15,8 @@ from markdown_it import MarkdownIt
 
 from gptsh.core import listing
 from gptsh.core.spelling import escaped, fenced, left_open, literal
-from tests.conftest import Home, Terminal
+from tests.support.home import Home
+from tests.support.terminal import Terminal
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path":"*a* `b`"}'}}
 SOME = [

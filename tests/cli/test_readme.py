@@ -5,15 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks.rows import ROWS
-from tests.conftest import Home
+from tests.support.home import Home
+from tests.support.paths import HISTORIES
+from tests.support.readme import README, SCRIPTING, keys_in
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-SCRIPTING = README.partition("\n## For scripts\n")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", SCRIPTING, re.DOTALL)
 
 
@@ -36,12 +35,6 @@ def test_a_block_prints_what_the_readme_says(home: Home, script: str, printed: s
     assert (done.stdout, done.stderr) == (printed, "")
 
 
-def keys_in(heading: str) -> list[str]:
-    """The names in the first column of the table under a heading."""
-    table = SCRIPTING.partition(f"| {heading} | what |\n|---|---|\n")[2].partition("\n\n")[0]
-    return [name for line in table.splitlines() for name in re.findall("`([a-z_]+)`", line.split("|")[1])]
-
-
 def test_the_keys_of_an_answer_are_those_of_the_readme(lab: Home) -> None:
     told = json.loads(lab.run("-o", "json", "hi").stdout)
     failed = json.loads(lab.run("-o", "json", "-s", "nobody", "hi").stdout)
@@ -59,7 +52,7 @@ def test_the_keys_of_a_list_are_those_of_the_readme(lab: Home) -> None:
 
 @pytest.mark.slow
 def test_the_keys_of_what_is_brought_in_deleted_and_put_away_are_those_of_the_readme(home: Home) -> None:
-    brought = home.run("--import-session", str(Path(__file__).parent / "data" / "histories" / "gptsh"), "-o", "jsonl")
+    brought = home.run("--import-session", str(HISTORIES / "gptsh"), "-o", "jsonl")
     assert sorted(json.loads(brought.stdout)) == sorted(keys_in("key of `--import-session`"))
     for job in ("--archive-session", "--delete-session"):
         (done,) = json.loads(home.run(job, "7x2m", "-o", "json").stdout)

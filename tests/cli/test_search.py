@@ -18,9 +18,10 @@ from gptsh.core import document, files
 from gptsh.core.foreign import translated
 from gptsh.core.listing import Unreadable
 from gptsh.core.search import Found, search
-from tests import vocabulary
-from tests.conftest import COMMAND, Home, Terminal
-from tests.test_house import MARKDOWN, modules_after
+from tests.support import vocabulary
+from tests.support.home import COMMAND, Home
+from tests.support.modules import MARKDOWN, modules_after
+from tests.support.terminal import Terminal
 
 STAMP = "2026-11-03T10:00:00.000Z"
 

@@ -6,7 +6,6 @@ import re
 import stat
 import string
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,30 +18,8 @@ from gptsh.core.messages import Text
 from gptsh.core.settings import Agent, Providers, load, small_model
 from gptsh.errors import BadSession, SessionGone, StoreError, UnknownSession
 from gptsh.render.plain import listing_line
-from tests.conftest import Home
-
-Store = Callable[[], list[dict[str, Any]]]
-
-
-def new(title: str | None = None, *questions: str, created: str | None = None) -> dict[str, Any]:
-    doc = sessions.new_session_doc(
-        {"name": "default", "model": "lab/m", "model_small": None, "params": {}, "system": None},
-        {"name": "lab"},
-        output=None,
-        mcp_allowed_servers=None,
-    )
-    doc["title"] = title
-    if created:
-        doc["created_at"] = doc["updated_at"] = created
-    for question in questions:
-        ask(doc, question)
-    return doc
-
-
-def ask(doc: dict[str, Any], question: str, answer: str | None = None) -> None:
-    sessions.append_messages(doc, [{"role": "user", "content": question}], None)
-    if answer is not None:
-        sessions.append_messages(doc, [{"role": "assistant", "content": answer}], None)
+from tests.support.home import Home
+from tests.support.sessions import Store, ask, new
 
 
 def test_sessions_id_and_filename(store: Store, home: Home) -> None:

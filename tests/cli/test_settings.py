@@ -7,7 +7,7 @@ import pytest
 from gptsh.core import settings
 from gptsh.core.settings import Agent, load
 from gptsh.errors import ConfigError
-from tests.conftest import Home
+from tests.support.home import Home
 
 WHOLE = """
 default_agent = "default"

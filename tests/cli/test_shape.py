@@ -13,9 +13,9 @@ from gptsh.core.models import facts
 from gptsh.core.shape import Shape, asked_in_words, in_words
 from gptsh.errors import UsageError
 from gptsh.render.fences import first_block
-from tests import anthropic_server as claude
-from tests.conftest import Home, lab_config, texts, wait_for
-from tests.server import ModelServer, answer, chunk, event
+from tests.support import anthropic_server as claude
+from tests.support.home import Home, lab_config, texts, wait_for
+from tests.support.server import ModelServer, answer, chunk, event
 
 DRAFT_04 = "http://json-schema.org/draft-04/schema#"
 KEY = {"OPENAI_API_KEY": "sk-x"}

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gptsh.core import document, sessions, snapshots
 from gptsh.errors import BadSession, UsageError
-from tests.conftest import Home, texts
-from tests.server import ModelServer, answer
-from tests.talks import Talker, chat, configure, for_summaries, kept
-from tests.test_sessions import Store, ask, new
-from tests.test_structured import events
+from tests.support.answers import events
+from tests.support.home import Home, texts
+from tests.support.server import ModelServer, answer
+from tests.support.sessions import Store, ask, new
+from tests.support.talks import Talker, chat, configure, for_summaries, kept
 
 
 def named(doc: dict[str, Any]) -> list[str]:

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from importlib import import_module
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,12 @@ from gptsh.cli.options import JOBS
 from gptsh.core.files import locked
 from gptsh.errors import OutputError
 from gptsh.render import structured
-from tests.conftest import Home, Result, Terminal, full_pipe, in_mid_answer, lab_config, wait_for
-from tests.server import USAGE, ModelServer, answer, chunk, event
-from tests.test_readme import SCRIPTING
-from tests.test_rounds import call, calling, configure
+from tests.support.answers import events, told
+from tests.support.home import Home, full_pipe, in_mid_answer, lab_config, wait_for
+from tests.support.readme import SCRIPTING
+from tests.support.server import USAGE, ModelServer, answer, chunk, event
+from tests.support.terminal import Terminal
+from tests.support.tools import call, calling, configure
 
 
 def before_its_end(lab: Home, model: ModelServer, *args: str) -> "tuple[subprocess.Popen[bytes], threading.Event]":
@@ -36,17 +37,6 @@ def before_its_end(lab: Home, model: ModelServer, *args: str) -> "tuple[subproce
 
 
 CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-
-
-def told(run: Result) -> Any:
-    """The one object of stdout."""
-    assert run.stdout.count("\n") == 1
-    return json.loads(run.stdout)
-
-
-def events(run: Result) -> list[dict[str, Any]]:
-    """The objects of stdout, one a line."""
-    return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:

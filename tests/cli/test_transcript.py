@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.conftest import Home
+from tests.support.home import Home
 
 
 def shown(home: Home, *messages: dict[str, Any]) -> list[str]:

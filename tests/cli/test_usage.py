@@ -21,12 +21,14 @@ from gptsh.core.usage import FIELDS, Report
 from gptsh.llm.windows import listed_window
 from gptsh.render.look import Look
 from gptsh.render.usage import PLAIN, drawn, plain
-from tests.conftest import COMMAND, Home, Terminal, lab_config
-from tests.server import ModelServer
+from tests.support.home import COMMAND, Home, lab_config
+from tests.support.paths import ROOT
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
+from tests.support.usage import UNKNOWN, report, row
 
 ANSWER, TITLE = 11 * 2e-6 + 5 * 8e-6, 11 * 4e-7 + 5 * 1.6e-6  # what the server's usage costs
 KEY = {"OPENAI_API_KEY": "a-key"}
-UNKNOWN: dict[str, Any] = dict.fromkeys(FIELDS) | {"answers": 0, "unpriced": 0}
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -38,14 +40,6 @@ def priced(home: Home, model: ModelServer) -> Home:
     home.configure(lab_config(model, openai).replace("[agents.default]\n", small))
     home.env |= KEY
     return home
-
-
-def report(home: Home, *args: str, **more: Any) -> dict[str, Any]:
-    """What ``--usage -o json`` says, and nothing on stderr."""
-    run = home.run("--usage", "-o", "json", *args, **more)
-    assert (run.code, run.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
 
 
 def put(home: Home, name: str, doc: dict[str, Any], folder: str = "sessions") -> Path:
@@ -61,11 +55,6 @@ def said(ident: str, *, at: str, model: object = "lab/m", cost: object = None, *
     """An answer as a file holds it."""
     known = {"id": ident, "timestamp": at, "model": model, "cost": cost, "usage": tokens or None}
     return {"role": "assistant", "content": "a", **known}
-
-
-def row(**known: Any) -> dict[str, Any]:
-    """The fields of a row, those that are not named unknown."""
-    return {**UNKNOWN, **known}
 
 
 # ---- through real runs
@@ -337,7 +326,7 @@ def test_usage_takes_no_words_and_no_second_job(home: Home) -> None:
 
 def test_the_readme_names_the_fields_that_come_out(home: Home) -> None:
     home.run("-m", "echo", "hi")
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     table = re.search(r"\| field \| means \|\n\|---\|---\|\n((?:\|.*\n)+)", readme)
     assert table
     told = [name for line in table[1].splitlines() for name in re.findall(r"`(\w+)`", line.split("|")[1])]

@@ -8,8 +8,8 @@ import pytest
 from gptsh.core import sessions
 from gptsh.core.document import VERSION
 from gptsh.core.snapshots import blank_context
-from tests.conftest import Home, texts
-from tests.test_sessions import Store
+from tests.support.home import Home, texts
+from tests.support.sessions import Store
 
 OLD: dict[int, dict[str, Any]] = {  # by version, a document as it was written then
     0: {

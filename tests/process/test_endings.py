@@ -11,8 +11,9 @@ import time
 import pytest
 
 from gptsh.core.files import locked
-from tests.conftest import COMMAND, Home, Terminal, full_pipe, in_mid_answer, lab_config, read_until, texts, wait_for
-from tests.server import ModelServer, answer, chunk, event
+from tests.support.home import COMMAND, Home, full_pipe, in_mid_answer, lab_config, read_until, texts, wait_for
+from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.terminal import Terminal
 
 SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 

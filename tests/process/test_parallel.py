@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conftest import Home, texts
-from tests.server import ModelServer
+from tests.support.home import Home, texts
+from tests.support.server import ModelServer
 
 
 @pytest.mark.slow

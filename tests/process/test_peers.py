@@ -11,8 +11,9 @@ from importlib.metadata import requires
 
 import pytest
 
-from tests.conftest import COMMAND, Home, Terminal, in_mid_answer, lab_config, texts, wait_for
-from tests.server import ModelServer
+from tests.support.home import COMMAND, Home, in_mid_answer, lab_config, texts, wait_for
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
 
 FINAL = {"x-should-retry": "false"}
 

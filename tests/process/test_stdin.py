@@ -25,8 +25,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core.kinds import decoded, kind_of, shown_size
-from tests.conftest import COMMAND, Home, Terminal, read_until, wait_for
-from tests.server import ModelServer
+from tests.support.home import COMMAND, Home, read_until, wait_for
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
 
 WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
 

@@ -21,9 +21,9 @@ from gptsh.core.summaries import Made, new_summary
 from gptsh.core.tokens import estimate
 from gptsh.core.turn import Request
 from gptsh.errors import TooLong
-from tests import corpus, vocabulary
-from tests.anthropic_server import signature
-from tests.test_fidelity import DIALECTS, STRICT
+from tests.support import corpus, vocabulary
+from tests.support.anthropic_server import signature
+from tests.support.dialects import DIALECTS, STRICT
 
 RULES = ContextRules()
 SYSTEM = "Brief and to the point."

@@ -9,8 +9,8 @@ import pytest
 
 from gptsh.formats.readers import READERS
 from gptsh.formats.source import Source, Unread, walk
-from tests.conftest import Home
-from tests.fuzz_imports import SAMPLES, SECRET, Yard, samples, spoilt
+from tests.support.fuzz_imports import SAMPLES, SECRET, Yard, samples, spoilt
+from tests.support.home import Home
 
 QUICK, ALL, GROUPS = 300, 10_000, 20
 

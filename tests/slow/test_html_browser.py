@@ -15,8 +15,7 @@ import pytest
 
 from gptsh.core import checks, document
 from gptsh.render import html
-from tests.test_attachments import a_pdf, a_png
-from tests.test_html import HOSTILE
+from tests.support.attached import HOSTILE, a_pdf, a_png
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import anthropic_server as claude
-from tests import ollama_server as llama
-from tests.anthropic_server import AnthropicServer
-from tests.conftest import Home, read_until, wait_for
-from tests.ollama_server import OllamaServer
-from tests.server import ModelServer, answer, chunk, complaint, event
-from tests.test_attachments import a_png
-from tests.test_rounds import SERVER, call
+from tests.support import anthropic_server as claude
+from tests.support import ollama_server as llama
+from tests.support.anthropic_server import AnthropicServer
+from tests.support.attached import a_png
+from tests.support.home import Home, read_until, wait_for
+from tests.support.ollama_server import OllamaServer
+from tests.support.server import ModelServer, answer, chunk, complaint, event
+from tests.support.tools import SERVER, call
 
 CHAT, CLAUDE, LLAMA = "deepseek/deepseek-v4-flash", "anthropic/claude-sonnet-4-5", "ollama/m"
 TOOLS = f"""[agents.default]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.anthropic_server import block, named, said, stream, thought
-from tests.conftest import COMMAND, Home, kind_of_session, read_until, texts, wait_for
-from tests.server import Cut, ModelServer, answer, chunk, event
+from tests.support.answers import responses
+from tests.support.anthropic_server import block, named, said, stream, thought
+from tests.support.home import COMMAND, Home, kind_of_session, read_until, texts, wait_for
+from tests.support.server import Cut, ModelServer, answer, chunk, event
 
 KEYS = {
     "AZURE_AI_API_KEY": "az-very-secret",
@@ -159,25 +160,6 @@ def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
     model.script(json.dumps(whole).encode(), framing="length", headers=kind)
     assert far.run("--no-stream", "-m", GEMINI, "hi") == ("Hello.\n", "", 0)
     assert far.doc()["messages"][1]["usage"]["total"] == 9
-
-
-def responses(*pieces: str) -> list[bytes]:
-    """A stream of OpenAI's Responses API."""
-    message = {"id": "m1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    whole = {**message, "status": "completed",
-             "content": [{"type": "output_text", "text": "".join(pieces), "annotations": []}]}  # fmt: skip
-    base = {"id": "resp_1", "object": "response", "created_at": 0, "model": "gpt-5.5", "status": "in_progress",
-            "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
-    done = {**base, "status": "completed", "output": [whole],
-            "usage": {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}}  # fmt: skip
-    at = {"item_id": "m1", "output_index": 0, "content_index": 0}
-    return [
-        named({"type": "response.created", "response": base}),
-        named({"type": "response.output_item.added", "output_index": 0, "item": message}),
-        *(named({"type": "response.output_text.delta", **at, "delta": piece}) for piece in pieces),
-        named({"type": "response.output_item.done", "output_index": 0, "item": whole}),
-        named({"type": "response.completed", "response": done}),
-    ]
 
 
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}

@@ -9,10 +9,10 @@ import pytest
 
 from gptsh.core.messages import Message
 from gptsh.core.tokens import estimate
-from tests.conftest import Home
-from tests.server import ModelServer, prompt_tokens
-from tests.strict import strict
-from tests.talks import (
+from tests.support.home import Home
+from tests.support.server import ModelServer, prompt_tokens
+from tests.support.strict import strict
+from tests.support.talks import (
     TOLD,
     Talker,
     asked,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from gptsh.formats import nanobot
-from tests.conftest import Home
-from tests.test_nanobot import CALL, ERAS, HEADER, STATE, USER, ours, python, values, written
+from tests.support.home import Home
+from tests.support.nanobot import CALL, ERAS, HEADER, STATE, USER, ours, python, values, written
+from tests.support.paths import ROOT, SUPPORT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
-ROOT = Path(__file__).parent.parent
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 RECORD = {
     **STATE,
@@ -30,7 +30,7 @@ def real(home: Home, key: str, **told: Any) -> dict[str, Any]:
     python_of_its = os.environ.get("NANOBOT_PYTHON") or str(ROOT / ".venv-nanobot" / "bin" / "python")
     assert Path(python_of_its).exists(), "make servers installs nanobot"
     done = subprocess.run(
-        [python_of_its, ROOT / "tests" / "nanobot_process.py"],
+        [python_of_its, SUPPORT / "nanobot_process.py"],
         input=json.dumps({"folder": str(home.folder / "nanobot"), "key": key, **told}),
         env={**os.environ, "HOME": str(home.folder)},
         capture_output=True, text=True, check=False, timeout=120,

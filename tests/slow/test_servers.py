@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Home, kind_of_session
+from tests.support.home import Home, kind_of_session
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 

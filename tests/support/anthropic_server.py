@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.server import ModelServer, Script
+from tests.support.server import ModelServer, Script
 
 FIELDS = {
     "model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k", "tools",

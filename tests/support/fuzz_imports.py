@@ -23,9 +23,10 @@ from gptsh.formats import losses, markdown, nanobot, openai
 from gptsh.formats.readers import READERS
 from gptsh.formats.source import Refused, Source, Unread
 from gptsh.render import html, plain
-from tests.test_fidelity import DIALECTS, everything_with
+from tests.support.dialects import DIALECTS, everything_with
+from tests.support.paths import HISTORIES
 
-SAMPLES = Path(__file__).parent / "data" / "histories"
+SAMPLES = HISTORIES
 SECRET = "secret.txt"  # a file of the yard that spoilt files name, and nobody may open
 _DATABASE = b"SQLite format 3"
 _DEEP = 150

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gptsh.core import files
 from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Source, Unread
-from tests import vocabulary
-from tests.test_fidelity import DIALECTS, STRICT, everything_with, request
-
-HISTORIES = Path(__file__).parent / "data" / "histories"
+from tests.support import vocabulary
+from tests.support.dialects import DIALECTS, STRICT, everything_with, request
+from tests.support.paths import HISTORIES
 
 
 def read(where: Path | bytes, format_name: str) -> tuple[list[dict[str, Any]], list[Unread]]:

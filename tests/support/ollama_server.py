@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.server import ModelServer, Script
+from tests.support.server import ModelServer, Script
 
 TOP = {"model", "messages", "stream", "format", "keep_alive", "tools", "options", "think", "truncate", "shift",
        "logprobs", "top_logprobs"}  # fmt: skip

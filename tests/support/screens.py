@@ -13,7 +13,7 @@ from types import TracebackType
 
 import pytest
 
-from tests.conftest import COMMAND, Home
+from tests.support.home import COMMAND, Home
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 

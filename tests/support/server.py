@@ -12,7 +12,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from tests.corpus import tokenizers
+from tests.support.corpus import tokenizers
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}
 

@@ -1,4 +1,4 @@
-"""What strict servers refuse about the messages of a request, beside what ``tests/server.py`` does."""
+"""What strict servers refuse about the messages of a request, beside what ``tests/support/server.py`` does."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from gptsh.core.calls import NINE_ID, OPENAI_ID
-from tests.server import complaint
+from tests.support.server import complaint
 
 IDS = {"mistral": NINE_ID.pattern, "openai": OPENAI_ID.pattern}
 ONLY_SOME_TAKE = {

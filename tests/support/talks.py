@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from gptsh.core import sessions
 from gptsh.core.messages import Message
 from gptsh.core.summaries import SYSTEM
-from tests.conftest import Home
-from tests.server import USAGE, ModelServer, Script, answer, prompt_tokens
+from tests.support.answers import events
+from tests.support.home import Home, Result
+from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens
 
 NAMES = [
     "parser",
@@ -176,3 +179,52 @@ def same_beginning(one: str, other: str) -> int:
     """How many characters both begin with."""
     shorter = min(len(one), len(other))
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
+
+
+WINDOW, BUDGET = 8192, 6144  # tokens
+TURNS = 70  # of the session that all begins with; it takes 10,600 tokens at most
+
+
+@pytest.fixture
+def talker() -> Iterator[Talker]:
+    """A model with answers of some length and a small window, which it enforces and tells."""
+    server = Talker(WINDOW)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def long(home: Home, talker: Talker) -> Home:
+    """A home with one session, which is to be compacted when it goes on."""
+    configure(home, talker)
+    kept(home, chat(TURNS))
+    return home
+
+
+def questions(doc: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in doc["messages"] if message["role"] == "user"]
+
+
+def force(home: Home) -> dict[str, Any]:
+    """The compaction in force."""
+    found: dict[str, Any] = home.doc()["context"]["compaction"]
+    return found
+
+
+def kinds(run: Result) -> list[str]:
+    """The types of the events, of each kind in a row one."""
+    found = [event["type"] for event in events(run)]
+    return [kind for at, kind in enumerate(found) if kind != "text" or found[at - 1] != "text"]
+
+
+@pytest.fixture
+def untold(home: Home, talker: Talker) -> Home:
+    """The same session at a server that does not tell its window."""
+    talker.pages.clear()
+    configure(home, talker)
+    kept(home, chat(100))
+    return home
+
+
+def too_long(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}

@@ -1,6 +1,7 @@
 """A random walk through conversations, with a seed: commands and turns as they come, and after each what must hold.
 
-A process of its own on a terminal, where questions are answered by who started it: ``python -m tests.walk SEED STEPS``.
+A process of its own on a terminal, where questions are answered by who started it:
+``python -m tests.support.walk SEED STEPS``.
 """
 
 import json
@@ -18,7 +19,7 @@ from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.errors import GptshError
-from tests.server import Cut, ModelServer, answer, chunk, event
+from tests.support.server import Cut, ModelServer, answer, chunk, event
 
 CONFIG = """[agents.default]
 model = "lab/m"

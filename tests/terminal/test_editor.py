@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import COMMAND, Home, Terminal, texts
-from tests.screens import Tmux, needs_tmux
+from tests.support.home import COMMAND, Home, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.terminal import Terminal
 
 PROMPT = r"^> *$"
 

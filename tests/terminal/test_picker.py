@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Home, Terminal, texts
-from tests.screens import Tmux, needs_tmux
-from tests.test_keeping import kept, put
+from tests.support.home import Home, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.sessions import kept, put
+from tests.support.terminal import Terminal
 
 NEEDS = "gptsh: -r needs a terminal: --list-sessions shows the sessions, -s REF takes one\n"
 

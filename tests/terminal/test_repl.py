@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import COMMAND, Home, Terminal, lab_config, texts
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer, chunk, event
-from tests.test_rounds import call, calling, configure, roles
-from tests.test_tools import is_running
+from tests.support.home import COMMAND, Home, lab_config, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer, chunk, event
+from tests.support.sessions import comparable
+from tests.support.terminal import Terminal
+from tests.support.tools import call, calling, configure, is_running, roles
 
 pytestmark = needs_tmux
 PROMPT = r"^>$"
@@ -75,21 +76,6 @@ def test_a_pipe_is_the_first_turn_and_the_terminal_goes_on(lab: Home) -> None:
     first = lab.doc()["messages"][0]
     assert [part.get("source") for part in first["content"]] == [None, "stdin"]
     assert lab.doc()["stats"]["turns"] == 2
-
-
-def comparable(doc: dict[str, Any]) -> Any:
-    """A session without what differs from one to the next: its ids, its times, how long things took."""
-    ids = {message["id"]: number for number, message in enumerate(doc["messages"])}
-    drop = {"created_at", "updated_at", "timestamp", "duration_ms"}
-
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: without(item) for key, item in value.items() if key not in drop}
-        if isinstance(value, list):
-            return [without(item) for item in value]
-        return ids.get(value, value) if isinstance(value, str) else value
-
-    return without({**doc, "id": None})
 
 
 @pytest.mark.slow

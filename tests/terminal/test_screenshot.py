@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from man.screenshot import COLUMNS, FOLDER, PICTURES, make
-from tests.screens import needs_tmux
+from tests.support.paths import ROOT
+from tests.support.screens import needs_tmux
 
-ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
 Cells = dict[tuple[int, int], tuple[str, str]]  # by row and column: the character, and how it looks
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.conftest import Home, lab_config
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer
+from tests.support.home import Home, lab_config
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer
 
 AGENTS = """
 [agents.default]

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Home, lab_config
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer
-from tests.talks import Talker, asked, for_summaries
-from tests.test_attachments import a_png
-from tests.test_compacting import force, long, talker
-from tests.test_rounds import call, calling
+from tests.support.attached import a_png
+from tests.support.home import Home, lab_config
+from tests.support.paths import SUPPORT
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer
+from tests.support.talks import Talker, asked, for_summaries, force, long, talker
+from tests.support.tools import call, calling
 
 __all__ = ["long", "talker"]  # fixtures
 
-SERVER = Path(__file__).with_name("tool_server.py")
+SERVER = SUPPORT / "tool_server.py"
 LARGE = (250, 60)
 KEY = {"LAB_KEY": "hidden-key", "PAGER": "cat"}
 

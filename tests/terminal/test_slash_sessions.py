@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Home, lab_config, texts
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer
+from tests.support.home import Home, lab_config, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer
 
 pytestmark = needs_tmux
 READY = r"^> *$"

@@ -18,11 +18,12 @@ from gptsh.cli.signals import Endings
 from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
 from gptsh.errors import GptshError, SessionGone, UsageError
-from tests.conftest import Home, Terminal, lab_config, texts
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer
-from tests.test_memory import answer_of, small_says
-from tests.test_repl import comparable
+from tests.support.answers import answer_of, small_says
+from tests.support.home import Home, lab_config, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer
+from tests.support.sessions import comparable
+from tests.support.terminal import Terminal
 
 Begin = Callable[..., Talk]
 REFUSED = {"error": {"message": "no"}}
@@ -456,7 +457,7 @@ def test_a_conversation_makes_what_runs_of_their_own_make(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_random_walk_loses_nothing(home: Home, seed: int) -> None:
-    command = [sys.executable, "-m", "tests.walk", str(seed), "80"]
+    command = [sys.executable, "-m", "tests.support.walk", str(seed), "80"]
     terminal = Terminal(home, command=command, env={"PAGER": "cat", "TERM": "dumb"})
     answer_all(terminal)
     seen, code = terminal.close()

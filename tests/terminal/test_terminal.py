@@ -18,8 +18,9 @@ from gptsh.core.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.render.look import Look, look
 from gptsh.render.plain import Aside, PlainWriter
 from gptsh.render.terminal import TerminalWriter
-from tests.conftest import COMMAND, Home, Terminal, lab_config, read_until, texts, wait_for
-from tests.server import ModelServer, answer, chunk, event
+from tests.support.home import COMMAND, Home, lab_config, read_until, texts, wait_for
+from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.terminal import Terminal
 
 PLAIN, BOLD, COLORED = Look(styles=False, colors=False), Look(styles=True, colors=False), Look(styles=True, colors=True)
 SGR = re.compile(r"\x1b\[[0-9;]*m")

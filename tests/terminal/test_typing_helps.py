@@ -12,10 +12,11 @@ from gptsh.cli.slash.commands import is_command, slip
 from gptsh.render.columns import columns, wrapped
 from gptsh.render.picked import screen, width_of
 from gptsh.render.status import Status, status_line
-from tests.conftest import Home, Terminal, texts
-from tests.screens import Tmux, needs_tmux
-from tests.server import ModelServer, answer
-from tests.test_picking import NOW, listed, row, text_of
+from tests.support.home import Home, texts
+from tests.support.picking import NOW, listed, row, text_of
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer, answer
+from tests.support.terminal import Terminal
 
 PROMPT = r"^> *$"
 

@@ -21,24 +21,10 @@ from gptsh.llm import routes
 from gptsh.llm.anthropic import Messages, body
 from gptsh.llm.anthropic_schema import narrowed
 from gptsh.llm.parameters import fit
-from tests.anthropic_server import Refused, check, marks, prefixes, prompt, signature
+from tests.support.anthropic_server import Refused, check, marks, prefixes, prompt, signature
+from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare, call, image, parts, thinking
 
-SONNET, OPUS, LATEST = "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"
-KEY = "sk-ant-very-secret"
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
-PNG = "iVBORw0KGgo="
-
-
-def call(call_id: str, name: str, arguments: str, **more: Any) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
-
-
-def thinking(text: str, signed: str | None = None) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": text} | ({"signature": signed} if signed else {})
-
-
-def parts(*pieces: str) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": piece} for piece in pieces]
 
 
 def route(model: str = SONNET, **environ: str) -> routes.Route:
@@ -65,18 +51,6 @@ def answer(content: Any, model: str = SONNET, **more: Any) -> dict[str, Any]:
 
 def result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
-
-
-def bare(made: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The messages without the marks."""
-    return [
-        (m["role"], [{k: v for k, v in part.items() if k != "cache_control"} for part in m["content"]])
-        for m in made["messages"]
-    ]
-
-
-def image(url: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url}, "source": "a.png"}
 
 
 def note(what: str, name: str = "") -> dict[str, str]:
@@ -443,10 +417,6 @@ def test_no_answer_ends_in_a_thought(reply: Any, blocks: Any) -> None:
     made = bare(sent(user("q"), reply, user("and?")))
     expected = [("user", parts("q", "and?"))] if blocks is None else [("user", parts("q")), ("assistant", blocks)]
     assert made[: len(expected)] == expected
-
-
-OPEN = {"type": "object", "properties": {"n": {"type": "integer"}}}
-CLOSED = {**OPEN, "additionalProperties": False}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from gptsh.llm.chat_completions import body
 from gptsh.llm.chat_stream import read_stream, read_whole
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.routes import Route
-from tests.server import answer, chunk, event
+from tests.support.server import answer, chunk, event
 
 DONE = event(b"[DONE]")
 

@@ -18,7 +18,7 @@ from gptsh.core.pruning import pruned
 from gptsh.core.settings import ContextRules
 from gptsh.core.summaries import LONGER, Made, new_summary
 from gptsh.core.tokens import Asked, Count, count, estimate
-from tests import vocabulary
+from tests.support import vocabulary
 
 RULES = ContextRules()
 NO_SIZE = Count(0, 0, 0, anchored=False)

@@ -17,7 +17,7 @@ from gptsh.core.providers import OWN
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
-from tests.server import complaint
+from tests.support.server import complaint
 
 _text = st.text(max_size=6)
 _parts = st.lists(

@@ -14,9 +14,10 @@ import pytest
 import gptsh
 from gptsh.cli.options import ROWS
 from gptsh.core.providers import PROVIDERS
-from tests.conftest import Home
+from tests.support.home import Home
+from tests.support.modules import MARKDOWN, modules_after
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "gptsh").rglob("*.py"))
 LAYER = {"errors": 0, "core": 1, "llm": 2, "tools": 2, "formats": 2, "render": 2, "cli": 3}
 ROOMS = {
@@ -72,24 +73,6 @@ def test_files_and_functions_fit(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 45, f"{path}:{node.lineno} {node.name}"
-
-
-MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks", "gptsh.render.dialect"}
-
-
-def modules_after(home: Home, *args: str) -> set[str]:
-    code = (
-        "import sys, atexit, os\n"
-        "sys.stdout = open(os.devnull, 'w')\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        f"sys.argv = ['gptsh', *{list(args)!r}]\n"
-        "from gptsh.__main__ import run; run()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
 
 
 @pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"],

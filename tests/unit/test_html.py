@@ -14,8 +14,8 @@ from gptsh.core import checks, document
 from gptsh.core.document import Document
 from gptsh.render import html, hypertext
 from gptsh.render.stylesheet import STYLE
-from tests import vocabulary
-from tests.test_attachments import a_pdf, a_png
+from tests.support import vocabulary
+from tests.support.attached import HOSTILE, a_pdf, a_png
 
 BARE = ("head title style body main header h1 h2 h3 h4 h5 h6 dl dt dd time summary figure figcaption blockquote ul li "
         "table thead tbody tr em strong s code br hr")  # fmt: skip
@@ -108,21 +108,6 @@ def test_the_page_allows_nothing_and_loads_nothing() -> None:
     assert "url(" not in STYLE
     assert "@import" not in STYLE
     assert "prefers-color-scheme: dark" in STYLE
-
-
-HOSTILE = [
-    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>", "</style></title></main>",
-    "[a](javascript:alert(1))", "[a](JaVaScRiPt:alert(1))", "[a](data:text/html;base64,PHNjcmlwdD4=)", "<javascript:x>",
-    "[a](vbscript:x)", "![i](https://evil.example/track.png)", "![i](data:image/svg+xml;base64,PHN2Zz4=)",
-    "[![i](https://a.example/i.png)](https://b.example)", '[a](https://x.example/"onmouseover=alert(1) "t")',
-    "<!-- c -->", "<!-- ", "<![CDATA[x]]>", "<?php x ?>", "<iframe src=//evil.example></iframe>", "&lt;script&gt;",
-    "&#27;[31m", "&#13;x&#8238;y", "\x1b]0;x\x07", "\ud800", "\0", "\u202e", "`<b>`", "<b", "~~x~~ **y** *z*",
-    "```<script>\n</code></pre><script>\n```", "| a | b |\n|--|--|\n| <i> | x |\n", "| a |\n|--|\n| 1 | lost |\n",
-    "[x]: javascript:alert(1)\n[x]", "1) a\n7. b\n999999999. c\n", "# h\n###### h6\n", "> " * 25 + "deep",
-    "- " * 40 + "x", "![" * 300, "*a **b " * 100, "http://\\\"><script>", "<https://a.example/'><script>'>",
-    "a\r\nb\rc", "[a](file:///etc)", "[a](https://evil.example/<script>)", "```py onload=x\nx = '</script>'\n```",
-    "~~~\"><script>\nx\n~~~", "$<b>$",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core.messages import blocks_of
-from tests.histories import (
+from tests.support.histories import (
     HISTORIES,
     as_lines,
     asked_in,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from gptsh.formats.codelet import READER
 from gptsh.formats.source import Shared, Source
-from tests.histories import (
+from tests.support.histories import (
     HISTORIES,
     as_lines,
     asked_in,

@@ -20,10 +20,11 @@ from gptsh.core import checks, files
 from gptsh.formats.llm_logs import READER
 from gptsh.formats.llm_parts import call_of
 from gptsh.formats.source import Source, Unread
-from tests import vocabulary
-from tests.conftest import Home
+from tests.support import vocabulary
+from tests.support.home import Home
+from tests.support.paths import HISTORIES
 
-SAMPLES = Path(__file__).parent / "data" / "histories" / "llm"
+SAMPLES = HISTORIES / "llm"
 LOGS, LEGACY, CONTINUED = (SAMPLES / f"logs{name}.db" for name in ("", "_legacy_0.31", "_continued_0.36"))
 OWN = "an attachment that is not in the database: /home/u/own.png"
 # The tables of the first version that kept conversations, and of 0.32, as far as they are read.

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 
 from gptsh.core.media import media_of
 from gptsh.render.transcript import transcript
-from tests.histories import HISTORIES, asked_in, copied, nothing_in, placed, read, read_one, spoilt, survives, taken_by
+from tests.support.histories import (
+    HISTORIES,
+    asked_in,
+    copied,
+    nothing_in,
+    placed,
+    read,
+    read_one,
+    spoilt,
+    survives,
+    taken_by,
+)
 
 NAME = "nanocoder"
 HOME = HISTORIES / "nanocoder"

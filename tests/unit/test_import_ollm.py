@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.histories import HISTORIES, asked_in, nothing_in, placed, read, read_one, spoilt, survives, taken_by
+from tests.support.histories import HISTORIES, asked_in, nothing_in, placed, read, read_one, spoilt, survives, taken_by
 
 NAME = "ollm"
 HOME = HISTORIES / "ollm"

@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 from gptsh.cli.options import ROWS, SHORT_HELP
 from man.build import PAGE, README, _text, page
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 READERS = {
     "groff": ["groff", "-man", "-ww", "-Tutf8", "-P-cbou"],
     "mandoc": ["mandoc", "-Tlint", "-Werror"],

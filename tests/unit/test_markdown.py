@@ -11,7 +11,7 @@ from gptsh.core import checks, document
 from gptsh.core.document import Document
 from gptsh.formats import markdown
 from gptsh.formats.source import Source, Unread
-from tests import vocabulary
+from tests.support import vocabulary
 
 HEAD = {
     "version": 1, "id": "7x2m", "title": "A <!-- --> *Talk*", "created_at": "2025-10-27T09:15:30.120Z",

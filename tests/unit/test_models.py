@@ -33,9 +33,9 @@ from gptsh.core.settings import Providers, default_model, facts_of, load, provid
 from gptsh.core.turn import Request
 from gptsh.errors import ConfigError
 from gptsh.llm.routes import wire_for
-from tests.conftest import Home, lab_config
-from tests.ollama_server import Known, OllamaServer
-from tests.server import ModelServer
+from tests.support.home import Home, lab_config
+from tests.support.ollama_server import Known, OllamaServer
+from tests.support.server import ModelServer
 
 QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "CRITICAL"}
 

@@ -15,10 +15,10 @@ from gptsh.core.messages import Event
 from gptsh.core.turn import Round
 from gptsh.errors import ModelError, TooLong
 from gptsh.llm import anthropic_stream, chat_stream, ollama_stream
-from tests.anthropic_server import said as says
-from tests.anthropic_server import stream, thought, tool
-from tests.server import chunk
-from tests.test_fidelity import everything_with
+from tests.support.anthropic_server import said as says
+from tests.support.anthropic_server import stream, thought, tool
+from tests.support.dialects import everything_with
+from tests.support.server import chunk
 
 Payloads = list[dict[str, Any]]
 

@@ -16,11 +16,11 @@ from gptsh.core.sessions import new_session_doc
 from gptsh.formats import openai
 from gptsh.formats.readers import reader_of
 from gptsh.formats.source import Source, Unread
-from tests import vocabulary
-from tests.conftest import Home
-from tests.server import ModelServer
+from tests.support import vocabulary
+from tests.support.home import Home
+from tests.support.paths import HISTORIES
+from tests.support.server import ModelServer
 
-HISTORIES = Path(__file__).parent / "data" / "histories"
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},

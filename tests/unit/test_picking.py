@@ -6,26 +6,9 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from gptsh.core.listing import SessionSummary
-from gptsh.core.picking import Picking, Row, row_of
-from gptsh.render.picked import Line, age, cut, plain, row_line, screen, width_of
-
-NOW = 1_800_000_000.0
-
-
-def row(number: int, title: str | None = "Title", *, here: bool = True, preview: str = "", days: float = 1.0) -> Row:
-    used = NOW - 86400 * days
-    return Row((not here, -used), f"20250101-000000-{number:04}.json", title, preview, 3, "lab/m", "")
-
-
-def listed(*rows: Row) -> Picking:
-    picking = Picking()
-    picking.add(rows)
-    picking.reading = False
-    return picking
-
-
-def text_of(line: Line) -> str:
-    return "".join(text for _, text in line)
+from gptsh.core.picking import Picking, row_of
+from gptsh.render.picked import age, cut, plain, row_line, screen, width_of
+from tests.support.picking import NOW, listed, row, text_of
 
 
 def shown(picking: Picking, width: int = 80, height: int = 24, top: int = 0) -> list[str]:

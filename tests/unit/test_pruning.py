@@ -15,7 +15,7 @@ from gptsh.core.foreign import translated
 from gptsh.core.messages import Message, parts_of
 from gptsh.core.pruning import Touched, pruned, touched
 from gptsh.core.tokens import estimate, of_message
-from tests import vocabulary
+from tests.support import vocabulary
 
 FILE_TOOLS = ["read_file", "fs__read_file", "mcp__fs__ReadFile", "view", "CAT", "openDocument", "get-file-contents"]
 COMMAND_TOOLS = ["bash", "lab__Bash", "run_command", "execCommand", "local-shell", "TERMINAL", "read_terminal"]

@@ -12,7 +12,7 @@ from gptsh.render.clipboard import to_clipboard
 from gptsh.render.fences import blocks, first_block
 from gptsh.render.look import Look
 from gptsh.render.recap import ROWS, cut, recap
-from tests.test_sessions import ask, new
+from tests.support.sessions import ask, new
 
 PLAIN = Look(styles=False, colors=False)
 

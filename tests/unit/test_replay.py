@@ -23,9 +23,9 @@ from gptsh.llm.chat_completions import body
 from gptsh.llm.chat_stream import read_stream, read_whole
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.routes import Route
-from tests.conftest import Home
-from tests.server import Cut, ModelServer, chunk, event
-from tests.strict import strict
+from tests.support.home import Home
+from tests.support.server import Cut, ModelServer, chunk, event
+from tests.support.strict import strict
 
 DONE = event(b"[DONE]")
 NO_SIZE = Count(0, 0, 0, anchored=False)

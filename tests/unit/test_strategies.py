@@ -13,7 +13,7 @@ from gptsh.core.messages import parts_of, starts_turn, text_of, text_part
 from gptsh.core.pruning import pruned
 from gptsh.core.strategies import BY_NAME, STRATEGIES, Past, full, minimal, pruned_tools, summary
 from gptsh.core.tokens import estimate, of_message
-from tests import vocabulary
+from tests.support import vocabulary
 
 BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 WORDS = "What the user said, word for word:"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gptsh.core.messages import text_part, user_message
 from gptsh.core.sessions import append_messages, new_session_doc
 from gptsh.core.tokens import _PIECE, Asked, Count, count, estimate, of_message, of_system, safe_scale, was_cut
-from tests.corpus import MAKERS, samples, shell_output, tokenizers
+from tests.support.corpus import MAKERS, samples, shell_output, tokenizers
 
 Counter = Callable[[str], int]
 FRAMING = 4  # tokens around a message, as OpenAI's and most templates have it

@@ -19,7 +19,7 @@ from gptsh.core import typed
 from gptsh.core.folders import state_folder
 from gptsh.render.columns import beginning, columns, end
 from gptsh.render.status import Status, status_line
-from tests.conftest import Home
+from tests.support.home import Home
 
 Store = Callable[[], list[dict[str, Any]]]
 

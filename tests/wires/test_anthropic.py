@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from gptsh.core.reported import usage_from
 from gptsh.core.turn import Round
 from gptsh.errors import ModelError
 from gptsh.llm.anthropic_stream import read_stream
-from tests.anthropic_server import (
+from tests.support.anthropic_server import (
     AnthropicServer,
     block,
     named,
@@ -30,25 +29,13 @@ from tests.anthropic_server import (
     thought,
     tool,
 )
-from tests.conftest import Home, kind_of_session, texts
-from tests.test_anthropic_requests import (
-    CLOSED,
-    KEY,
-    LATEST,
-    OPEN,
-    OPUS,
-    PNG,
-    SONNET,
-    bare,
-    call,
-    image,
-    parts,
-    thinking,
-)
-from tests.test_attachments import a_png
-from tests.test_rounds import MORE, SERVER
+from tests.support.attached import a_png
+from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare, call, image, parts, thinking
+from tests.support.home import Home, kind_of_session, texts
+from tests.support.paths import DATA
+from tests.support.tools import MORE, SERVER
 
-DATA = Path(__file__).parent / "data" / "anthropic"
+DATA = DATA / "anthropic"
 STREAMS = sorted(path.stem for path in DATA.glob("*.sse"))
 
 

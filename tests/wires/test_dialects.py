@@ -7,8 +7,8 @@ import pytest
 
 from gptsh.core.providers import PROVIDERS, Endpoint
 from gptsh.llm.parameters import fit
-from tests.conftest import Home, kind_of_session, lab_config
-from tests.server import ModelServer, chunk, complaint, event
+from tests.support.home import Home, kind_of_session, lab_config
+from tests.support.server import ModelServer, chunk, complaint, event
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
 COMMON = {"model", "messages", "stream", "max_tokens"}

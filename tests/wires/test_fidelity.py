@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.core import checks, context, document, files, sessions, tokens, usage
-from gptsh.core.context import Room
-from gptsh.core.cuts import as_sent
+from gptsh.core import checks, document, files, sessions, tokens
 from gptsh.core.media import media_of
-from gptsh.core.portrait import portrait
-from gptsh.core.providers import OWN, PROVIDERS, Endpoint
-from gptsh.core.settings import Network, Provider
-from gptsh.core.tokens import Count
-from gptsh.core.turn import Request
-from gptsh.llm.anthropic import Messages
-from gptsh.llm.chat_completions import ChatCompletions
-from gptsh.llm.direct import Dialect
-from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.ollama import Ollama
-from gptsh.llm.ollama_models import Models
-from gptsh.llm.payloads import encode
-from gptsh.llm.routes import Route
-from gptsh.render.transcript import transcript
-from tests import anthropic_server as claude
-from tests import ollama_server as llama
-from tests import vocabulary
-from tests.conftest import Home
-from tests.server import ModelServer, chunk, event
-from tests.strict import strict
-
-NO_SIZE = Count(0, 0, 0, anchored=False)
-QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
+from tests.support import vocabulary
+from tests.support.dialects import (
+    DIALECTS,
+    QUESTION,
+    STRICT,
+    everything_with,
+    request,
+)
+from tests.support.home import Home
+from tests.support.server import ModelServer, chunk, event
 
 
 @contextlib.contextmanager
@@ -100,53 +85,6 @@ def test_two_copies_that_grew_are_saved_as_one_that_has_all(
 # ---- what is sent, in every dialect
 
 
-def direct(dialect: Dialect, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
-    """The request of a wire of ours, to a provider."""
-    there = Provider(provider, PROVIDERS.get(provider, endpoint), base_url="http://x/v1")
-    return lambda request: encode(dialect.body(request, Route(there, "m", there.wire)))
-
-
-def through_litellm(provider: str) -> Callable[[Request], bytes]:
-    """What litellm is called with."""
-    there = Provider(provider, PROVIDERS[provider])
-    return lambda request: encode(arguments(request, Route(there, "m", "litellm"), Network()))
-
-
-# A new wire is one line here: what its request to a provider is.
-DIALECTS: dict[str, Callable[[Request], bytes]] = {
-    "lab": direct(ChatCompletions(), "lab"),
-    "openai": direct(ChatCompletions(), "openai"),
-    "mistral": direct(ChatCompletions(), "mistral"),
-    "deepseek": direct(ChatCompletions(), "deepseek"),
-    "groq": direct(ChatCompletions(), "groq"),
-    "openrouter": direct(ChatCompletions(), "openrouter"),
-    "anthropic": direct(Messages(), "anthropic"),
-    "ollama": direct(Ollama(Models(lambda _: lambda _url, _body: None)), "ollama"),
-    "gemini": through_litellm("gemini"),
-}
-
-
-def refused_by_claude(body: dict[str, Any]) -> str | None:
-    """What Anthropic's API would say."""
-    try:
-        claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
-    except claude.Refused as refused:
-        return str(refused)
-    return None
-
-
-STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    **{name: strict(name) for name in DIALECTS if name != "gemini"},
-    "anthropic": refused_by_claude,
-    "ollama": llama.complaint,
-}
-
-
-def request(messages: list[Any]) -> Request:
-    """The request of a session and a question."""
-    return Request("lab/m", context.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 @settings(max_examples=12)
 @given(messages=vocabulary.messages())
@@ -178,26 +116,6 @@ def test_what_is_no_message_is_refused_or_does_no_harm(messages: list[Any]) -> N
     with contextlib.suppress(ValueError):
         doc = checks.check({"version": 1, "id": "7x2m", "messages": messages})
         everything_with(doc)
-
-
-def everything_with(found: dict[str, Any], *dialects: str) -> None:
-    """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
-    doc = document.migrate(found)
-    document.count(doc)
-    facts = portrait(doc)
-    assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
-    usage.count([doc])
-    document.unanswered(doc["messages"])
-    document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
-    joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
-    assert json.dumps(document.ordered(joined))
-    sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.count(sent, "Brief.", asked=tokens.Asked("lab/m", "lab"))
-    assert size.likely <= size.safe
-    told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
-    tokens.was_cut(1, size, told.messages)
-    for name in dialects or DIALECTS:
-        DIALECTS[name](Request("lab/m", told.messages, {}))
 
 
 KEYS = ["thinking", "order", "replay", "raw", "usage", "parent", "name", "is_error", "model"]

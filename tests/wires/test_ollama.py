@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +23,12 @@ from gptsh.llm.failures import means_too_long
 from gptsh.llm.ollama_models import Models, num_ctx
 from gptsh.llm.ollama_stream import read_lines
 from gptsh.llm.windows import Shown
-from tests.conftest import Home, kind_of_session
-from tests.ollama_server import Known, OllamaServer, last, line, ndjson
-from tests.server import Cut, ModelServer, Script
+from tests.support.home import Home, kind_of_session
+from tests.support.ollama_server import Known, OllamaServer, last, line, ndjson
+from tests.support.paths import DATA
+from tests.support.server import Cut, ModelServer, Script
 
-DATA = Path(__file__).parent / "data" / "ollama"
+DATA = DATA / "ollama"
 NO_TITLES = '[sessions]\ntitles = "off"\n'
 
 

@@ -17,8 +17,8 @@ from gptsh.core.turn import Request
 from gptsh.errors import ConfigError, ModelError, TooLong
 from gptsh.llm.client import Client
 from gptsh.llm.failures import means_too_long, too_long
-from tests.conftest import Home, lab_config
-from tests.server import ModelServer, event, prompt_tokens
+from tests.support.home import Home, lab_config
+from tests.support.server import ModelServer, event, prompt_tokens
 
 BIG = 10**9  # no window, and no prompt
 HELLO = Request("lab/m", [{"role": "user", "content": "hi"}], {})

@@ -3,33 +3,18 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Home, Terminal, lab_config, read_until, wait_for
-from tests.server import ModelServer, answer, chunk, event
-from tests.test_tools import is_running
-
-SERVER = Path(__file__).with_name("tool_server.py")
-MORE = """[sessions]
-titles = "off"
-[mcp.servers.good]
-command = {python}
-args = [{server}]
-auto_approve = [{approved}]
-"""
-
-
-def configure(home: Home, model: ModelServer, approved: str = '"*"', more: str = "") -> None:
-    """The agent has the tools of the good server."""
-    text = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved=approved)
-    home.configure(lab_config(model, text + more).replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
+from tests.support.home import Home, read_until, wait_for
+from tests.support.paths import SUPPORT
+from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.terminal import Terminal
+from tests.support.tools import SERVER, call, calling, configure, is_running, roles
 
 
 @pytest.fixture
@@ -37,22 +22,6 @@ def tooled(home: Home, model: ModelServer) -> Home:
     """A home whose agent has the good server's tools, all of them approved."""
     configure(home, model)
     return home
-
-
-def call(tool: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
-    """A call as a model makes it."""
-    function = {"name": f"good__{tool}", "arguments": json.dumps(arguments)}
-    return {"index": number - 1, "id": f"call_{number}", "type": "function", "function": function}
-
-
-def calling(*calls: dict[str, Any], text: str = "") -> list[bytes]:
-    """A stream that calls tools."""
-    said = [event(chunk({"content": text}))] if text else []
-    return [*said, event(chunk({"tool_calls": list(calls)})), event(chunk({}, "tool_calls")), event(b"[DONE]")]
-
-
-def roles(doc: dict[str, Any]) -> list[str]:
-    return [message["role"] for message in doc["messages"]]
 
 
 def results(doc: dict[str, Any]) -> list[tuple[str, bool]]:
@@ -473,7 +442,7 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(home: Home, model
 def stubborn(home: Home, model: ModelServer) -> Callable[[], list[int]]:
     """An agent whose tool server ignores SIGTERM, and has started another process; tells their ids."""
     configure(home, model)
-    server, noted = Path(__file__).with_name("bad_tool_server.py"), home.cwd / "pids"
+    server, noted = SUPPORT / "bad_tool_server.py", home.cwd / "pids"
     args = ", ".join(map(json.dumps, (str(server), "stubborn", str(noted))))
     home.configure(home.config.read_text().replace(json.dumps(str(SERVER)), args))
     return lambda: list(map(int, noted.read_text().split())) if noted.exists() else []

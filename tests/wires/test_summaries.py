@@ -30,9 +30,9 @@ from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import EmptyAnswer, ModelError, TooLong
 from gptsh.llm.client import Client
-from tests.conftest import Home
-from tests.server import USAGE, ModelServer
-from tests.vocabulary import messages as any_messages
+from tests.support.home import Home
+from tests.support.server import USAGE, ModelServer
+from tests.support.vocabulary import messages as any_messages
 
 WORDS = "the parser reads tables and the writer keeps them in order while tests hold both to it "
 

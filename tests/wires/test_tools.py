@@ -31,10 +31,9 @@ from gptsh.tools import results
 from gptsh.tools.names import LONGEST, matches, names_for_model
 from gptsh.tools.process import Tail, environment
 from gptsh.tools.toolbox import Toolbox
-from tests.server import ModelServer, Script
+from tests.support.server import ModelServer, Script
+from tests.support.tools import BAD, NEAR, is_running
 
-HERE = Path(__file__).parent
-BAD, NEAR = HERE / "bad_tool_server.py", HERE / "http_tool_server.py"
 BIN = Path(sys.executable).parent
 Open = Callable[..., Toolbox]
 
@@ -43,19 +42,6 @@ def call(name: str, arguments: Any = "{}", ident: str = "1") -> Call:
     """A call as a model makes it."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and does something yet; one that waits for its parent to look does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # on Linux it is gone, perhaps since it was looked for
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not Path("/proc/self").exists()
 
 
 @pytest.fixture

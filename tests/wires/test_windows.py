@@ -16,8 +16,8 @@ from gptsh.core.settings import Provider, load
 from gptsh.errors import ConfigError
 from gptsh.llm.client import Client
 from gptsh.llm.windows import ask_window, listed_window, shown_by_ollama
-from tests.conftest import Home
-from tests.server import ModelServer, Script
+from tests.support.home import Home
+from tests.support.server import ModelServer, Script
 
 BASES = {"ollama": "OLLAMA", "lm_studio": "LM_STUDIO", "llamafile": "LLAMAFILE", "hosted_vllm": "HOSTED_VLLM",
          "openrouter": "OPENROUTER"}  # fmt: skip

@@ -20,8 +20,9 @@ from gptsh.core.settings import load, provider_of
 from gptsh.errors import ModelError
 from gptsh.llm.failures import retry_after, said, without_secrets
 from gptsh.llm.http import proxy_for
-from tests.conftest import Home, Terminal, lab_config, texts
-from tests.server import Cut, ModelServer, answer, chunk, event
+from tests.support.home import Home, lab_config, texts
+from tests.support.server import Cut, ModelServer, answer, chunk, event
+from tests.support.terminal import Terminal
 
 SECRET = "sk-very-secret-4711"
 

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.completion import bash
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
+from tests.support.talks import talker
+
+__all__ = ["bash", "talker"]  # fixtures that stand with what they give
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")

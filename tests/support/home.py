@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support import inprocess
 from tests.support.paths import ROOT
 from tests.support.server import ModelServer, answer
 
@@ -58,7 +59,15 @@ class Home:
     def run(
         self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
     ) -> Result:
-        """A whole run."""
+        """A whole run, in this process: twenty times as quick as ``process``."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err, code = inprocess.run(args, data, {**self.env, **(env or {})}, cwd or self.cwd)
+        return Result(out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace"), code)
+
+    def process(
+        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Result:
+        """A whole run, as a process: where a signal, the start or litellm is the point."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         done = subprocess.run(
             [*COMMAND, *args],

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from tests.support.completion import bash
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
-from tests.support.talks import talker
+from tests.support.talks import long, talker, untold
 
-__all__ = ["bash", "talker"]  # fixtures that stand with what they give
+__all__ = ["bash", "long", "talker", "untold"]  # fixtures that stand with what they give
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")

@@ -438,7 +438,7 @@ def test_a_dry_run_of_what_does_not_fit_is_exit_6(small: Home, model: ModelServe
 
 
 def test_a_dry_run_of_litellm_masks_its_key(home: Home) -> None:
-    run = home.run("-m", "cohere/command-a", "--dry-run", "-o", "json", "hi", env={"COHERE_API_KEY": "co-1234"})
+    run = home.process("-m", "cohere/command-a", "--dry-run", "-o", "json", "hi", env={"COHERE_API_KEY": "co-1234"})
     call = json.loads(run.stdout)["call"]
     assert (call["model"], call["messages"]) == ("cohere/command-a", [{"role": "user", "content": "hi"}])
     assert call["api_key"] == "***"

@@ -17,7 +17,7 @@ from gptsh.core.files import locked
 from gptsh.errors import OutputError
 from gptsh.render import structured
 from tests.support.answers import events, told
-from tests.support.home import Home, full_pipe, in_mid_answer, lab_config, wait_for
+from tests.support.home import Home, full_pipe, in_mid_answer, lab_config, read_until, wait_for
 from tests.support.readme import SCRIPTING
 from tests.support.server import USAGE, ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
@@ -461,7 +461,7 @@ def test_a_deadline_leaves_an_object(lab: Home, model: ModelServer) -> None:
 
 def test_a_signal_while_stdin_is_read_leaves_an_object(lab: Home) -> None:
     process = lab.start("-o", "json", "go", stdin=subprocess.PIPE)
-    time.sleep(0.5)
+    read_until(process.stderr, b"still waiting")
     os.kill(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert wait_for(process) == 130

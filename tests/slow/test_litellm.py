@@ -51,7 +51,7 @@ def far(home: Home, model: ModelServer) -> Home:
 @pytest.mark.slow
 def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, model: ModelServer) -> None:
     model.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
-    run = far.run("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
+    run = far.process("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
     asked = model.asked[0]
     assert (asked.path, asked.headers["api-key"]) == ("/anthropic/v1/messages", KEYS["AZURE_AI_API_KEY"])
@@ -66,7 +66,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == ("stop", "req_1", None)
     assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("azure_ai", CLAUDE, "azure_ai")
     other = far.elsewhere()
-    other.run("-m", "echo", "hi")
+    other.process("-m", "echo", "hi")
     assert kind_of_session(far.doc()) == kind_of_session(other.doc())
 
 
@@ -81,7 +81,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
             said(3, "Yes."),
         )
     )
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert run == ("Yes.\n", "hm sothen\n", 0)
     reply = far.doc()["messages"][1]
     assert reply["thinking"] == [
@@ -91,7 +91,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
     ]
     assert "replay" not in reply
     model.script(*stream(said(0, "More.")))
-    assert far.run("-s", "0", "more").code == 0
+    assert far.process("-s", "0", "more").code == 0
     sent = model.sent[1]["messages"][1]["content"]
     assert [part["type"] for part in sent] == ["thinking", "redacted_thinking", "thinking", "text"]
     assert (sent[0]["thinking"], sent[0]["signature"]) == ("hm so", "c2ln")
@@ -102,7 +102,7 @@ def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"a":', "1}")]
     calls = block(0, {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {}}, *deltas)
     model.script(*stream(calls, stop="tool_use"))
-    run = far.run("-m", CLAUDE, "-p", f"tools=[{json.dumps(TOOL)}]", "hi")
+    run = far.process("-m", CLAUDE, "-p", f"tools=[{json.dumps(TOOL)}]", "hi")
     assert run.code == 1  # a tool was called that nobody runs yet
     (call,) = far.doc()["messages"][1]["tool_calls"]
     assert (call["id"], call["function"]) == ("toolu_1", {"name": "ls", "arguments": '{"a":1}'})
@@ -112,14 +112,14 @@ def test_tool_calls_through_litellm(far: Home, model: ModelServer) -> None:
 @pytest.mark.slow
 def test_an_answer_that_repeats_itself_is_an_answer(far: Home, model: ModelServer) -> None:
     model.script(*stream(said(0, *["again "] * 150)))
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert (run.code, run.stdout) == (0, "again " * 150 + "\n")
 
 
 @pytest.mark.slow
 def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
     model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hel"}, {"text": "lo."}))
-    assert far.run("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)
+    assert far.process("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)
     assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
     assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
     reply = far.doc()["messages"][1]
@@ -132,15 +132,15 @@ def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
 def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
     called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
     model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
-    assert far.run("-s", "@signed", "-m", GEMINI, "hi").code == 0
+    assert far.process("-s", "@signed", "-m", GEMINI, "hi").code == 0
     model.script(*gemini({"text": "I look."}, called))
-    far.run("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
+    far.process("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
     first, second = far.doc()["messages"][1::2]
     assert first["replay"] == {"provider_specific_fields": {"thought_signatures": ["b2YgYSB0ZXh0"]}}
     assert second["tool_calls"][0]["function"]["name"] == "ls"
     for name in (GEMINI, "gemini/gemini-2.5-pro"):
         model.script(*gemini({"text": "Done."}))
-        assert far.run("-s", "@signed", "-m", name, "and?").code == 0
+        assert far.process("-s", "@signed", "-m", name, "and?").code == 0
     own, other = (json.dumps(request["contents"]) for request in model.sent[2:])
     assert {signature: own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")} == {
         "b2YgYSB0ZXh0": 1,
@@ -158,7 +158,7 @@ def test_gemini_in_one_piece(far: Home, model: ModelServer) -> None:
     }
     kind = {"Content-Type": "application/json"}
     model.script(json.dumps(whole).encode(), framing="length", headers=kind)
-    assert far.run("--no-stream", "-m", GEMINI, "hi") == ("Hello.\n", "", 0)
+    assert far.process("--no-stream", "-m", GEMINI, "hi") == ("Hello.\n", "", 0)
     assert far.doc()["messages"][1]["usage"]["total"] == 9
 
 
@@ -173,7 +173,7 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
     far: Home, model: ModelServer, name: str, params: list[str]
 ) -> None:
     model.script(*responses("Hello ", "there."))
-    assert far.run("-m", f"openai/{name}", *params, "hi") == ("Hello there.\n", "", 0)
+    assert far.process("-m", f"openai/{name}", *params, "hi") == ("Hello there.\n", "", 0)
     assert model.asked[0].path == "/v1/responses"
     assert model.asked[0].headers["authorization"] == f"Bearer {KEYS['OPENAI_API_KEY']}"
     assert (model.sent[0]["model"], "tools" in model.sent[0]) == (name, bool(params))
@@ -199,7 +199,7 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
 )  # fmt: skip
 def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int, payload: Any, line: str) -> None:
     model.refuse(status, payload)
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("", 1)
     assert line in run.stderr.splitlines()[0]
     assert len(run.stderr.splitlines()) == 2
@@ -212,7 +212,7 @@ def test_litellms_errors_become_ours(far: Home, model: ModelServer, status: int,
 def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> None:
     said = "prompt is too long: 208310 tokens > 200000 maximum"
     model.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("", 6)
     assert run.stderr.startswith(f"gptsh: azure_ai has no room for the prompt: {said}\n")
 
@@ -221,15 +221,15 @@ def test_a_prompt_that_is_too_long_is_exit_6(far: Home, model: ModelServer) -> N
 def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:
     model.refuse(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     model.script(*stream(said(0, "Now.")))
-    assert far.run("-m", CLAUDE, "hi") == ("Now.\n", "", 0)
+    assert far.process("-m", CLAUDE, "hi") == ("Now.\n", "", 0)
     for _ in range(2):
         model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": "0"})
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert run.code == 1
     assert "(429): slow down" in run.stderr
     assert len(model.asked) == 4
     model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": "40"})
-    assert far.run("-m", CLAUDE, "hi").code == 1
+    assert far.process("-m", CLAUDE, "hi").code == 1
     assert len(model.asked) == 5
 
 
@@ -247,7 +247,7 @@ def test_a_stream_that_ends_too_early_is_an_error_whatever_litellm_makes_of_it(
     far: Home, model: ModelServer, which: str, steps: list[Any]
 ) -> None:
     model.script(*steps)
-    run = far.run("-m", which, "hi")
+    run = far.process("-m", which, "hi")
     assert (run.stdout, run.code) == ("half an \n", 1)
     assert len(run.stderr.splitlines()) == 2
     assert far.doc()["messages"][1]["finish_reason"] == "error"
@@ -279,7 +279,7 @@ def test_a_wrong_stream_through_litellm_is_one_line_in_our_words(
     far: Home, model: ModelServer, which: str, steps: list[Any], out: str, line: str
 ) -> None:
     model.script(*steps)
-    run = far.run("-m", which, "hi")
+    run = far.process("-m", which, "hi")
     assert (run.stdout, run.code) == (out, 1)
     assert run.stderr.splitlines()[0] == f"gptsh: {line}"
     assert len(run.stderr.splitlines()) == 2
@@ -289,7 +289,7 @@ def test_a_wrong_stream_through_litellm_is_one_line_in_our_words(
 def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
     error = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     model.script(*stream(said(0, "half an "))[:4], error)
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("half an \n", 1)
     assert "Overloaded" in run.stderr.splitlines()[0]
     assert texts(far.doc())[1] == "assistant: half an "
@@ -298,7 +298,7 @@ def test_an_error_inside_the_stream(far: Home, model: ModelServer) -> None:
 @pytest.mark.slow
 def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> None:
     model.script(*stream(said(0, "half an"), stop="max_tokens"))
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert (run.stdout, run.code) == ("half an\n", 5)
     assert "cut by the token limit" in run.stderr
 
@@ -306,7 +306,7 @@ def test_a_cut_by_the_token_limit_is_exit_5(far: Home, model: ModelServer) -> No
 @pytest.mark.slow
 def test_nothing_listening_is_said(home: Home) -> None:
     home.configure('[providers.gemini]\nbase_url = "http://127.0.0.1:9"\n')
-    run = home.run("-m", GEMINI, "hi", env=KEYS)
+    run = home.process("-m", GEMINI, "hi", env=KEYS)
     assert run.code == 1
     assert run.stderr.startswith("gptsh: nothing answers at gemini (http://127.0.0.1:9): ")
 
@@ -317,11 +317,11 @@ def test_our_own_limits_hold(far: Home, model: ModelServer) -> None:
     model.script(release, *stream(said(0, "late")))
     started = time.monotonic()
     far.config.write_text(usual + "first_byte_timeout = 0.4\n")
-    first = far.run("-n", "-m", CLAUDE, "hi")
+    first = far.process("-n", "-m", CLAUDE, "hi")
     model._scripts.clear()  # on a busy machine the time was over before the request was sent
     model.script(*stream(said(0, "half an "))[:4], release)
     far.config.write_text(usual + "idle_timeout = 0.4\n")
-    second = far.run("-n", "-m", CLAUDE, "hi")
+    second = far.process("-n", "-m", CLAUDE, "hi")
     release.set()
     assert (first.stdout, first.code) == ("", 124)
     assert (second.stdout, second.code) == ("half an \n", 124)
@@ -356,7 +356,7 @@ def test_no_key_is_shown_or_kept(far: Home, model: ModelServer) -> None:
     for status in (401, 400, 500, 500):
         model.refuse(status, {"error": {"message": f"bad key {secret}"}})
     for _ in range(3):
-        run = far.run("--debug", "-n", "-m", CLAUDE, "hi")
+        run = far.process("--debug", "-n", "-m", CLAUDE, "hi")
         assert secret not in run.stdout + run.stderr
     assert not any(secret.encode() in path.read_bytes() for path in far.state.rglob("*") if path.is_file())
 
@@ -370,7 +370,7 @@ def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelSer
         )
     )
     model.script(*stream(said(0, "x")))
-    assert far.run("-m", CLAUDE, "hi").code == 0
+    assert far.process("-m", CLAUDE, "hi").code == 0
     assert model.asked[0].headers["api-key"] == "from-a-command"
     assert model.asked[0].headers["x-team"] == "infra"
 
@@ -462,7 +462,7 @@ def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelSe
     elsewhere = ModelServer()
     far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
     model.refuse(307, b"", {"Location": f"http://127.0.0.1:{elsewhere.port}/evil"})
-    run = far.run("-m", which, "hi", env={"DEEPINFRA_API_KEY": "d-very-secret"})
+    run = far.process("-m", which, "hi", env={"DEEPINFRA_API_KEY": "d-very-secret"})
     elsewhere.close()
     assert (run.stdout, run.code) == ("", 1)
     assert "redirects to http://127.0.0.1:" in run.stderr
@@ -473,7 +473,9 @@ def test_a_redirect_takes_neither_key_nor_prompt_along(far: Home, model: ModelSe
 def test_loopback_is_not_proxied_through_litellm(far: Home, model: ModelServer) -> None:
     proxy = ModelServer()
     model.script(*stream(said(0, "x")))
-    run = far.run("-m", CLAUDE, "hi", env={"HTTP_PROXY": f"http://u:pw@127.0.0.1:{proxy.port}", "NO_PROXY": "a.test"})
+    run = far.process(
+        "-m", CLAUDE, "hi", env={"HTTP_PROXY": f"http://u:pw@127.0.0.1:{proxy.port}", "NO_PROXY": "a.test"}
+    )
     proxy.close()
     assert (run.stdout, proxy.asked) == ("x\n", [])
 
@@ -481,7 +483,7 @@ def test_loopback_is_not_proxied_through_litellm(far: Home, model: ModelServer) 
 @pytest.mark.parametrize("env", [{"HTTPS_PROXY": "gopher://x"}, {"SSL_CERT_FILE": "/missing.pem"}])
 def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env: dict[str, str]) -> None:
     far.configure('[sessions]\ntitles = "off"\n')
-    run = far.run("-m", CLAUDE, "hi", env=env)
+    run = far.process("-m", CLAUDE, "hi", env=env)
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
     assert not far.state.exists()
 
@@ -495,9 +497,9 @@ def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, mode
     model.secure(context)
     far.env["AZURE_AI_API_BASE"] = model.base_url.removesuffix("/v1")
     model.script(*stream(said(0, "safe")))
-    run = far.run("-m", CLAUDE, "hi", env={"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
+    run = far.process("-m", CLAUDE, "hi", env={"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
     assert run == ("safe\n", "", 0)
-    run = far.run("-m", CLAUDE, "hi")
+    run = far.process("-m", CLAUDE, "hi")
     assert run.code == 1
     assert run.stderr.startswith("gptsh: no secure connection to azure_ai")
 
@@ -506,7 +508,7 @@ def test_a_bundle_of_the_environment_is_believed_through_litellm(far: Home, mode
 def test_a_key_that_only_litellm_knows_of_is_masked_too(far: Home, model: ModelServer) -> None:
     for _ in range(2):
         model.refuse(400, {"error": {"message": f"bad {KEYS['GEMINI_API_KEY']} other-very-secret"}})
-    run = far.run("--debug", "-m", GEMINI, "hi", env={"GOOGLE_API_KEY": "other-very-secret"})
+    run = far.process("--debug", "-m", GEMINI, "hi", env={"GOOGLE_API_KEY": "other-very-secret"})
     assert "very-secret" not in run.stderr
     assert model.asked[0].headers["x-goog-api-key"] == KEYS["GEMINI_API_KEY"]  # the one that gptsh names
 
@@ -538,7 +540,7 @@ def test_a_stream_without_usage_has_none_and_asks_nobody_to_count(far: Home, mod
 @pytest.mark.slow
 def test_what_litellm_adds_to_usage_is_not_kept(far: Home, model: ModelServer) -> None:
     model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hello."}))
-    far.run("-m", GEMINI, "hi")
+    far.process("-m", GEMINI, "hi")
     usage = far.doc()["messages"][1]["usage"]
     assert "cost" not in usage["raw"]
     assert usage["reasoning_tokens"] in (None, 0)  # Gemini has reported none
@@ -548,14 +550,14 @@ def test_what_litellm_adds_to_usage_is_not_kept(far: Home, model: ModelServer) -
 def test_another_providers_stream_that_ends_too_early_is_an_error(far: Home, model: ModelServer) -> None:
     far.config.write_text(far.config.read_text() + f'[providers.deepinfra]\nbase_url = "{model.base_url}"\n')
     model.script(event(chunk({"content": "half an "})))
-    run = far.run("-m", "deepinfra/m", "hi", env={"DEEPINFRA_API_KEY": "d-secret"})
+    run = far.process("-m", "deepinfra/m", "hi", env={"DEEPINFRA_API_KEY": "d-secret"})
     assert (run.stdout, run.code) == ("half an \n", 1)
 
 
 @pytest.mark.slow
 def test_an_answer_that_cannot_be_read_is_not_asked_for_again(far: Home, model: ModelServer) -> None:
     model.script(b'{"garbage', framing="length", headers={"Content-Type": "application/json"})
-    run = far.run("--no-stream", "-m", CLAUDE, "hi")
+    run = far.process("--no-stream", "-m", CLAUDE, "hi")
     assert (run.stdout, run.code, len(model.asked)) == ("", 1, 1)
 
 
@@ -565,7 +567,7 @@ def test_pings_keep_a_slow_answer_alive_through_litellm(far: Home, model: ModelS
     pings = [step for _ in range(5) for step in (named({"type": "ping"}), 0.4)]
     first, *rest = stream(said(0, "there"))
     model.script(first, *pings, *rest)
-    assert far.run("-m", CLAUDE, "hi") == ("there\n", "", 0)
+    assert far.process("-m", CLAUDE, "hi") == ("there\n", "", 0)
 
 
 @pytest.mark.slow
@@ -588,8 +590,8 @@ def test_garbage_is_collected_again_after_a_call(far: Home, model: ModelServer, 
 
 @pytest.mark.slow
 def test_no_traceback_and_no_advice_of_litellms_stands_in_a_line(far: Home, model: ModelServer) -> None:
-    unsupported = far.run("-m", CLAUDE, "-p", "seed=1", "hi")
-    needs_package = far.run("-m", "vertex_ai/gemini-2.5-pro", "hi")
+    unsupported = far.process("-m", CLAUDE, "-p", "seed=1", "hi")
+    needs_package = far.process("-m", "vertex_ai/gemini-2.5-pro", "hi")
     for run in (unsupported, needs_package):
         assert (run.stdout, run.code) == ("", 1)
         assert not {"Traceback", "drop_params", "litellm."} & set(run.stderr.replace(":", " ").split())
@@ -626,7 +628,7 @@ def test_a_refusal_whose_body_cannot_be_read_is_one_line(
     far: Home, model: ModelServer, which: str, steps: list[Any], headers: dict[str, str]
 ) -> None:
     model.script(*steps, status=400, headers={"Content-Type": "application/json", **headers})
-    run = far.run("-m", which, "hi")
+    run = far.process("-m", which, "hi")
     assert (run.stdout, run.code) == ("", 1)
     assert run.stderr.startswith(f"gptsh: {which.partition('/')[0]} refused (400)")
     assert len(run.stderr.splitlines()) == 2
@@ -634,8 +636,10 @@ def test_a_refusal_whose_body_cannot_be_read_is_one_line(
 
 @pytest.mark.slow
 def test_a_fault_of_litellms_own_is_not_said_to_be_a_refused_key(far: Home) -> None:
-    run = far.run("-m", "watsonx/ibm/x", "hi", env={"WATSONX_APIKEY": "good-key", "WATSONX_URL": "http://127.0.0.1:9"})
+    run = far.process(
+        "-m", "watsonx/ibm/x", "hi", env={"WATSONX_APIKEY": "good-key", "WATSONX_URL": "http://127.0.0.1:9"}
+    )
     assert run.code == 1
     assert "refused the key" not in run.stderr
-    login = far.run("-m", "github_copilot/gpt-4o", "hi")
+    login = far.process("-m", "github_copilot/gpt-4o", "hi")
     assert login.stderr.startswith("gptsh: github_copilot needs a login first")

@@ -65,10 +65,10 @@ def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:
     """Four times the bytes once took sixteen times as long."""
 
     def seconds(pieces: int) -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         ((_, data),) = payloads([b"data: ", *[b"x" * 1460] * pieces, b"\n\n"])
         assert len(data) == 1460 * pieces
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     assert seconds(8000) < 40 * max(seconds(500), 0.001)
 

@@ -20,7 +20,7 @@ from gptsh.core.settings import load, provider_of
 from gptsh.errors import ModelError
 from gptsh.llm.failures import retry_after, said, without_secrets
 from gptsh.llm.http import proxy_for
-from tests.support.home import Home, lab_config, texts
+from tests.support.home import Home, Result, lab_config, texts
 from tests.support.server import Cut, ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
 
@@ -668,7 +668,10 @@ def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Hom
 
 def shown(home: Home, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
     """The request that would be sent, as ``--dry-run`` tells it; nothing secret may be in it."""
-    run = home.run("--dry-run", "-o", "json", *args, "hi", env=env)
+    return shown_by(home.run("--dry-run", "-o", "json", *args, "hi", env=env))
+
+
+def shown_by(run: Result) -> dict[str, Any]:
     assert run.code == 0, run.stderr
     assert "secret-value" not in run.stdout
     told: dict[str, Any] = json.loads(run.stdout)
@@ -679,7 +682,8 @@ def test_a_dry_run_through_litellm_masks_headers_and_secret_parameters(home: Hom
     home.configure('[providers.cohere]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
     nested = '{"client": "secret-value", "private_key": "secret-value"}'
     args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
-    call = shown(home, "-m", "cohere/command-a", *args, env={"COHERE_API_KEY": "k1"})["call"]
+    dry = ["--dry-run", "-o", "json", "-m", "cohere/command-a", "hi"]
+    call = shown_by(home.process(*dry, *args, env={"COHERE_API_KEY": "k1"}))["call"]
     assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
     assert call["aws_secret_access_key"] == call["api_key"] == "***"
     assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}

@@ -1,4 +1,4 @@
-"""The README's section "Bring your history": a test for each of its lines, through the command."""
+"""The README's section "Bring your history": each of its formats and promises, through the command."""
 
 import json
 import re
@@ -17,7 +17,6 @@ from tests.support.paths import ROOT
 README = (ROOT / "README.md").read_text()
 SECTION = README.partition("\n### Bring your history\n")[2].partition("\n### ")[0]
 ROWS = re.findall(r"^\| `([a-z-]+)` \|", SECTION, re.MULTILINE)
-POINTS = re.findall(r"^- (.*(?:\n  .*)*)", SECTION, re.MULTILINE)
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP438AAAAQBAYD718vxAAAAAElFTkSuQmCC"
 
 
@@ -176,7 +175,7 @@ def test_a_row(home: Home, row: str) -> None:
     FROM[row](home)
 
 
-# ---- a point each
+# ---- what an import promises
 
 
 def twice_adds_nothing(home: Home) -> None:
@@ -235,20 +234,15 @@ def the_format_is_a_tag(home: Home) -> None:
     assert len(home.run("--list-sessions").stdout.splitlines()) == 3
 
 
-POINT: dict[str, Callable[[Home], None]] = {
-    "**Twice adds nothing.**": twice_adds_nothing,
-    "**What has grown adds what is new**": what_has_grown_adds_what_is_new,
-    "**Nothing is overwritten.**": nothing_is_overwritten,
-    "**Nothing is trusted.**": nothing_is_trusted,
-    "**What another tool keeps stays as it is.**": what_another_tool_keeps_stays,
-    "An imported session has the name of its format as a tag": the_format_is_a_tag,
-}
+PROMISES = [
+    twice_adds_nothing, what_has_grown_adds_what_is_new, nothing_is_overwritten, nothing_is_trusted,
+    what_another_tool_keeps_stays, the_format_is_a_tag,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_point(home: Home, point: str) -> None:
-    (check,) = (check for start, check in POINT.items() if point.startswith(start))
-    check(home)
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_promise_of_an_import(home: Home, promise: Callable[[Home], None]) -> None:
+    promise(home)
 
 
 def test_each_command_of_the_section_reads(home: Home) -> None:

@@ -208,12 +208,12 @@ def test_without_the_sdk_a_line_says_what_to_install(two: Home, missing: str, sa
     lacking.mkdir()
     (lacking / "sitecustomize.py").write_text(f'import sys\nsys.modules["{missing}"] = None\n')
     env = {"PYTHONPATH": f"{lacking}:{two.env['PYTHONPATH']}"}
-    done = two.run("--list-tools", env=env)
+    done = two.process("--list-tools", env=env)
     assert (done.stdout, done.code) == ("", 2)
     assert done.stderr.startswith(f"gptsh: {said}")
     assert done.stderr.endswith(": pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools\n")
     assert not any(map(is_running, pids(two)))
-    assert two.run("-m", "echo", "hi", env=env).code == 0
+    assert two.process("-m", "echo", "hi", env=env).code == 0
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_without_the_sdk_openais_responses_say_what_to_install(home: Home, model
     (lacking / "sitecustomize.py").write_text(LACKING)
     env = {"PYTHONPATH": f"{lacking}:{home.env['PYTHONPATH']}", "PYTHONWARNINGS": "ignore", "OPENAI_API_KEY": "sk"}
     model.script(*responses("Hello."))
-    done = home.run("-m", "openai/gpt-5.3-codex", "hi", env=env)
+    done = home.process("-m", "openai/gpt-5.3-codex", "hi", env=env)
     said = "gptsh: openai needs a Python package: No module named 'mcp': pip install 'mcp>=2.2,<3' beside gptsh"
     assert (done.stdout, done.stderr.splitlines()[0], done.code) == ("", said, 1)
 

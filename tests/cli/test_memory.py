@@ -8,7 +8,6 @@ import signal
 import stat
 import threading
 import time
-import tomllib
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from gptsh.core.turn import Request
 from gptsh.errors import ModelError, StoreBusy, TooLong
 from tests.support.answers import answer_of, reply, small_says
 from tests.support.home import Home, lab_config, wait_for
-from tests.support.paths import ROOT
 from tests.support.server import USAGE, ModelServer
 from tests.support.terminal import Terminal
 from tests.support.usage import report, row
@@ -1255,17 +1253,6 @@ def test_bug_23_it_goes_on_without_its_reader(agent: Home, model: ModelServer, w
     with process.stderr:
         assert wait_for(process) == 0
     assert [position(path) for path in paths] == [f"a{number}-2-id" for number in range(3)]
-
-
-def test_bug_23_the_readme_says_how_and_when_and_how_far(home: Home) -> None:
-    readme = (ROOT / "README.md").read_text()
-    section = readme.partition("\n## Memory\n")[2].partition("\n## ")[0]
-    assert all(len(line) <= 120 for line in section.splitlines())
-    assert all(name in section for name in ("`-m`", "`--limit`", "told again", "`model_small`", "holds up"))
-    example = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
-    assert tomllib.loads(example)["agents"]["default"]["memory"] is True
-    home.configure(example)
-    assert home.run("--list-agents").code == 0
 
 
 def test_bug_23_what_was_told_before_the_memory_was_deleted_is_not_told_again(agent: Home, model: ModelServer) -> None:

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from benchmarks.rows import ROWS
 from tests.support.home import Home
 from tests.support.paths import HISTORIES
-from tests.support.readme import README, SCRIPTING, keys_in
+from tests.support.readme import SCRIPTING, keys_in
 
 BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", SCRIPTING, re.DOTALL)
 
@@ -69,8 +68,3 @@ def test_the_keys_of_models_and_agents_are_those_of_the_readme(lab: Home) -> Non
     for job, heading in (("--list-models", "key of a model"), ("--list-agents", "key of an agent")):
         first = json.loads(lab.run(job, "-o", "json").stdout)[0]
         assert list(first) == keys_in(heading)
-
-
-def test_the_numbers_have_every_row_of_the_benchmark() -> None:
-    table = README.partition("\n## Numbers\n")[2].partition("| work | unit |")[2]
-    assert re.findall(r"^\| ([^|]+) \| (?:s|ms|MiB|%|times) \|", table, re.MULTILINE) == [row.name for row in ROWS]

@@ -1,4 +1,4 @@
-"""The house: imports point down, libraries stay in their room, functions fit a screen, the start is light."""
+"""The house: imports point down, libraries stay in their room, the start is light."""
 
 import ast
 import importlib.util
@@ -67,14 +67,6 @@ def test_imports_point_down_and_libraries_stay_in_their_room(path: Path) -> None
         assert rooms is None or {inside.parts[0], str(inside)} & rooms, f"{inside} imports {name} outside its room"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_files_and_functions_fit(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 450
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 45, f"{path}:{node.lineno} {node.name}"
-
-
 @pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"],
                                   ["--usage"], ["--usage", "-o", "json"]])  # fmt: skip
 def test_what_sends_nothing_imports_no_network_and_no_terminal_library(home: Home, args: list[str]) -> None:
@@ -104,26 +96,6 @@ def test_only_markdown_imports_what_renders_it(home: Home) -> None:
     assert modules_after(home, "-m", "echo", "-o", "markdown", "hi") >= MARKDOWN
 
 
-def test_the_readme_shows_the_help_as_it_is(home: Home) -> None:
-    assert f"```text\n{home.run('--help').stdout}```\n" in (ROOT / "README.md").read_text()
-    assert all(row.help.endswith(".") for row in ROWS)
-
-
-def test_the_readme_names_every_known_provider_with_its_key_wire_and_default_model() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*) \| (chat|anthropic|ollama|litellm) \| (.*?) ?\|$",
-        (ROOT / "README.md").read_text(),
-        re.MULTILINE,
-    )
-    known = []
-    for name, endpoint in PROVIDERS.items():
-        key = f"`{endpoint.key_vars[0]}`" if endpoint.key_vars else "its own way to log in"
-        key += "" if endpoint.needs_key or not endpoint.key_vars else " (not needed)"
-        model = f"`{name}/{endpoint.default_model}`" if endpoint.default_model else ""
-        known.append((name, key, endpoint.wire, model))
-    assert rows == known
-
-
 def test_no_two_options_share_a_name() -> None:
     names = [name for row in ROWS for name in row.names]
     assert len(names) == len(set(names))
@@ -138,6 +110,7 @@ def test_the_short_help_names_only_options_that_exist(home: Home) -> None:
 
 def test_help_shows_every_option_in_its_group(home: Home) -> None:
     shown = home.run("--help").stdout
+    assert all(row.help.endswith(".") for row in ROWS)
     for row in ROWS:
         assert any(name in shown for name in row.names)
     assert [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)] == [
@@ -167,12 +140,6 @@ def test_the_console_script_and_the_module_are_one_program(home: Home) -> None:
     script = Path(sys.executable).parent / "gptsh"
     done = subprocess.run([script, "--version"], env=home.env, capture_output=True, text=True, check=True)
     assert done.stdout == home.run("--version").stdout
-
-
-def test_agents_md_names_every_file_of_the_package() -> None:
-    told = (ROOT / "AGENTS.md").read_text()
-    for path in FILES:
-        assert path.name in told or path.name == "__init__.py", f"{path.name} is not in AGENTS.md"
 
 
 def test_default_models_stand_in_the_packaged_model_table() -> None:

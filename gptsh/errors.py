@@ -10,7 +10,9 @@ GptshError                      1
 │   ├── StoreBusy               1   other processes held its lock for too long
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
-│   └── EmptyAnswer             1   the model finished without a word
+│   ├── EmptyAnswer             1   the model finished without a word
+│   ├── BrokenOff               1   the connection or the stream ended before the answer did
+│   └── NoAnswer                1   a response of status 200 without any of an answer
 ├── ToolServerError             3   a tool server died, hung or answered garbage
 ├── Denied                      4   a tool call was denied
 ├── Incomplete                  5   cut, filtered or refused, or too many rounds of tools
@@ -84,6 +86,14 @@ class ModelError(GptshError):
 
 class EmptyAnswer(ModelError):
     """The model finished without saying anything."""
+
+
+class BrokenOff(ModelError):
+    """The connection or the stream ended before the answer did."""
+
+
+class NoAnswer(ModelError):
+    """A response of status 200 without any of an answer: no word, no reason for ending, no error."""
 
 
 class ToolServerError(GptshError):

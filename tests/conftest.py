@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.completion import bash
 from tests.support.home import Home, lab_config
+from tests.support.hosted import Hosted
 from tests.support.server import ModelServer
 from tests.support.talks import long, talker, untold
 
@@ -30,6 +31,16 @@ def model() -> Iterator[ModelServer]:
     server = ModelServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def hosted(home: Home, model: ModelServer) -> Iterator[Home]:
+    """A home whose default model is ``openai/gpt-4.1``, titled by ``gpt-4.1-mini``; both are the model server."""
+    vendor = Hosted(model, home.folder)
+    home.env |= vendor.env
+    home.configure('[agents.default]\nmodel = "openai/gpt-4.1"\nmodel_small = "openai/gpt-4.1-mini"\n')
+    yield home
+    vendor.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The one-shot job: a question in, the answer to stdout, both kept in the session."""
 
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,8 +10,8 @@ from gptsh.cli.fitting import Built
 from gptsh.cli.keeper import ByHand, Keeper
 from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Draft, Job, draft, prepare, refuse_answered, warm
-from gptsh.cli.question import read_question
+from gptsh.cli.prepare import Draft, Job, Reached, draft, prepare, reach, refuse_answered
+from gptsh.cli.question import read_question, reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Ended, Endings
@@ -56,13 +57,14 @@ class Turn:
         """The last request; None where it came to none."""
         return self._run.sent if self._run else None
 
-    def carry_out(self, question: Message | None, opened: Opened) -> int:
+    def carry_out(self, question: Message | None, opened: Opened, known: Reached | None = None) -> int:
         """All of it; the exit code. Raises GptshError for every failure, Ended for a signal and the deadline."""
         desk, flags, endings = self._desk, self._flags, self._endings
         desk.client.deadline = endings.deadline
         if question is None and not flags.compact:
             refuse_answered(opened)
-        drafted = self.drafted = draft(flags, desk.settings, question, opened, desk.client, desk.reporter)
+        known = known or reach(flags, desk.settings, opened.doc, desk.client, desk.reporter)
+        drafted = self.drafted = draft(flags, desk.settings, question, opened, desk.client, known)
         keeper = self.keeper = keeper_of(flags, desk.settings, drafted.doc, drafted.at)
         if flags.compact and question is None:
             from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
@@ -92,7 +94,7 @@ class Turn:
 
 def keeper_of(flags: Flags, loaded: Settings, doc: Document, at: str | None) -> Keeper:
     """What saves the document that is read from ``at``, or is to get that name."""
-    by_hand = ByHand(flags.title, flags.tag, at, loaded.context.snapshots)
+    by_hand = ByHand(flags.title, flags.tag, at, loaded.context.snapshots, moves=not flags.compact)
     return Keeper(doc, by_hand, enabled=saves(flags, loaded) and not flags.dry_run, talking=flags.interactive)
 
 
@@ -109,10 +111,16 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
 def _ask(flags: Flags, desk: Desk, endings: Endings) -> int:
     loaded = desk.settings
-    warm(flags, loaded, desk.client)
-    question = read_question(flags, loaded)
-    desk.reporter.asks = question is not None or not flags.compact
     ref = session_ref(flags, loaded)
+    opened, known = open_session(ref), None
+    reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
+    waits = reads and stdio.is_awaited(sys.stdin)
+    if flags.prompt or flags.file or (reads and not flags.labels):  # what is wrong is said while the pipe is whole
+        known = reach(flags, loaded, opened.doc, desk.client, desk.reporter)
+    question = read_question(flags, loaded)
+    if waits:
+        opened = open_session(ref)  # it may have grown meanwhile
+    desk.reporter.asks = question is not None or not flags.compact
     if flags.compact or flags.apply:
         _check_compact(flags, loaded, ref, asks=question is not None)
     elif question is None and ref is not None and flags.labels:
@@ -123,7 +131,7 @@ def _ask(flags: Flags, desk: Desk, endings: Endings) -> int:
         return label(ref, flags, loaded.context.snapshots)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    return Turn(desk, flags, endings).carry_out(question, open_session(ref))
+    return Turn(desk, flags, endings).carry_out(question, opened, known)
 
 
 def _keep_house(rules: Housekeeping, keeper: Keeper | None, endings: Endings) -> None:

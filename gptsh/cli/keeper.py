@@ -14,13 +14,14 @@ from gptsh.errors import BadSession, StoreBusy, StoreError
 class ByHand(NamedTuple):
     """What the user gave the session by hand: a title, tags, and where it is (see ``sessions.save_session``).
 
-    ``keep_snapshots`` is the setting.
+    ``keep_snapshots`` is the setting; ``moves``: the session goes on with the agent and the model of this run.
     """
 
     title: str | None
     tags: tuple[str, ...]
     at: str | None
     keep_snapshots: int
+    moves: bool = False
 
 
 class Keeper:

@@ -1,15 +1,12 @@
 """A question that is ready to be asked: its session, its agent, its model. Nothing is saved or sent here."""
 
-import contextlib
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.opening import Opened, open_session, session_ref
+from gptsh.cli.opening import Opened
 from gptsh.cli.options import Flags
-from gptsh.cli.question import reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
 from gptsh.cli.show import Form
@@ -29,7 +26,7 @@ from gptsh.core.shape import Shape, in_words
 from gptsh.core.tokens import Count, of_system
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Request, Tools
-from gptsh.errors import ConfigError, GptshError, StoreError, UsageError
+from gptsh.errors import ConfigError, StoreError, UsageError
 from gptsh.llm.client import Client
 
 if TYPE_CHECKING:
@@ -37,6 +34,14 @@ if TYPE_CHECKING:
 
 _SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
+
+
+class Reached(NamedTuple):
+    """Who answers, in which form, with which tools: all that is known of a run before its question is read."""
+
+    agent: Agent
+    form: Form
+    servers: list[ToolServer]
 
 
 class Draft(NamedTuple):
@@ -98,28 +103,27 @@ def _configured(names: list[Any], loaded: Settings) -> tuple[str, ...]:
     return tuple(known)
 
 
-def warm(flags: Flags, loaded: Settings, client: Client) -> None:
-    """While standard input is waited for, load what asking will need. What is wrong here will be said in its time."""
-    if not (reads_stdin(flags, loaded) and stdio.is_awaited(sys.stdin)):
-        return
-    with contextlib.suppress(GptshError):
-        agent = agent_for(flags, loaded, open_session(session_ref(flags, loaded)).doc)
-        if agent.model:
-            client.warm(agent.model)
+def reach(flags: Flags, loaded: Settings, stored: Document | None, client: Client, reporter: Reporter) -> Reached:
+    """What can end in exit 2 whatever is asked: agent, model, key, parameters, schema, tools.
 
-
-def draft(
-    flags: Flags, loaded: Settings, question: Message | None, opened: Opened, client: Client, reporter: Reporter
-) -> Draft:
-    """Everything that can end in exit 2, before anything is saved. ``reporter`` learns the form of the output.
-
-    Without a question the session is taken as it stands.
+    ``reporter`` learns the form of the output. Raises ConfigError and UsageError.
     """
-    ref, stored, at = opened
     agent = equipped(flags, loaded, stored)
     form = _form(flags, loaded, agent)
     reporter.output = form.output
     agent, servers = reached(agent, loaded, client)
+    return Reached(agent, form, servers)
+
+
+def draft(
+    flags: Flags, loaded: Settings, question: Message | None, opened: Opened, client: Client, known: Reached
+) -> Draft:
+    """The question in its session. Raises UsageError; nothing is saved.
+
+    Without a question the session is taken as it stands.
+    """
+    ref, stored, at = opened
+    agent, form, servers = known
     doc = _document(stored, agent, loaded)
     resumed = stored is not None and not _says_tools(flags)
     if not resumed:

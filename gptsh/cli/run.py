@@ -15,6 +15,7 @@ from gptsh.cli.title import title_thread
 from gptsh.core import document, sessions, tokens
 from gptsh.core.context import Context
 from gptsh.core.messages import (
+    BROKEN_OFF,
     Call,
     Message,
     Reasoning,
@@ -31,7 +32,7 @@ from gptsh.core.messages import (
 from gptsh.core.settings import Settings
 from gptsh.core.shape import Shape
 from gptsh.core.turn import Request, Round, calls_to_run, shortcoming
-from gptsh.errors import GptshError, Incomplete, Misshapen, OutputError, TimedOut, TooLong, UsageError
+from gptsh.errors import GptshError, Incomplete, Misshapen, NoAnswer, OutputError, TimedOut, TooLong, UsageError
 from gptsh.render import structured
 
 Fit = Callable[[], Built]  # what is sent; raises TooLong, and Ended while a summary is waited for
@@ -162,11 +163,20 @@ class Run:
             with self._screen.turning(f"waiting for {self._job.sending.model}"):
                 self._write(answer)
         except (GptshError, Ended, OSError) as err:
+            if isinstance(err, NoAnswer) and self._fitter.sending.room.window is None:
+                return self._nothing_to_a_large_prompt(err)
             if not (answer.finished and isinstance(err, Ended) and err.by_deadline):
                 return err
             self._time_is_up = True  # but the answer is whole, only its usage did not come in time
             self._endings.disarm()
         return None
+
+    def _nothing_to_a_large_prompt(self, err: NoAnswer) -> NoAnswer:
+        """Some servers drop a prompt that is too long for them without a word."""
+        sending = self._job.sending
+        what = f"{sending.model} answered nothing to a prompt of about {self._sent.size.likely:,} tokens"
+        todo = f"if that is too long for it, set context_window under [providers.{sending.provider}]"
+        return NoAnswer(f"{what}, and its window is not known", todo, detail=err.detail)
 
     def _write(self, answer: Round) -> None:
         said = False
@@ -175,7 +185,7 @@ class Run:
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
                 self._screen.spinner.say("the answer comes")
-                if self._title:
+                if self._title and self._title.goes_beside:
                     self._title.start()
             if isinstance(event, (Text, Refusal)) and not said:
                 said = True
@@ -332,14 +342,21 @@ class Run:
         return outcome
 
     def _titled(self, outcome: _Outcome) -> _Outcome:
-        """With the title of a whole answer saved. Ctrl-C only means that the title is not worth the wait."""
-        if not self._title or not isinstance(outcome.failure, (type(None), BrokenPipeError)):
+        """With the title saved. Ctrl-C only means that the title is not worth the wait.
+
+        It is waited for where the server has ended the answer; else one that came already is kept.
+        """
+        title, has_ended = None, bool(outcome.message and _ended_by_server(outcome.message))
+        if not self._title:
             return outcome
         try:
-            with self._endings.released():
-                title = self._title.wait()
+            if has_ended and not isinstance(outcome.failure, Ended):
+                with self._endings.released():
+                    self._title.start()  # where it does not go beside the answer
+                    title = self._title.wait()
         except Ended as ended:
-            return outcome if ended.by_user else outcome._replace(failure=ended)
+            outcome = outcome if ended.by_user else outcome._replace(failure=outcome.failure or ended)
+        title = title or self._title.arrived
         cost = _cost(self._job.settings, self._title.model, self._title.usage)
         if self._keeper.keep_title(title, self._title.model, cost):
             self._writer.tell("title", title=title)
@@ -395,6 +412,11 @@ class Run:
         if not isinstance(failure, GptshError):
             return None
         return structured.error(str(failure), self._keeper.where(outcome.message), failure.exit_code)
+
+
+def _ended_by_server(message: Message) -> bool:
+    """Whether the server gave a reason for ending, be the answer whole or cut by a limit."""
+    return message.get("finish_reason") not in (None, *BROKEN_OFF)
 
 
 def _endless(rounds: int) -> Incomplete:

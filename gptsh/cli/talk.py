@@ -224,11 +224,12 @@ class Talk:
 
     def draft(self, question: Message | None) -> "Draft":
         """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
-        from gptsh.cli.prepare import draft  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.prepare import draft, reach  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
-        flags, desk = self.flags.without_labels, self.desk
-        return draft(flags, desk.settings, question, self._own(self.opened), desk.client, desk.reporter)
+        flags, desk, opened = self.flags.without_labels, self.desk, self._own(self.opened)
+        known = reach(flags, desk.settings, opened.doc, desk.client, desk.reporter)
+        return draft(flags, desk.settings, question, opened, desk.client, known)
 
     @staticmethod
     def _own(opened: Opened) -> Opened:

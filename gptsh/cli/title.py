@@ -1,4 +1,7 @@
-"""The title of a new session, asked beside the answer so that it costs no time to the first token."""
+"""The title of a new session: asked beside the answer, so that it costs no time to the first token.
+
+A server of one's own may have one slot, or end an answer when another request arrives: there it is asked behind it.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -17,10 +20,11 @@ WAIT = 5.0  # seconds that a finished answer waits for its title
 class TitleThread:
     """Asks once, in a daemon thread that an ending process does not wait for. It saves nothing itself."""
 
-    def __init__(self, first_user: str, small_model: str, llm: Ask) -> None:
+    def __init__(self, first_user: str, small_model: str, llm: Ask, *, beside: bool) -> None:
         self.model = small_model
+        self.goes_beside = beside
         self.usage: Usage | None = None
-        self._title: str | None = None
+        self.arrived: str | None = None
         self._first_user, self._llm = first_user, llm
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -33,10 +37,10 @@ class TitleThread:
         """The title, once it is there; None when there is none in time."""
         if self._thread.ident is not None:
             self._thread.join(WAIT)
-        return self._title
+        return self.arrived
 
     def _run(self) -> None:
-        self._title = generate_title(self._first_user, small_model=self.model, llm=self._ask)
+        self.arrived = generate_title(self._first_user, small_model=self.model, llm=self._ask)
 
     def _ask(self, request: Request) -> Iterator[Event]:
         for event in self._llm(request):
@@ -54,4 +58,5 @@ def title_thread(job: Job, keeper: Keeper) -> TitleThread | None:
     offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
     if not job.settings.titles or not first_turn or not keeper.wants_title or small is None or offline:
         return None
-    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask)
+    provider, _ = settings.provider_of(job.settings, small)
+    return TitleThread(words_of(messages[starts[0]]), small, job.client.ask, beside=provider.is_hosted)

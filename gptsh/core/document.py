@@ -193,13 +193,19 @@ def _end_of_numbered(messages: Sequence[Message], point: str) -> int | None:
 
 
 def union(
-    ours: Document, theirs: Document, *, title: str | None, tags: Sequence[str], keep_snapshots: int | None = None
+    ours: Document,
+    theirs: Document,
+    *,
+    title: str | None,
+    tags: Sequence[str],
+    keep_snapshots: int | None = None,
+    moves: bool = False,
 ) -> Document:
     """Our document joined with the copy on disk, which may have grown since ours was read.
 
     Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins. Who
-    brings a message brings ``agent``, ``provider`` and the latest tokens; summaries, snapshots and the compaction join
-    as ``snapshots.united`` says; all else is of the copy on disk.
+    brings a message brings ``agent``, ``provider`` and the latest tokens; who ``moves`` the session, the first two.
+    Summaries, snapshots and the compaction join as ``snapshots.united`` says; all else is of the copy on disk.
     """
     from gptsh.core import snapshots  # noqa: PLC0415 - as above
 
@@ -212,9 +218,11 @@ def union(
     if tags:
         new["meta"]["tags"] = list(dict.fromkeys([*tags_of(new), *tags]))
     new["usage"] = {**_without_title(ours["usage"], theirs["usage"]), **theirs["usage"]}
-    if len(new["messages"]) > len(theirs["messages"]):
-        new["agent"], new["provider"] = ours["agent"], ours["provider"]
+    grows = len(new["messages"]) > len(theirs["messages"])
+    if grows:
         new["usage"]["tokens"] = ours["usage"]["tokens"]
+    if grows or moves:
+        new["agent"], new["provider"] = ours["agent"], ours["provider"]
         if "mcp_allowed_servers" in ours["meta"]:
             new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
     new["context"] = {**ours["context"], **theirs["context"], **snapshots.united(ours, theirs, keep_snapshots)}

@@ -20,7 +20,7 @@ DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some ga
 FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
 BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial
 # Reasons for ending, whoever gives them, of an answer that is whole.
-WHOLE = ("", "stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
+WHOLE = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
 _ABSURD = 10**12  # tokens
 Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim

@@ -195,13 +195,15 @@ def save_session(
     at: str | None = None,
     durable: bool = True,
     keep_snapshots: int | None = None,
+    moves: bool = False,
 ) -> str:
     """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
 
     ``title`` is one set by hand; ``tags`` are added. ``at`` is the file name that the document was read from, or an
     ``@NAME`` for a new session: where another process was first to use it, the document joins that session and takes
     its id. ``durable`` waits for the disk; without it the lock is not waited for long either. ``keep_snapshots`` is how
-    many of a kind are kept where ``doc`` brings a new one; None keeps all. That an agent's memory has come further is
+    many of a kind are kept where ``doc`` brings a new one; None keeps all. ``moves``: ``agent`` and ``provider`` of
+    ``doc`` count though it brings no message. That an agent's memory has come further is
     no use of the session: its times stay.
     Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
     BadSession when its file must not be.
@@ -214,7 +216,7 @@ def save_session(
         make_private(folder)
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, folder, at)
-            joined = _joined(doc, path, title, tags, keep_snapshots)
+            joined = _joined(doc, path, title, tags, keep_snapshots, moves=moves)
             times = None if joined.is_used else path.stat()
             files.replace(path, files.to_bytes(joined.doc), durable=durable)
             if times:
@@ -280,7 +282,9 @@ class _Joined(NamedTuple):
     has_grown: bool
 
 
-def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None) -> _Joined:
+def _joined(
+    doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None, *, moves: bool
+) -> _Joined:
     """Our document united with what stands in its file now."""
     if os.path.lexists(path):
         theirs = _read(path)
@@ -291,7 +295,7 @@ def _joined(doc: Document, path: Path, title: str | None, tags: Sequence[str], k
     refuse_newer(theirs, path.name)
     if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
         raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
-    joined = document.union(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots)
+    joined = document.union(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
     is_used = not document.only_remembered(joined, theirs)
     if is_used:
         document.touch(joined)

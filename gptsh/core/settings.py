@@ -18,6 +18,7 @@ from gptsh.core.providers import (
     AZURE_V1_VERSIONS,
     DIRECT,
     ECHO,
+    LOCAL,
     OWN,
     PROVIDERS,
     Endpoint,
@@ -74,6 +75,11 @@ class Provider(NamedTuple):
     def wire(self) -> Wire:
         """By which transport it is reached."""
         return self.endpoint.wire
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether its own vendor serves it: no server of the user's own, which may have one slot."""
+        return not (self.own_base or self.name in LOCAL or self.wire == "ollama")
 
 
 class Providers:

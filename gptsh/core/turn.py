@@ -187,6 +187,9 @@ def result_of(call: Call, content: str) -> Message:
 def shortcoming(message: Message) -> GptshError | None:
     """What keeps a finished answer from being a whole one; None where nothing does."""
     finish = message.get("finish_reason") or ""
+    if not finish:
+        what = "the answer may be incomplete: the server ended it without a reason"
+        return Incomplete(what, "a server with one slot does so when another request arrives")
     if finish.lower() not in WHOLE:
         window = filled_window(message)
         cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(finish.lower(), "ended early")

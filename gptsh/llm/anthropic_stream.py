@@ -25,7 +25,7 @@ from gptsh.core.messages import (
     new_call_id,
 )
 from gptsh.core.reported import REASONS, usage_from
-from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
 from gptsh.llm.failures import reported
@@ -74,7 +74,7 @@ def _as_events(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _read(payloads: Iterable[dict[str, Any]], on_finish: Callable[[], None]) -> Iterator[Event]:
     answer = _Answer()
-    failure: GptshError = ModelError("the stream broke off before the answer was complete")
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
     try:
         for payload in payloads:
             if payload.get("type") == _STOP:

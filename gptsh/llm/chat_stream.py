@@ -29,7 +29,7 @@ from gptsh.core.messages import (
     new_call_id,
 )
 from gptsh.core.reported import usage_from
-from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm import sse
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, Pairs, load, shown
@@ -81,7 +81,7 @@ def read_chunks(
     was given takes nothing from a complete answer.
     """
     answer = _Answer()
-    failure: GptshError = ModelError("the stream broke off before the answer was complete")
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
     try:
         for chunk, failed in chunks:
             if chunk is DONE:
@@ -123,8 +123,8 @@ class _Answer:
         for choice in choices:
             if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
                 yield from self._take_delta(as_dict(choice.get("delta")))
-                if reason := choice.get("finish_reason"):
-                    self._finish, self.finished = str(reason), True
+                if isinstance(reason := choice.get("finish_reason"), str):
+                    self._finish, self.finished = reason, self.finished or bool(reason)
         if error:
             self.finished = was_finished
             raise error
@@ -176,8 +176,8 @@ class _Answer:
         yield self.ending()
 
     def ending(self) -> Finished:
-        """Why it ended; a "stop" with tool calls means these."""
-        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "", None) else self._finish)
+        """Why it ended; a "stop", or a reason that is empty (xai), means the tool calls where there are some."""
+        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "") else self._finish or None)
 
 
 def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Protocol
 
-from gptsh.core.messages import Event, Identified, Used
+from gptsh.core.messages import Event, Finished, Identified, Used
 from gptsh.core.secret import MASK
 from gptsh.core.turn import Request
-from gptsh.errors import ModelError
+from gptsh.errors import BrokenOff, ModelError, NoAnswer
 from gptsh.llm import failures, routes
 from gptsh.llm.http import Http, Response
 from gptsh.llm.payloads import encode, load
@@ -40,9 +40,17 @@ class Direct:
         self._http, self._dialect = http, dialect
 
     def open(self, request: Request, route: Route) -> Iterator[Event]:
-        """The events of the answer, once one that says something has come. Raises ModelError, TimedOut or TooLong."""
+        """The events of the answer, once one that says something has come.
+
+        A stream without any of an answer is asked for once more as a whole. Raises ModelError, TimedOut or TooLong.
+        """
         try:
             return _begun(self._events(self._respond(request, route), route))
+        except NoAnswer:
+            # llama.cpp's answer to a prompt that is too long: a stream without an event, but whole a plain refusal.
+            if not request.stream:
+                raise
+            request = request._replace(stream=False)
         except ModelError as err:
             if not self._dialect.learns(err, request, route):
                 raise
@@ -75,10 +83,18 @@ class Direct:
 
 
 def _begun(events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, the first that says something at hand: a server that is overloaded may say so in place of it."""
+    """The same events, the first that says something at hand: a server that is overloaded may say so in place of it.
+
+    Raises NoAnswer where none does, not even why the answer has ended.
+    """
     first: list[Event] = []
-    for event in events:
-        first.append(event)
-        if not isinstance(event, (Identified, Used)) or len(first) == _FEW:
-            break
+    try:
+        for event in events:
+            if event == Finished(None):
+                raise NoAnswer("the server answered nothing")
+            first.append(event)
+            if not isinstance(event, (Identified, Used)) or len(first) == _FEW:
+                break
+    except BrokenOff as err:
+        raise NoAnswer("the server answered nothing", detail=err.detail or str(err)) from err
     return chain(first, events)

@@ -24,7 +24,7 @@ from urllib3 import exceptions as wire
 
 from gptsh.core.settings import Network
 from gptsh.core.turn import LAST_WAIT
-from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
+from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
 
 CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds
 _LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
@@ -336,7 +336,7 @@ def translated(url: str) -> Iterator[None]:
     except (wire.HTTPError, HTTPException, OSError, OverflowError, ValueError) as err:
         if any(isinstance(cause, TimeoutError) for cause in (err, *err.args)):
             raise TimedOut(f"{host} does not take the request", "raise first_byte_timeout under [network]") from err
-        failure = ModelError(f"the connection to {host} broke off", detail=repr(err))
+        failure = BrokenOff(f"the connection to {host} broke off", detail=repr(err))
         failure.retry = True
         raise failure from err
 

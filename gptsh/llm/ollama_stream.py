@@ -16,7 +16,7 @@ from gptsh.core.messages import (
     new_call_id,
 )
 from gptsh.core.reported import WINDOW, usage_from
-from gptsh.errors import GptshError, ModelError, TimedOut, TooLong
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
 
@@ -33,7 +33,7 @@ def read_lines(chunks: Iterable[bytes], window: Callable[[], int | None] = lambd
     without saying so. What came by then comes before.
     """
     answer = _Answer(window)
-    failure: GptshError = ModelError("the stream broke off before the answer was complete")
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
     try:
         for line in _objects(chunks):
             yield from answer.take(line)
@@ -116,7 +116,7 @@ class _Answer:
         named = {"name": name if isinstance(name, str) else "", "arguments": arguments}
         return {"id": call_id, "type": "function", "function": named}
 
-    def _reason(self, said: object) -> str | None:
-        """Why it ended; a "stop" behind calls means these."""
-        reason = said if isinstance(said, str) and said else None
-        return "tool_calls" if self._ids and reason in ("stop", None) else reason
+    def _reason(self, said: object) -> str:
+        """Why it ended; a "stop" behind calls means these. Older servers end a whole answer with ``done`` alone."""
+        reason = said if isinstance(said, str) and said else "stop"
+        return "tool_calls" if self._ids and reason == "stop" else reason

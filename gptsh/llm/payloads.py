@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from gptsh.core.messages import is_unicode
-from gptsh.errors import ModelError
+from gptsh.errors import ModelError, NoAnswer
 from gptsh.llm.failures import message_in
 
 ADVICE = "is the base URL right?"
@@ -20,7 +20,9 @@ def encode(payload: Any) -> bytes:
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """A JSON object, its infinities as null. Raises ModelError for anything else."""
+    """A JSON object, its infinities as null. Raises NoAnswer for nothing, ModelError for anything else."""
+    if not data.strip():
+        raise NoAnswer("the server's answer is empty", ADVICE)
     try:
         payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError) as err:

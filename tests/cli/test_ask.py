@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import threading
+import time
 
 import pytest
 
@@ -534,9 +535,9 @@ def titled(home: Home, model: ModelServer, small: str = 'model_small = "lab/smal
     home.configure(lab_config(model, "").replace("[providers", f"{small}[providers"))
 
 
-def say_title(model: ModelServer, *steps: object) -> None:
+def say_title(model: ModelServer, *steps: object, name: str = "small") -> None:
     body = json.dumps({"choices": [{"message": {"content": "A Good Title"}, "finish_reason": "stop"}]}).encode()
-    model.script(*steps, body, headers={"Content-Type": "application/json"}, model="small")
+    model.script(*steps, body, headers={"Content-Type": "application/json"}, model=name)
 
 
 def test_a_title_is_asked_once_from_the_first_question_alone(home: Home, model: ModelServer) -> None:
@@ -551,25 +552,24 @@ def test_a_title_is_asked_once_from_the_first_question_alone(home: Home, model: 
     assert len([body for body in model.sent if body["model"] == "small"]) == 1
 
 
-def test_the_title_starts_with_the_answer_and_the_answer_is_saved_before_it(home: Home, model: ModelServer) -> None:
-    titled(home, model)
+def test_the_title_starts_with_the_answer_and_the_answer_is_saved_before_it(hosted: Home, model: ModelServer) -> None:
     hold, more = threading.Event(), threading.Event()
     first, *rest = answer("first ", "second")[1:]
-    model.script(more, first, *rest, model="m")
-    say_title(model, hold)
-    process = home.start("go")
+    model.script(more, first, *rest, model="gpt-4.1")
+    say_title(model, hold, name="gpt-4.1-mini")
+    process = hosted.start("go")
     while not model.asked:
-        pass
-    assert [body["model"] for body in model.sent] == ["m"]  # nothing else before the first token
+        time.sleep(0.01)
+    assert [body["model"] for body in model.sent] == ["gpt-4.1"]  # nothing else before the first token
     more.set()
     assert read_until(process.stdout, b"second\n").endswith(b"second\n")
-    while home.doc()["stats"]["messages"] < 2:
-        pass
-    assert home.doc()["title"] is None
+    while hosted.doc()["stats"]["messages"] < 2:
+        time.sleep(0.01)
+    assert hosted.doc()["title"] is None
     hold.set()
     process.communicate(timeout=30)
     assert process.returncode == 0
-    assert home.doc()["title"] == "A Good Title"
+    assert hosted.doc()["title"] == "A Good Title"
 
 
 @pytest.mark.parametrize("failure", ["refused", "garbage", "empty"])

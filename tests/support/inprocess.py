@@ -85,7 +85,8 @@ def _await(threads: set[threading.Thread]) -> None:
     """A process ends its daemon threads; here they are waited for, so that no test finds those of another."""
     end = time.monotonic() + LEFT_ALONE
     for thread in threads:
-        if "process_request_thread" not in thread.name:  # a server of the test has it for a connection
+        target = getattr(thread, "_target", None)
+        if getattr(target, "__module__", "").partition(".")[0] not in ("tests", "socketserver"):  # a server's own
             thread.join(max(0, end - time.monotonic()))
 
 

@@ -245,9 +245,9 @@ def test_unknown_keys_of_a_call_are_kept() -> None:
     assert kept["extra_content"] == signature
 
 
-@pytest.mark.parametrize("reason", ["stop", "", None])
-def test_a_stop_with_calls_means_tool_calls(reason: str | None) -> None:
-    assert events(call(index=0, id="a", **TOOL), chunk({}, reason), DONE)[-1] == Finished("tool_calls")
+@pytest.mark.parametrize(("reason", "meant"), [("stop", "tool_calls"), ("", "tool_calls"), (None, None)])
+def test_a_stop_with_calls_means_tool_calls(reason: str | None, meant: str | None) -> None:
+    assert events(call(index=0, id="a", **TOOL), chunk({}, reason), DONE)[-1] == Finished(meant)
 
 
 @pytest.mark.parametrize(

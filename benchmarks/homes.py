@@ -16,8 +16,8 @@ from benchmarks.clocks import Failed, whole
 from benchmarks.long_sessions import MANY_TURNS, WINDOW, Prefixes, of_long, of_tools, prefixes_of
 from benchmarks.servers import AnthropicServer, LongServer
 from benchmarks.talks import Talks
-from tests.ollama_server import OllamaServer
-from tests.server import ModelServer
+from tests.support.ollama_server import OllamaServer
+from tests.support.server import ModelServer
 
 BIN = Path(sys.executable).parent
 GPTSH = (str(BIN / "gptsh"),)

@@ -6,7 +6,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.server import ModelServer, Script, answer, chunk, event, prompt_tokens
+from tests.support.server import ModelServer, Script, answer, chunk, event, prompt_tokens
 
 WORDS = ("You", " said", ": hello")
 

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from tests.conftest import Home
-from tests.screens import Tmux
-from tests.server import ModelServer
-from tests.test_keeping import put
+from tests.support.home import Home
+from tests.support.screens import Tmux
+from tests.support.server import ModelServer
+from tests.support.sessions import put
 
 FOLDER = Path(__file__).parent
 COLUMNS = 88

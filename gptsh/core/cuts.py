@@ -68,7 +68,7 @@ def _ends(text: str, size: int) -> str:
 
 def _is_inside(data: bytes, at: int) -> bool:
     """Whether a character stands on both sides of this place."""
-    return 0 < at < len(data) and data[at] & 0xC0 == 0x80  # noqa: PLR2004 - a byte that goes on with a character
+    return 0 < at < len(data) and data[at] & 0xC0 == 0x80  # a byte that goes on with a character
 
 
 def _encoded(text: str) -> bytes:
@@ -97,7 +97,7 @@ def left_out(text: str, start: int, end: int) -> str:
 def _span_of(part: Part) -> tuple[int, int]:
     """Where a part is cut; (0, 0) for one that is not, or whose mark makes no sense."""
     cut, text = part.get("cut"), part.get("text")
-    if not isinstance(text, str) or not isinstance(cut, list) or len(cut) != 2:  # noqa: PLR2004 - start, end
+    if not isinstance(text, str) or not isinstance(cut, list) or len(cut) != 2:  # start, end
         return 0, 0
     start, end = cut
     sound = type(start) is type(end) is int and 0 <= start <= end <= len(text)

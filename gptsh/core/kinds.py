@@ -192,7 +192,7 @@ def _is_mp3(head: bytes) -> bool:
     first = frame_at(head, 0)
     if first is None or first.length > len(head):
         return False
-    return len(head) - first.length < 4 or frame_at(head, first.length) is not None  # noqa: PLR2004 - how one begins
+    return len(head) - first.length < 4 or frame_at(head, first.length) is not None  # how one begins
 
 
 def decoded(data: bytearray) -> str:

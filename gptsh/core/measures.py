@@ -79,7 +79,7 @@ def _of_jpeg(data: Encoded) -> tuple[int, int] | None:
     at = 2
     for _ in range(_SEGMENTS):
         segment = data.at(at, 9)
-        if len(segment) < 9 or segment[0] != 0xFF:  # noqa: PLR2004 - as far as the size; how each begins
+        if len(segment) < 9 or segment[0] != 0xFF:  # as far as the size; how each begins
             return None
         if segment[1] in (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)):
             return _number(segment[7:9], "big"), _number(segment[5:7], "big")
@@ -107,10 +107,10 @@ def frame_at(head: bytes, at: int) -> Frame | None:
     """The frame of MP3 that begins there; None where none does."""
     raw = _number(head[at : at + 4], "big")
     version, layer, bit_rate, sample_rate = raw >> 19 & 3, raw >> 17 & 3, raw >> 12 & 15, raw >> 10 & 3
-    sound = raw >> 21 == 0x7FF and version != 1 and layer == 1  # noqa: PLR2004 - the bits that begin each
-    if not (sound and 0 < bit_rate < 15 and sample_rate < 3):  # noqa: PLR2004 - free and reserved ones
+    sound = raw >> 21 == 0x7FF and version != 1 and layer == 1  # the bits that begin each
+    if not (sound and 0 < bit_rate < 15 and sample_rate < 3):  # free and reserved ones
         return None
-    old = version != 3  # noqa: PLR2004 - version 1
+    old = version != 3  # version 1
     bits = 1000 * _BIT_RATES[old][bit_rate - 1]
     rate = _SAMPLE_RATES[sample_rate] // {3: 1, 2: 2, 0: 4}[version]
     samples = 576 if old else 1152

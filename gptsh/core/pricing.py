@@ -123,7 +123,7 @@ def _range(tier: Mapping[str, Any]) -> tuple[float, ...]:
     said = tier.get("range")
     bounds = [price(bound) for bound in said] if isinstance(said, list) else []
     known = tuple(bound for bound in bounds if bound is not None)
-    return known if len(known) == len(bounds) == 2 else ()  # noqa: PLR2004 - from, to
+    return known if len(known) == len(bounds) == 2 else ()  # from, to
 
 
 def _in_range(ranges: list[Mapping[str, Any]], rates: _Rates, prompt: int) -> _Rates:

@@ -43,7 +43,7 @@ _LEAST_SHARE = 0.15  # of its estimate; what is reported of less was not the who
 _CUT_FROM = 3000  # tokens; no server cuts to less than 2,048
 _CUT_BELOW = 0.8  # of what is expected where the provider has reported before
 # Letters, digits and characters beyond ASCII take so many tokens at least: over 27 kinds of text and 3 tokenizers
-# (tests/corpus.py) the truth was never below 1.2 times the sum, and 1.55 times it for English prose.
+# (tests/support/corpus.py) the truth was never below 1.2 times the sum, and 1.55 times it for English prose.
 _LEAST_OF_CLASS = {b"l": 0.16, b"U": 0.16, b"d": 0.3, b"2": 0.2, b"3": 0.25, b"4": 0.25}
 
 
@@ -80,7 +80,7 @@ def estimate(text: str) -> int:
     """Tokens that a text takes, rather too many than too few: 1.4 times the truth in the middle of 27 kinds of text.
 
     Up to 4 times it for scripts of their own with the newest tokenizers, 0.7 times for Thai, Tamil and Georgian with
-    the oldest (tests/corpus.py): the first report corrects either.
+    the oldest (tests/support/corpus.py): the first report corrects either.
 
     Kinds of bytes and changes between them, weighted. The weights were fitted as an upper envelope over 7 tokenizers
     (o200k, cl100k, Claude 2, Llama 3, Qwen 3.5, Gemma 4, Command R) on 833 samples of text, code, data and logs.

@@ -66,7 +66,7 @@ class Direct:
         """The response, if it is an answer; else its refusal as an error."""
         body = encode(self._dialect.body(request, route))
         response = self._http.post(self._dialect.url(route), body, route.headers)
-        if response.status == 200:  # noqa: PLR2004 - OK
+        if response.status == 200:  # OK
             return response
         said = response.small_body()
         response.close()

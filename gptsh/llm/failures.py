@@ -72,9 +72,9 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
     if status in (401, 403):
         key = source_of_key(route.provider)
         err = ModelError(f"{route.provider.name} refused the key {reason}", f"check {key}", detail=detail)
-    elif "location" in headers and 300 <= status < 400:  # noqa: PLR2004 - not followed: the key would go along
+    elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along
         err = ModelError(f"{url} redirects to {headers['location']}", "change base_url")
-    elif status == 404:  # noqa: PLR2004 - the model or the path
+    elif status == 404:  # the model or the path
         pull = f"ollama pull {route.model}, or see -m" if route.wire == "ollama" and "model" in reason else ""
         err = ModelError(f"{url} does not know {route.model!r} {reason}", pull or "see -m and base_url", detail=detail)
     elif "not support tools" in reason:

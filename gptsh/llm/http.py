@@ -171,7 +171,7 @@ class Http:
         def read() -> bytes:
             response = self._request("GET" if body is None else "POST", url, body, headers, timeout)
             response.hurry(max(until - time.monotonic(), _SHORTEST_WAIT))
-            document = response.small_body(limit) if response.status == 200 else b""  # noqa: PLR2004 - OK
+            document = response.small_body(limit) if response.status == 200 else b""  # OK
             response.close()
             return document[:limit]  # the last piece may have been a large one
 

@@ -76,7 +76,7 @@ class Ollama:
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the model refused to think as asked, or the answer's schema: it can be asked without."""
         place, said = place_of(route.provider, route.model), f"{err} {err.detail}"
-        refuses_thinking = err.status == 400 and _REFUSES_THINKING.search(said)  # noqa: PLR2004 - bad request
+        refuses_thinking = err.status == 400 and _REFUSES_THINKING.search(said)  # bad request
         if refuses_thinking and place not in self._no_thinking:
             self._no_thinking.add(place)
             return bool({"think", "reasoning_effort"} & set(request.params))

@@ -1,0 +1,271 @@
+"""config.toml and the environment: what is accepted, and the line for everything else."""
+
+import re
+
+import pytest
+
+from gptsh.core import settings
+from gptsh.core.settings import Agent, load
+from gptsh.errors import ConfigError
+from tests.support.home import Home
+
+WHOLE = """
+default_agent = "default"
+[agents.default]
+model = "openai/gpt-4.1"
+model_small = "openai/gpt-4.1-mini"
+system = "Answer briefly."
+params = { temperature = 0.7 }
+tools = ["time"]
+output = "markdown"
+memory = false
+[agents.file]
+system_file = "prompts/file.txt"
+[providers.openai]
+api_key_env = "OPENAI_API_KEY"
+model_small = "openai/gpt-4.1-mini"
+[providers.other]
+api_key_command = "pass show openai"
+[providers.lab]
+base_url = "http://10.0.0.5:8000/v1"
+context_window = 32768
+headers = { X-Team = "infra" }
+[sessions]
+save = true
+titles = "model"
+archive_after_days = 0
+max_sessions = 0
+[context]
+compact = "auto"
+compact_at = 0.80
+reserve = 0.25
+keep_messages = 6
+summary_tokens = 800
+snapshots = 5
+[network]
+first_byte_timeout = 600
+idle_timeout = 120
+retries = 2
+[mcp]
+servers_file = ""
+max_rounds = 20
+[mcp.servers.time]
+command = "mcp-server-time"
+args = ["--utc"]
+env = { TZ = "UTC" }
+auto_approve = ["get_*"]
+"""
+
+
+def test_every_key_of_the_design_is_accepted(home: Home) -> None:
+    home.configure(WHOLE)
+    (home.config.parent / "prompts").mkdir()
+    (home.config.parent / "prompts" / "file.txt").write_text("From a file.\n")
+    loaded = load({"OPENAI_API_KEY": "k"}, str(home.config))
+    default = loaded.agents["default"]
+    assert (default.model, default.system, dict(default.params)) == (
+        "openai/gpt-4.1", "Answer briefly.", {"temperature": 0.7},
+    )  # fmt: skip
+    assert settings.choose_agent(loaded, settings.Wanted(agent="file"), None).system == "From a file.\n"
+    openai, other, lab = (loaded.providers.get(name) for name in ("openai", "other", "lab"))
+    assert openai
+    assert openai.key == "k"
+    assert other
+    assert other.key_command == "pass show openai"
+    assert lab
+    assert (lab.headers, lab.context_window) == ({"X-Team": "infra"}, 32768)
+    assert loaded.network == (600, 120, 2)
+    assert settings.small_model(loaded, default) == "openai/gpt-4.1-mini"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("nonsense = 1", "nonsense: unknown key: expected one of default_agent, agents"),
+        ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: expected one of model, model_small"),
+        ("[agents.a]\nmodel = 3", "agents.a.model: expected a string, not 3"),
+        ("[agents.a]\nmemory = 'yes'", "agents.a.memory: expected true or false, not 'yes'"),
+        ("[agents.a]\nparams = [1]", "agents.a.params: expected a table of what JSON can say"),
+        ("[agents.a]\ntools = 'time'", "agents.a.tools: expected a list of strings"),
+        ("[agents.a]\noutput = 'pdf'", "agents.a.output: expected one of text, markdown, json, jsonl, not 'pdf'"),
+        ("agents = 3", "agents: expected a table"),
+        ("[agents]\na = 3", "agents.a: expected a table"),
+        ("[providers.lab]\nheaders = { X = 1 }", "providers.lab.headers: expected a table of header names and values"),
+        ("[sessions]\nsave = 1", "sessions.save: expected true or false, not 1"),
+        ("[sessions]\ntitles = 'on'", "sessions.titles: expected one of model, off, not 'on'"),
+        ("[context]\nreserve = 2", "context.reserve: expected a number from 0 to 1, not 2"),
+        ("[context]\nsnapshots = -1", "context.snapshots: expected a whole number from 0, not -1"),
+        ("[network]\nretries = true", "network.retries: expected a whole number from 0, not True"),
+        ("[network]\nidle_timeout = 0", "network.idle_timeout: expected a number of seconds above 0, not 0"),
+        ("[mcp.servers.x]\ncmd = 'a'", "mcp.servers.x.cmd: unknown key"),
+        ("default_agent = 'ghost'", "there is no agent 'ghost': add [agents.ghost]"),
+        ("[agents.default]\nsystem_file = 'missing.txt'", "agents.default.system_file: "),
+        ('[agents.default]\nsystem_file = "a\\u0000b"', "agents.default.system_file: "),
+        ("[agents.a]\nsystem = 'x'\nsystem_file = 'y'", "agents.a: system and system_file exclude each other"),
+        ("[agents.a]\nparams = { x = inf }", "agents.a.params: expected a table of what JSON can say"),
+        ("[agents.a]\nparams = { x = 2025-01-01 }", "agents.a.params: expected a table of what JSON can say"),
+        ("[network]\nidle_timeout = inf", "network.idle_timeout: expected a number of seconds above 0, not inf"),
+        ("[providers.lab]\nbase_url = 'http://u:pw@h/v1'", "providers.lab.base_url: expected a URL with http://"),
+        ("[providers.lab]\nbase_url = 'http://h/v1?key=K'", "providers.lab.base_url: expected a URL with http://"),
+        ("[providers.lab]\napi_key_env = 'sk-live-1'", "providers.lab.api_key_env: expected the name of a variable"),
+        ("[providers.lab]\nheaders = 'A: sk-live-1'", "providers.lab.headers: expected a table of header names"),
+        ("[providers.lab]\nheaders = { Content-Length = '3' }", "expected a table of header names and values"),
+        ("[providers.lab]\nheaders = { 'X:Y' = 'a' }", "expected a table of header names and values"),
+        ("x = " + "[" * 20_000, "not TOML"),
+        ("not toml", "not TOML"),
+        ("a = '\\xff'", "unknown key"),
+    ],
+)
+def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(home: Home, text: str, line: str) -> None:
+    home.configure(text)
+    run = home.run("-m", "echo", "hi")
+    assert (run.code, run.stdout) == (2, "")
+    assert line in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert "sk-live-1" not in run.stderr
+    assert ":pw@" not in run.stderr
+    if "no agent" not in line and "system_file" not in line:
+        assert str(home.config) in run.stderr
+    assert not home.state.exists()
+
+
+def test_a_wrong_config_stops_neither_help_nor_lists(home: Home) -> None:
+    home.configure("nonsense = 1")
+    for args in (["--help"], ["-h"], ["--version"], ["--list-sessions"]):
+        assert home.run(*args).code == 0
+
+
+def test_config_files_are_found_in_order(home: Home) -> None:
+    home.configure("[agents.usual]\n")
+    other = home.folder / "other.toml"
+    other.write_text("[agents.other]\n")
+    assert "usual" in home.run("--list-agents").stdout
+    assert "other" in home.run("--list-agents", env={"GPTSH_CONFIG": str(other)}).stdout
+    assert "usual" in home.run("--list-agents", "--config", str(home.config), env={"GPTSH_CONFIG": str(other)}).stdout
+    for run in (
+        home.run("--list-agents", "--config", "/nowhere.toml"),
+        home.run("--list-agents", env={"GPTSH_CONFIG": "/nowhere.toml"}),
+    ):
+        assert (run.code, run.stdout) == (2, "")
+        assert run.stderr == "gptsh: /nowhere.toml: No such file or directory\n"
+    not_utf8 = home.folder / "latin.toml"
+    not_utf8.write_bytes(b"a = '\xff'")
+    assert "not TOML" in home.run("--list-agents", "--config", str(not_utf8)).stderr
+
+
+def test_no_file_of_the_current_folder_is_read(home: Home) -> None:
+    for name in ("config.toml", ".env", "gptsh.toml"):
+        (home.cwd / name).write_text("nonsense\nOPENAI_API_KEY=leaked\n")
+    assert "no model is chosen" in home.run("hi").stderr
+
+
+def test_agents_are_listed_with_the_default_marked(home: Home) -> None:
+    home.configure('default_agent = "b"\n[agents.a]\nmodel = "lab/a"\n[agents.b]\n')
+    assert home.run("--list-agents").stdout == "  a (lab/a)\n* b (no model)\n  default (no model)\n"
+
+
+@pytest.mark.parametrize("value", ["0", "false", "No", "off", ""])
+def test_a_flag_of_the_environment_can_say_no(value: str) -> None:
+    assert load({"GPTSH_NO_SAVE": value}).save
+    assert not load({"GPTSH_NO_SAVE": "1"}).save
+    assert not settings.wants_debug({"GPTSH_DEBUG": value})
+
+
+def test_a_wrong_environment_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="GPTSH_OUTPUT: expected one of"):
+        load({"GPTSH_OUTPUT": "pdf"})
+    with pytest.raises(ConfigError, match="GPTSH_TIMEOUT: expected a number of seconds"):
+        load({"GPTSH_TIMEOUT": "soon"})
+
+
+def test_options_are_not_read_from_the_environment(home: Home) -> None:
+    home.run("-m", "echo", "hi")
+    env = {f"GPTSH_{name}": "1" for name in ("LIST_SESSIONS", "SHOW_SESSION", "HELP", "TITLE", "LIMIT")}
+    assert home.run("-m", "echo", "hi", env=env).stdout == "You said: hi\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
+        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: set base_url under [providers.ghost]"),
+        ("opnai/m", "'opnai' of the model 'opnai/m' is no known provider: did you mean openai? Else set base_url"),
+        ("openai/", "'' is no name of a model"),
+        (f"openai/{'x' * 201}", "is no name of a model"),
+        ("/m", "'' of the model '/m' is no known provider"),
+    ],
+)
+def test_a_model_that_cannot_be_routed_is_exit_2(home: Home, model: str, line: str) -> None:
+    run = home.run("-m", model, "hi")
+    assert run.code == 2
+    assert line in run.stderr
+
+
+@pytest.mark.parametrize("name", ["gpt-4.1", "o3", "o4-mini", "chatgpt-4o-latest", "gpt-5.9-foo"])
+def test_bare_openai_names_are_known(name: str) -> None:
+    provider, bare = settings.provider_of(load({}), name)
+    assert (provider.name, bare) == ("openai", name)
+
+
+def test_a_stored_agent_stands_even_when_its_config_is_gone() -> None:
+    doc = {"agent": {"name": "gone", "model": "m", "system": "S", "params": {"seed": 1}}, "provider": {"name": "lab"}}
+    stored = settings.stored_agent(doc)
+    assert stored == Agent("gone", "lab/m", None, "S", params={"seed": 1})
+    assert settings.choose_agent(load({}), settings.Wanted(), stored).model == "lab/m"
+    nameless = settings.stored_agent({"agent": {"system": "S"}, "provider": {}})
+    assert (nameless.model, nameless.system) == (None, "S")
+
+
+def test_an_agent_without_a_model_takes_the_default_agents(home: Home) -> None:
+    """Not that of a provider whose key happens to be set: the prompt would go to somebody else."""
+    home.configure('default_agent = "work"\n[agents.work]\nmodel = "echo"\n[agents.coder]\nsystem = "You code."\n')
+    env = {"OPENAI_API_KEY": "sk-set", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    assert home.run("-a", "coder", "hi", env=env).stdout == "You said: hi\n"
+    assert home.run("hi", env={**env, "GPTSH_AGENT": "coder"}).stdout == "You said: hi\n"
+
+
+def test_a_missing_system_file_stops_only_its_own_agent(home: Home) -> None:
+    home.configure('[agents.default]\nmodel = "echo"\n[agents.broken]\nsystem_file = "missing.txt"\n')
+    assert home.run("hi").code == 0
+    assert home.run("--list-agents").code == 0
+    assert home.run("-a", "broken", "hi").code == 2
+
+
+def test_a_config_of_another_editor_is_read(home: Home) -> None:
+    home.configure("")
+    home.config.write_bytes(b"\xef\xbb\xbf" + b'default_agent = "default"\r\n')
+    assert home.run("-m", "echo", "hi").code == 0
+
+
+def test_a_config_that_cannot_be_read_is_said(home: Home) -> None:
+    home.config.mkdir(parents=True)
+    assert home.run("-m", "echo", "hi").stderr == f"gptsh: {home.config}: Is a directory\n"
+    home.config.rmdir()
+    home.config.symlink_to("/nowhere")
+    assert home.run("-m", "echo", "hi").code == 2
+
+
+def test_debug_shows_the_traceback_and_the_providers_words(home: Home) -> None:
+    plain = home.run("-s", "nope", "x")
+    assert "Traceback" not in plain.stderr
+    for run in (home.run("--debug", "-s", "nope", "x"), home.run("-s", "nope", "x", env={"GPTSH_DEBUG": "1"})):
+        assert re.search(r"^gptsh: no session 'nope'.*\nTraceback", run.stderr)
+        assert run.code == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--bogus"],
+        ["-s"],
+        ["--limit", "x"],
+        ["-o", "pdf", "x"],
+        ["--list-sessions", "words"],
+        ["--list-sessions", "--list-agents"],
+        ["--here", "hi"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(home: Home, args: list[str]) -> None:
+    run = home.run(*args)
+    assert (run.code, run.stdout) == (2, "")
+    assert re.fullmatch(r"gptsh: .+\n", run.stderr)

@@ -1,0 +1,81 @@
+"""Many at once, and killed at any moment: every turn that was acknowledged is there, and every file is whole."""
+
+import random
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.home import Home, texts
+from tests.support.server import ModelServer
+
+
+@pytest.mark.slow
+def test_32_processes_resuming_one_session_at_once_keep_all_turns(lab: Home, model: ModelServer) -> None:
+    lab.run("begin")
+    processes = [lab.start("-s", "0", f"turn {i}") for i in range(32)]
+    for process in processes:
+        out, err = process.communicate(timeout=100)
+        assert (process.returncode, err) == (0, b"")
+        assert out.startswith(b"You said: turn ")
+    doc = lab.doc()
+    assert doc["stats"] == {"turns": 33, "messages": 66, "preview": "begin"}
+    lines = texts(doc)
+    for question, reply in zip(lines[::2], lines[1::2], strict=True):  # each answer behind its own question
+        # a question that another run was still asking when this one started is part of what this one sent
+        assert reply.startswith("assistant: You said: ")
+        assert reply.endswith(question.removeprefix("user: "))
+    assert len({m["id"] for m in doc["messages"]}) == 66
+    assert not list(lab.sessions.glob("*.tmp"))
+
+
+def test_16_processes_starting_one_name_at_once_share_one_session(lab: Home) -> None:
+    processes = [lab.start("-s", "@new", f"turn {i}") for i in range(16)]
+    for process in processes:
+        assert process.communicate(timeout=100)[1] == b""
+        assert process.returncode == 0
+    assert lab.doc()["stats"]["turns"] == 16
+
+
+@pytest.mark.slow
+def test_16_new_sessions_at_once_are_16_sessions(lab: Home) -> None:
+    processes = [lab.start(f"turn {i}") for i in range(16)]
+    for process in processes:
+        assert process.communicate(timeout=100)[1] == b""
+        assert process.returncode == 0
+    docs = lab.docs()
+    assert len({doc["id"] for doc in docs}) == 16
+    assert all(doc["stats"]["turns"] == 1 for doc in docs)
+
+
+@pytest.mark.slow
+def test_100_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@k", stdin="x" * 2_000_000)  # a file so large that saving is half of the run
+    seed = random.Random(4711)
+
+    def attempt(number: int, until_killed: float | None) -> tuple[int, int, float]:
+        started = time.monotonic()
+        process = home.start("-s", "@k", f"turn {number}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if until_killed is not None:
+            time.sleep(until_killed)
+            process.send_signal(signal.SIGKILL)
+        return number, process.wait(), time.monotonic() - started
+
+    acknowledged, killed, number = [], 0, 0
+    with ThreadPoolExecutor(2) as pool:
+        while killed < 100:
+            assert number < 600, f"only {killed} of {number} runs were killed"
+            usual = sorted(pool.map(lambda n: attempt(n, None)[2], [number, number + 1, number + 2]))[1]
+            acknowledged += range(number, number + 3)
+            numbers = range(number + 3, number + 23)
+            number += 23
+            for done, code, _ in pool.map(lambda n, u=usual: attempt(n, u * seed.uniform(0.5, 1.1)), numbers):
+                assert code in (0, -signal.SIGKILL)
+                killed += code != 0
+                acknowledged += [done] if code == 0 else []
+            assert home.run("--list-sessions").stderr == ""
+    lines = texts(home.doc())
+    for done in acknowledged:  # an answer may hold the unanswered questions of killed runs before its own
+        assert lines[lines.index(f"user: turn {done}") + 1].endswith(f"turn {done}")

@@ -1,0 +1,442 @@
+"""What is piped in and attached: pipes that stay silent, bytes that are no UTF-8, data that is no text, large text."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import socket
+import sqlite3
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import wave
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptsh.core.kinds import decoded, kind_of, shown_size
+from tests.support.home import COMMAND, Home, read_until, wait_for
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
+
+WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
+
+# ---- a pipe that stays silent
+
+
+def ends_of(kind: str, folder: Path) -> tuple[int, Any]:
+    """What a process gets as stdin, and what writes to it."""
+    if kind == "socket":
+        ours, theirs = socket.socketpair()
+        return theirs.detach(), ours
+    if kind == "pipe":
+        reader, writer = os.pipe()
+        return reader, open(writer, "wb", buffering=0)
+    os.mkfifo(folder / "fifo")
+    reader = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    return reader, open(folder / "fifo", "wb", buffering=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pipe", "socket", "fifo"])
+def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(
+    lab: Home, model: ModelServer, kind: str
+) -> None:
+    theirs, ours = ends_of(kind, lab.folder)
+    process = lab.start("go", stdin=theirs)
+    os.close(theirs)
+    assert read_until(process.stderr, b"\n") == WAITING
+    with ours:
+        os.write(ours.fileno(), b"late text")
+    assert process.communicate(timeout=30) == (b"You said: go\n\nlate text\n", b"")
+    assert model.sent[0]["messages"][0]["content"] == "go\n\nlate text"
+
+
+@pytest.mark.slow
+def test_a_silent_pipe_beside_a_file_is_noted_too(lab: Home) -> None:
+    (lab.cwd / "a.txt").write_text("A")
+    process = lab.start("-f", "a.txt", stdin=subprocess.PIPE)
+    assert read_until(process.stderr, b"\n") == WAITING
+    assert process.communicate(timeout=30)[1] == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [[], ["go"]], ids=["the prompt itself", "begun in time"])
+def test_a_pipe_that_has_begun_or_is_the_prompt_is_worth_no_note(lab: Home, args: list[str]) -> None:
+    process = lab.start(*args, stdin=subprocess.PIPE)
+    assert process.stdin
+    if args:
+        process.stdin.write(b"first ")
+        process.stdin.flush()
+    time.sleep(2.6)
+    out, err = process.communicate(b"second", timeout=30)
+    assert (out.endswith(b"second\n"), err) == (True, b"")
+
+
+@pytest.mark.slow
+def test_a_pipe_that_nobody_closes_counts_toward_the_timeout(lab: Home, model: ModelServer) -> None:
+    reader, writer = os.pipe()
+    process = lab.start("--timeout", "3", "go", stdin=reader)
+    os.close(reader)
+    out, err = process.communicate(timeout=30)
+    os.close(writer)
+    assert (out, process.returncode) == (b"", 124)
+    assert err == WAITING + b"gptsh: timed out: --timeout and GPTSH_TIMEOUT set the limit\n"
+    assert not model.asked
+    assert not lab.state.exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_wait_for_a_silent_pipe(lab: Home, model: ModelServer) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(reader, True)
+    terminal = Terminal(lab, "-c", f"exec {' '.join(COMMAND)} go <&{reader}", command=["bash"])
+    terminal.until(rb"--no-stdin does without")
+    os.write(terminal.fd, b"\x03")
+    assert terminal.close()[1] == 130
+    for end in (reader, writer):
+        os.close(end)
+    assert not model.asked
+    assert not lab.state.exists()
+
+
+@pytest.mark.parametrize("redirect", ["</dev/null", "< empty", "<&-", "0>&1 | cat"])
+def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redirect: str) -> None:
+    (lab.cwd / "empty").touch()
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} go {redirect}"],
+        env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (b"You said: go\n", b"")
+
+
+# ---- bytes that are no UTF-8
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "Käse für alle\n".encode("latin-1"),
+        "Привет, как дела?\n".encode("cp1251"),
+        "cut: 😀".encode()[:-1],
+        b"\xff\xfd\xff",
+    ],
+    ids=["latin-1", "cp1251", "cut", "none at all"],
+)
+@pytest.mark.parametrize("how", ["stdin", "odd.txt"])
+def test_bytes_that_are_no_utf8_can_be_got_back_from_the_session(
+    lab: Home, model: ModelServer, data: bytes, how: str
+) -> None:
+    (lab.cwd / "odd.txt").write_bytes(data)
+    run = lab.run("look", stdin=data) if how == "stdin" else lab.run("-f", how, "look")
+    assert run.code == 0
+    assert run.stderr == (
+        f"gptsh: not UTF-8 throughout: {how}: the other bytes are kept, and sent as U+FFFD; "
+        "iconv -f ENCODING -t utf-8 makes letters of them\n"
+    )
+    stored = json.loads(lab.files()[0].read_bytes())["messages"][0]["content"][1]["text"]
+    assert stored.encode("utf-8", "surrogateescape") == data
+    sent = model.sent[0]["messages"][0]["content"]
+    assert "\ufffd" in sent
+    sent.encode()  # nothing else that is no text
+
+
+# ---- data that is no text
+
+
+def an_archive(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "text")
+    return file.getvalue()
+
+
+def a_tar_archive() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("notes.txt"))
+    return file.getvalue()
+
+
+def a_png() -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header, pixel = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), zlib.compress(b"\0\0")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+
+
+def a_recording() -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as recording:
+        recording.setnchannels(1)
+        recording.setsampwidth(2)
+        recording.setframerate(8000)
+        recording.writeframes(bytes(range(256)))
+    return file.getvalue()
+
+
+def a_database() -> bytes:
+    database = sqlite3.connect(":memory:")
+    database.execute("create table t (x)")
+    data = database.serialize()
+    database.close()
+    return data
+
+
+ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+TEXT = "Grüße an alle, это обычный текст.\n" * 20
+NOT_TEXT = [
+    (a_png(), "a PNG image"),
+    (b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0", "a JPEG image"),
+    (b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0;", "a GIF image"),
+    (b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\0\0\0\x10\x07", "a WebP image"),
+    (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "a PDF document"),  # without a NUL byte
+    (b"%PDF-1.4\n1 0 obj\nstream\n\0\0\nendstream\n", "a PDF document"),
+    (a_recording(), "WAV audio"),
+    (b"ID3\4\0\0\0\0\0\x23TSSE\0\0\0\x0f\0\0\3Lavf58.29.100\0", "MP3 audio"),
+    (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41\0\0\0\x08free", "an MP4 video"),
+    (an_archive("a.txt"), "a ZIP archive"),
+    (an_archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"), "a Word document"),
+    (a_tar_archive(), "a tar archive"),
+    (gzip.compress(TEXT.encode(), mtime=0), "gzip-compressed data"),
+    (bz2.compress(TEXT.encode()), "bzip2-compressed data"),
+    (lzma.compress(TEXT.encode()), "xz-compressed data"),
+    (a_database(), "an SQLite database"),
+    (Path(sys.executable).read_bytes()[:5000], "an ELF file" if sys.platform == "linux" else "binary data"),
+    (TEXT.encode("utf-16"), "UTF-16 text"),
+    (b"\xfe\xff" + TEXT.encode("utf-16be"), "UTF-16 text"),
+    (TEXT.encode("utf-32"), "UTF-32 text"),
+    ("only ASCII\r\n".encode("utf-16le"), "UTF-16 text"),
+    ("only ASCII\r\n".encode("utf-16be"), "UTF-16 text"),
+    ("only ASCII\r\n".encode("utf-32le"), "UTF-32 text"),
+    # what no signature names for sure
+    (b"some\0words\0", "binary data"),
+    (b"\x89PNG\n\x1a\n\0\0\0\x0d", "binary data"),  # its line ends were changed on the way
+    (b"GIF\1\2\0\xff", "binary data"),
+    (b"ID3\xff\xff\0\1", "binary data"),
+    (b"\xff\xfb\x18\xff\xfd\x01\xff\xfb\x03\0", "binary data"),  # how telnet greets
+    (b"GIF is a format\0BMP is one\0", "binary data"),
+    (b"BM\0\0 \1\2", "binary data"),
+    (b"\x80\4\x95\5\0\0\0\0\0\0\0]\x94.", "binary data"),
+    (bytes(3000), "binary data"),
+    (b"\xff\xfe" + b"\1\xd8" * 9 + b"\0", "binary data"),  # no UTF-16, in spite of its first two bytes
+    (bytes(range(1, 256)), "binary data"),
+    (b"a\1b\2c\3", "binary data"),
+]
+IS_TEXT = [
+    TEXT.encode(),
+    b"",
+    b"\xef\xbb\xbfwith a byte order mark\n",
+    "BMW fährt, für alle\n".encode("latin-1"),
+    "GIF-Bilder für alle\n".encode("latin-1"),
+    "MZ für\n".encode("latin-1"),
+    "яы начало ЪьЪ\n".encode("cp1251"),
+    "яюф\n".encode("cp1251"),  # its first two bytes are a mark of UTF-16
+    "Привет, как дела?\n".encode("koi8-r"),
+    "日本語のテキスト\n".encode("shift-jis"),
+    "日本語のテキスト\n".encode("euc-jp"),
+    b"\x1b[31mred\x1b[0m \x1b]0;title\x07" + b"a line\n" * 9,
+    b"N\x08NA\x08AM\x08ME\x08E\n" * 9,  # a man page
+    b"dos\r\nlines\r\n" * 3 + b"\x0c\x1a",
+    b"id\x1fname\x1fnote\x1e" * 9,  # the separators that ASCII has for this
+    b"PDF in words: %PDF-1.4\n",
+    b"%PDF-1.4 is how a PDF document begins, and %%EOF how it ends. " + b"This is no end. " * 99,
+    "%PDF für alle\n".encode("latin-1"),
+    b"GIF89a is how a GIF image begins\n",
+    b"ID3 is a tag, RIFF....WAVE a recording\n",
+    "ÿû hieß der Käse\n".encode("latin-1"),  # its first two bytes begin a frame of MP3
+]
+
+
+@pytest.mark.parametrize(("data", "name"), NOT_TEXT, ids=lambda value: value if isinstance(value, str) else "")
+def test_data_that_is_no_text_is_named(data: bytes, name: str) -> None:
+    kind = kind_of(data)
+    assert kind is not None
+    assert kind.name == name
+
+
+@pytest.mark.parametrize("data", [*IS_TEXT[:6], *IS_TEXT[8:]], ids=repr)
+def test_text_of_any_encoding_and_dress_is_text(data: bytes) -> None:
+    assert kind_of(data) is None
+
+
+@given(st.binary(max_size=300))
+def test_whatever_comes_is_text_or_has_a_name(data: bytes) -> None:
+    kind = kind_of(data)
+    assert kind is None or (kind.name and "\n" not in kind.name)
+    assert kind or b"\0" not in data
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_utf8_without_control_characters_is_always_text(text: str) -> None:
+    assert kind_of(text.encode()) is None
+
+
+@pytest.mark.parametrize("how", ["stdin", "scan.tif"])
+@pytest.mark.parametrize(
+    ("start", "what", "todo"),
+    [
+        (b"II*\0\x08\0\0\0\1\0", "a TIFF image", "convert it to PNG or JPEG"),
+        (b"fLaC\0\0\0\x22\x10\0\x10\0", "FLAC audio", "convert it to WAV or MP3"),
+        (gzip.compress(b"", mtime=0), "gzip-compressed data", ONLY),
+    ],
+)
+def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(
+    lab: Home, model: ModelServer, how: str, start: bytes, what: str, todo: str
+) -> None:
+    data = start + bytes(34_100 - len(start))
+    (lab.cwd / "scan.tif").write_bytes(data)
+    run = lab.run("what is this", stdin=data) if how == "stdin" else lab.run("-f", how, "what is this")
+    assert run == ("", f"gptsh: {how} is {what} (34.1 kB): {todo}\n", 2)
+    assert not model.asked
+    assert not lab.state.exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16le", "utf-16be", "utf-32"])
+def test_wide_text_is_told_how_to_become_utf8(lab: Home, encoding: str) -> None:
+    text = "some text\nof two lines\n"
+    run = lab.run(stdin=text.encode(encoding))
+    assert (run.stdout, run.code) == ("", 2)
+    told, remedy = run.stderr.removesuffix(" makes it text that can be sent\n").split("): ")
+    assert told == f"gptsh: stdin is {encoding[:6].upper()} text ({len(text.encode(encoding))} bytes"
+    converted = subprocess.run(remedy.split(), input=text.encode(encoding), capture_output=True, check=True).stdout
+    assert converted == text.encode()
+    assert not lab.state.exists()
+
+
+def test_a_nul_byte_far_behind_is_seen(lab: Home) -> None:
+    run = lab.run("look", stdin=b"x" * 999_999 + b"\0")
+    assert (run.stderr, run.code) == (f"gptsh: stdin is binary data (1.0 MB): {ONLY}\n", 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (1, "1 byte"), (512, "512 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (34_140, "34.1 kB"),
+        (999_949, "999.9 kB"), (999_950, "1.0 MB"), (2_500_000_000, "2.5 GB"), (10**16, "10000.0 TB"),
+    ],
+)  # fmt: skip
+def test_a_size_is_for_people(size: int, shown: str) -> None:
+    assert shown_size(size) == shown
+
+
+# ---- large text
+
+PIECES = [
+    b"x" * 30,
+    b"a",
+    "é".encode(),
+    "😀".encode(),
+    b"\xf0\x9f",
+    b"\xe9",
+    b"\xed\xa0\x80",
+    b"\xf5",
+    b"\xff",
+    b"\x9f",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+def test_decoding_is_that_of_python_and_uses_the_bytes_up(data: bytes) -> None:
+    mine = bytearray(data)
+    text = decoded(mine)
+    assert text == data.decode("utf-8", "surrogateescape")
+    assert text.encode("utf-8", "surrogateescape") == data
+    assert not mine
+
+
+PEAK = "import os, sys; print(os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)[2].ru_maxrss)"
+LINE = b"some words of a log that is rather long\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stdin", "file"])
+@pytest.mark.parametrize(
+    ("block", "end"),
+    [(LINE, b""), (LINE * 1000 + "😀\n".encode(), b""), (LINE, "😀\n".encode())],
+    ids=["ascii", "emoji", "emoji at the end"],
+)
+def test_a_large_text_takes_six_times_its_size_at_most(home: Home, how: str, block: bytes, end: bytes) -> None:
+    home.configure("[providers.echo]\ncontext_window = 8192\n")
+    large = home.cwd / "large.txt"
+    large.write_bytes(block * (40_000_000 // len(block)) + end)
+    args = ["-m", "echo", "sum up", *(["-f", "large.txt"] if how == "file" else [])]
+    with open(os.devnull if how == "file" else large, "rb") as source:
+        cat = subprocess.Popen(["cat"], stdin=source, stdout=subprocess.PIPE)
+    # By way of a small process, since a child's peak begins with that of its parent.
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *COMMAND, *args], stdin=cat.stdout, env=home.env, cwd=home.cwd,
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert cat.stdout
+    cat.stdout.close()
+    cat.wait()
+    assert re.fullmatch(
+        rb"gptsh: the prompt takes up to [0-9,]+ tokens and the window has room for 6,144 .*\n", done.stderr
+    )
+    assert not home.state.exists()
+    peak = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    assert peak < 6 * large.stat().st_size
+
+
+def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:
+    text = ("line 😀\n" * 300_000) + "end"
+    model.say("read", usage=None)
+    process = lab.start("--no-save", stdin=subprocess.PIPE)
+    assert process.communicate(text.encode(), timeout=60) == (b"read\n", b"")
+    assert wait_for(process) == 0
+    assert model.sent[-1]["messages"][0]["content"] == text
+
+
+def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
+    with open("/dev/zero", "rb") as zero:
+        process = home.start("-m", "echo", "hi", stdin=zero)
+        out, err = process.communicate(timeout=60)
+    assert (wait_for(process), out) == (2, b"")
+    assert err.startswith(f"gptsh: stdin is binary data (more than 100.0 MB): {ONLY}".encode())
+
+
+@pytest.mark.slow
+def test_more_than_memory_holds_is_one_line(home: Home) -> None:
+    script = f'ulimit -v 400000; yes "a line of text" | {sys.executable} -m gptsh -m echo -o json hi'
+    done = subprocess.run(
+        ["bash", "-c", script], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, json.loads(done.stdout)["error"]["exit_code"]) == (2, 2)
+    assert done.stderr == "gptsh: the input is too large for this machine's memory\n"
+
+
+@pytest.mark.parametrize("data", [b"a\0b", b"1\0002\0003", b"x\0y\0"])
+def test_a_few_letters_between_nul_bytes_are_no_utf_16(lab: Home, data: bytes) -> None:
+    run = lab.run("hi", stdin=data)
+    assert (run.code, "binary data" in run.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_silent_pipe_beside_a_label_is_worth_the_note_too(lab: Home) -> None:
+    lab.run("hi")
+    process = lab.start("-s", "0", "--title", "T", stdin=subprocess.PIPE)
+    time.sleep(2.6)
+    _, err = process.communicate(timeout=30)
+    assert b"--no-stdin" in err
+    assert lab.doc()["title"] == "T"
+
+
+def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
+    process = subprocess.run(
+        [*COMMAND, b"caf\xe9"], env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30
+    )
+    assert process.returncode == 0
+    assert process.stderr.startswith(b"gptsh: not UTF-8 throughout: the prompt: ")

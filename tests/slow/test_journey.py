@@ -1,0 +1,198 @@
+"""One session that moves through three providers, strict servers all of them, and is refused by none."""
+
+import base64
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support import anthropic_server as claude
+from tests.support import ollama_server as llama
+from tests.support.anthropic_server import AnthropicServer
+from tests.support.attached import a_png
+from tests.support.home import Home, read_until, wait_for
+from tests.support.ollama_server import OllamaServer
+from tests.support.server import ModelServer, answer, chunk, complaint, event
+from tests.support.tools import SERVER, call
+
+CHAT, CLAUDE, LLAMA = "deepseek/deepseek-v4-flash", "anthropic/claude-sonnet-4-5", "ollama/m"
+TOOLS = f"""[agents.default]
+tools = ["good"]
+[sessions]
+titles = "off"
+[mcp.servers.good]
+command = {json.dumps(sys.executable)}
+args = [{json.dumps(str(SERVER))}]
+auto_approve = ["*"]
+"""
+THOUGHT = "first I look, then I add"
+
+
+def wrong_for_deepseek(body: dict[str, Any]) -> str | None:
+    """As every strict server, and a call's reasoning must come back."""
+    bare = []
+    for message in body["messages"]:
+        if message.get("tool_calls") and not message.get("reasoning_content"):
+            return "The reasoning_content in the thinking mode must be passed back to the API."
+        if isinstance(message["content"], list) and not all(
+            set(part) <= {"type", part["type"]} for part in message["content"]
+        ):
+            return f"unknown keys in {message['content']}"
+        shown = json.dumps(message["content"]) if isinstance(message["content"], list) else message["content"]
+        bare.append({**{key: value for key, value in message.items() if key != "reasoning_content"}, "content": shown})
+    ids = [made["id"] for message in body["messages"] for made in message.get("tool_calls", ())]
+    return complaint({"messages": bare}) or ("two calls with one id" if len(set(ids)) < len(ids) else None)
+
+
+class Servers(NamedTuple):
+    chat: ModelServer
+    claude: AnthropicServer
+    llama: OllamaServer
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    """The three, strict."""
+    three = Servers(ModelServer(), AnthropicServer(), OllamaServer())
+    three.chat.refuses = wrong_for_deepseek
+    yield three
+    for server in three:
+        server.close()
+
+
+@pytest.fixture
+def traveller(home: Home, servers: Servers) -> Home:
+    """A home that knows all three."""
+    home.configure(TOOLS)
+    home.env |= {
+        "DEEPSEEK_API_KEY": "sk-deepseek",
+        "DEEPSEEK_API_BASE": servers.chat.base_url,
+        "ANTHROPIC_API_KEY": "sk-ant",
+        "ANTHROPIC_API_BASE": servers.claude.base_url.removesuffix("/v1"),
+        "OLLAMA_API_BASE": servers.llama.root,
+    }
+    return home
+
+
+def adding(*numbers: int) -> list[dict[str, Any]]:
+    """Calls of one round, with the ids that this provider uses in every turn."""
+    return [call("add", at, a=number, b=number) for at, number in enumerate(numbers, 1)]
+
+
+def by_chat(servers: Servers) -> None:
+    """Reasoning, two calls at once, an answer."""
+    asking = [chunk({"reasoning_content": THOUGHT}), chunk({"tool_calls": adding(1, 2)}), chunk({}, "tool_calls")]
+    servers.chat.script(*map(event, asking), event(b"[DONE]"))
+    servers.chat.say("2 and 4.")
+
+
+def by_claude(servers: Servers) -> None:
+    """Thinking around a text and two calls, signed; an answer behind more thinking."""
+    asking = claude.stream(
+        claude.thought(0, THOUGHT),
+        claude.said(1, "Let me add."),
+        claude.tool(2, "toolu_1", "good__add", '{"a": 3,', ' "b": 3}'),
+        claude.thought(3, "and once more"),
+        claude.tool(4, "toolu_2", "good__add", '{"a": 4, "b": 4}'),
+        stop="tool_use",
+    )
+    servers.claude.script(*asking)
+    servers.claude.script(*claude.stream(claude.thought(0, "easy"), claude.said(1, "6 and 8, beside a picture.")))
+
+
+def by_llama(servers: Servers) -> None:
+    """Thinking, two calls without ids, an answer."""
+    calls = [{"function": {"name": "good__add", "arguments": {"a": number, "b": number}}} for number in (5, 6)]
+    servers.llama.answer(llama.line(thinking=THOUGHT), llama.line(tool_calls=calls), llama.last())
+    servers.llama.answer(llama.line("10 and 12."), llama.last())
+
+
+def ask(home: Home, model: str, *args: str) -> None:
+    """One whole turn."""
+    run = home.process("-s", "@journey", "-m", model, "--no-reasoning", *args)
+    assert (run.code, run.stderr) == (0, "")
+
+
+def interrupted_tool(home: Home, servers: Servers) -> None:
+    """A turn that ends while one of its tools hangs."""
+    begun = home.cwd / "begun"
+    hanging = [claude.tool(0, "toolu_1", "good__add", '{"a": 7, "b": 7}')]
+    hanging.append(claude.tool(1, "toolu_2", "good__hang", json.dumps({"path": str(begun)})))
+    servers.claude.script(*claude.stream(*hanging, stop="tool_use"))
+    with home.start("-s", "@journey", "-m", CLAUDE, "hang") as process:
+        until = time.monotonic() + 20
+        while not begun.exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert wait_for(process) == 130
+
+
+def interrupted_answer(home: Home, servers: Servers) -> None:
+    """A turn that ends in the middle of an answer."""
+    servers.chat.script(*answer("half an ")[:2], 30, *answer("answer")[1:])
+    with home.start("-s", "@journey", "-m", CHAT, "broken off") as process:
+        read_until(process.stdout, b"half an ")
+        process.send_signal(signal.SIGTERM)
+        assert wait_for(process) == 143
+
+
+@pytest.mark.slow
+def test_a_session_moves_across_three_providers_and_is_refused_by_none(traveller: Home, servers: Servers) -> None:
+    picture = traveller.cwd / "a.png"
+    picture.write_bytes(a_png())
+    by_chat(servers)
+    ask(traveller, CHAT, "add")
+    by_claude(servers)
+    ask(traveller, CLAUDE, "-f", str(picture), "add and look")
+    interrupted_tool(traveller, servers)
+    by_llama(servers)
+    ask(traveller, LLAMA, "add")
+    by_chat(servers)
+    ask(traveller, CHAT, "add again")
+    interrupted_answer(traveller, servers)
+    for model in (CLAUDE, LLAMA, CHAT, CLAUDE):
+        ask(traveller, model, "and now?")
+
+    answers = [message for message in traveller.doc()["messages"] if message["role"] == "assistant"]
+    finishes = [message["finish_reason"] for message in answers]
+    assert (finishes.count("interrupted"), finishes.count("tool_calls")) == (1, 5)
+    (interleaved,) = [message for message in answers if "order" in message]
+    assert interleaved["order"] == ["thinking:0", "text:0", "tool_call:0", "thinking:1", "tool_call:1"]
+    data = base64.b64encode(a_png()).decode()
+    what_deepseek_got(servers.chat.sent[-1]["messages"], data)
+    what_claude_got(servers.claude.sent[-1]["messages"], data)
+    what_llama_got(servers.llama.chats[-1]["messages"], data)
+
+
+def what_deepseek_got(messages: list[dict[str, Any]], data: str) -> None:
+    """Its own reasoning, a blank in the place of others', every result, the picture."""
+    asking = [message for message in messages if message.get("tool_calls")]
+    assert [message["reasoning_content"] for message in asking] == [THOUGHT, " ", " ", " ", THOUGHT]
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    missing = "error: this tool call was interrupted and has no result"
+    assert results == ["2", "4", "6", "8", "14", missing, "10", "12", "2", "4"]
+    (picture,) = [part for m in messages if isinstance(m["content"], list) for part in m["content"][1:]]
+    assert picture == {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def what_claude_got(messages: list[dict[str, Any]], data: str) -> None:
+    """Its thoughts unchanged, each at its place; no thought of others."""
+    blocks = [part for message in messages if message["role"] == "assistant" for part in message["content"]]
+    kinds = [part["type"] for part in blocks]
+    assert kinds.count("thinking") == 3
+    at = kinds.index("thinking")
+    assert kinds[at : at + 5] == ["thinking", "text", "tool_use", "thinking", "tool_use"]
+    assert blocks[at] == {"type": "thinking", "thinking": THOUGHT, "signature": claude.signature(THOUGHT)}
+    (picture,) = [part for message in messages for part in message["content"] if part["type"] == "image"]
+    assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": data}
+
+
+def what_llama_got(messages: list[dict[str, Any]], data: str) -> None:
+    """The picture; no thought of an earlier turn."""
+    assert [message["images"] for message in messages if message.get("images")] == [[data]]
+    assert not any("thinking" in message for message in messages)

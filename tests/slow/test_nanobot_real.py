@@ -1,0 +1,107 @@
+"""Sessions exchanged with the real nanobot, from its package: ``make servers``.
+
+It lives in an environment of its own: ``.venv-nanobot``, or the one whose Python ``NANOBOT_PYTHON`` names.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptsh.formats import nanobot
+from tests.support.home import Home
+from tests.support.nanobot import CALL, ERAS, HEADER, STATE, USER, ours, python, values, written
+from tests.support.paths import ROOT, SUPPORT
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+RECORD = {
+    **STATE,
+    "state": {"kind": "x", "provider": "p", "model": "m", "version": 1, "payload": {"é": 1.5}, "pending_messages": []},
+}
+
+
+def real(home: Home, key: str, **told: Any) -> dict[str, Any]:
+    """What nanobot's own manager makes of a session, or of a file."""
+    python_of_its = os.environ.get("NANOBOT_PYTHON") or str(ROOT / ".venv-nanobot" / "bin" / "python")
+    assert Path(python_of_its).exists(), "make servers installs nanobot"
+    done = subprocess.run(
+        [python_of_its, SUPPORT / "nanobot_process.py"],
+        input=json.dumps({"folder": str(home.folder / "nanobot"), "key": key, **told}),
+        env={**os.environ, "HOME": str(home.folder)},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def talk() -> dict[str, Any]:
+    """A session of ours with all that nanobot knows too."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    doc = ours(
+        {"role": "user", "content": "Grüße \u2028 \x00 🐍"},
+        {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": 0}], "thinking": [THOUGHT]},
+        {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a\nb"},
+        {"role": "assistant", "content": "done", "replay": {"reasoning_content": "r"}, "model": "m"},
+        {"role": "user", "content": [{"type": "text", "text": "see"}, {**image, "source": "a.png"}]},
+        {"role": "assistant", "content": "an image", "timestamp": "2026-01-01T00:00:07.000Z"},
+        title="A title",
+    )
+    doc["context"]["consolidated"] = "m3"
+    return doc
+
+
+def same(doc: dict[str, Any]) -> dict[str, Any]:
+    """The same as one would tell it to nanobot."""
+    said = [
+        {"content": "Grüße \u2028 \x00 🐍"},
+        {"content": None, "tool_calls": [CALL], "thinking_blocks": [THOUGHT]},
+        {"tool_call_id": "c1", "name": "ls", "content": "a\nb"},
+        {"content": "done", "reasoning_content": "r"},
+        {"content": [{"type": "text", "text": "see"},
+                     {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]},
+        {"content": "an image"},
+    ]  # fmt: skip
+    told = zip(said, doc["messages"], strict=True)
+    messages = [{**one, "role": ours["role"], "moment": ours["timestamp"]} for one, ours in told]
+    metadata = {"title": "A title"}
+    times = {key: doc[key] for key in ("created_at", "updated_at")}
+    return {"messages": messages, "metadata": metadata, "last_consolidated": 4, **times}
+
+
+def test_what_is_written_is_what_nanobot_writes_for_the_same_session(home: Home) -> None:
+    doc = talk()
+    found = real(home, "telegram:1", session=same(doc))
+    assert written(doc, "telegram:1") == found["file"]
+    assert nanobot.file_names("telegram:1")[1] == found["name"]
+
+
+def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> None:
+    doc = talk()
+    text = written(doc, "work")
+    found = real(home, "work", file=text)
+    assert (found["messages"], found["count"]) == (6, 4)
+    assert [message["content"] for message in found["history"]] == [values(text)[5]["content"], "an image"]
+    assert found["file"] == text
+    doc["context"]["consolidated"] = None
+    whole = real(home, "whole", file=written(doc, "whole"))["history"]
+    assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
+
+
+@pytest.mark.parametrize("era", ["python, February", "go", "go, head", "0.3.5, with both counts", "a state"])
+def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, era: str) -> None:
+    state = python({**HEADER, "metadata": {"_last_usage": {"é": 1}}}, RECORD, {**USER, "media": ["/tmp/a.png"]})
+    found = real(home, "cli:direct", file=ERAS.get(era, state))
+    assert found["messages"]
+    path = home.folder / found["name"]
+    path.write_bytes(found["file"].encode())
+    taken = home.run("--import-session", str(path))
+    assert (taken.stderr, taken.code) == ("", 0)
+    assert home.run("--export-session", "0", "--format", "nanobot").stdout == found["file"]
+    assert ('"provider_state"' in found["file"]) == (era == "a state")

@@ -1,0 +1,82 @@
+"""Against real servers from packages: ``make servers``. Each listens on loopback and is ended with its test."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.home import Home, kind_of_session
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+
+PROXY = """
+model_list:
+  - model_name: mocked
+    litellm_params:
+      model: openai/gpt-4.1
+      api_key: unused
+      mock_response: "A mocked answer, word by word."
+general_settings:
+  master_key: sk-of-the-proxy
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 120) -> None:
+    """Return once the server answers with status 200."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+@pytest.fixture
+def proxy(home: Home) -> Iterator[str]:
+    """The base URL of litellm's own proxy, whose only model answers a fixed text."""
+    config, log, port = home.folder / "proxy.yaml", home.folder / "proxy.log", free_port()
+    config.write_text(PROXY)
+    command = [Path(sys.executable).parent / "litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port)]
+    env = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+           "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True", "LITELLM_MODE": "PRODUCTION", "NO_DOCS": "True"}  # fmt: skip
+    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=home.cwd) as process:
+        try:
+            wait_until_ready(f"http://127.0.0.1:{port}/health/liveliness", process, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+
+
+def test_litellms_own_proxy_leaves_the_same_kind_of_session(home: Home, proxy: str) -> None:
+    home.configure(f'[providers.proxy]\nbase_url = "{proxy}"\napi_key_env = "PROXY_KEY"\n[sessions]\ntitles = "off"\n')
+    run = home.run("-m", "proxy/mocked", "hi", env={"PROXY_KEY": "sk-of-the-proxy"})
+    assert run == ("A mocked answer, word by word.\n", "", 0)
+    reply = home.doc()["messages"][1]
+    assert (reply["finish_reason"], reply["provider"]) == ("stop", "proxy")
+    assert reply["usage"]["completion"]
+    other = home.elsewhere()
+    other.run("-m", "echo", "hi")
+    assert kind_of_session(home.doc()) == kind_of_session(other.doc())
+    assert home.run("-s", "0", "--no-stream", "more", env={"PROXY_KEY": "sk-of-the-proxy"}).stdout == run.stdout
+    wrong = home.run("-s", "0", "more", env={"PROXY_KEY": "sk-wrong"})
+    assert (wrong.stdout, wrong.code) == ("", 1)
+    assert "sk-wrong" not in wrong.stderr
+    listed = home.run("--list-models", env={"PROXY_KEY": "sk-of-the-proxy"})
+    assert "proxy/mocked" in listed.stdout

@@ -1,0 +1,390 @@
+"""A server on loopback that speaks Anthropic's Messages API, and refuses what the real one refuses.
+
+It signs the thinking that it sends, and knows its signatures again.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.server import ModelServer, Script
+
+FIELDS = {
+    "model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k", "tools",
+    "tool_choice", "thinking", "output_config", "metadata", "service_tier", "container", "cache_control",
+}  # fmt: skip
+BLOCKS = {
+    "text": {"text", "citations"},
+    "image": {"source"},
+    "document": {"source", "title", "context", "citations"},
+    "tool_use": {"id", "name", "input", "caller"},
+    "tool_result": {"tool_use_id", "content", "is_error"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+    "server_tool_use": {"id", "name", "input", "caller"},
+    "web_search_tool_result": {"tool_use_id", "content"},
+}
+OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(BLOCKS) - {"image", "document"})
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+MARKS = 4
+_ID = re.compile("[a-zA-Z0-9_-]+")
+_UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # but for 4-6 to 4-8, which no table tells
+
+
+class Refused(Exception):
+    """What the API would refuse, in its words, and the status."""
+
+    def __init__(self, what: str, status: int = 400, kind: str = "invalid_request_error") -> None:
+        super().__init__(what)
+        self.status, self.kind = status, kind
+
+
+def signature(thinking: str) -> str:
+    """What the server signs a thought with."""
+    return base64.b64encode(hmac.new(b"key", thinking.encode(), hashlib.sha256).digest()).decode()
+
+
+# ---- streams
+
+
+def named(payload: dict[str, Any]) -> bytes:
+    """One SSE event with its name."""
+    return b"event: %s\ndata: %s\n\n" % (payload["type"].encode(), json.dumps(payload).encode())
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
+    """One content block."""
+    inside = [named({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
+    begin = named({"type": "content_block_start", "index": index, "content_block": start})
+    return [begin, *inside, named({"type": "content_block_stop", "index": index})]
+
+
+def thought(index: int, *pieces: str, signed: str | None = None) -> list[bytes]:
+    """A thinking block, with the server's signature unless another is given."""
+    deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
+    signed = signature("".join(pieces)) if signed is None else signed
+    start = {"type": "thinking", "thinking": "", "signature": ""}
+    return block(index, start, *deltas, {"type": "signature_delta", "signature": signed})
+
+
+def said(index: int, *pieces: str) -> list[bytes]:
+    """A text block."""
+    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
+
+
+def tool(index: int, call_id: str, name: str, *pieces: str) -> list[bytes]:
+    """A tool call, its arguments in pieces of JSON."""
+    start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+    return block(index, start, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces))
+
+
+USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 5, "output_tokens": 1}
+
+
+def stream(*blocks: list[bytes], stop: str | None = "end_turn", usage: dict[str, int] | None = None) -> list[bytes]:
+    """A well-formed stream: 10 fresh tokens in, 5 from the cache, 3 into it, 15 out, unless told otherwise."""
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "c", "stop_reason": None,
+            "usage": {**USAGE, **(usage or {})}}  # fmt: skip
+    delta = {"stop_reason": stop, "stop_sequence": None}
+    return [
+        named({"type": "message_start", "message": head}),
+        named({"type": "ping"}),
+        *(event for events in blocks for event in events),
+        named({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 15}}),
+        named({"type": "message_stop"}),
+    ]
+
+
+# ---- what the API refuses
+
+
+def check(body: Any, headers: dict[str, str]) -> None:
+    """Raise Refused for a request that the real API would refuse."""
+    if "x-api-key" not in headers and not headers.get("authorization", "").startswith("Bearer "):
+        raise Refused("x-api-key header is required", 401, "authentication_error")
+    if headers.get("anthropic-version") != "2023-06-01":
+        raise Refused("anthropic-version: header is required")
+    for field in sorted(set(body) - FIELDS):
+        raise Refused(f"{field}: Extra inputs are not permitted")
+    if type(body.get("max_tokens")) is not int or body["max_tokens"] < 1:
+        raise Refused("max_tokens: Field required")
+    _check_sampling(body)
+    _check_thinking(body)
+    _check_tools(body)
+    _check_schema(body)
+    messages = body.get("messages")
+    if not messages or not isinstance(messages, list):
+        raise Refused("messages: at least one message is required")
+    for at, message in enumerate(messages):
+        _check_message(at, message)
+    _check_calls(messages)
+    _check_end(messages, body)
+    if len(marks(body)) > MARKS:
+        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}.")
+
+
+def _check_sampling(body: dict[str, Any]) -> None:
+    if not 0 <= body.get("temperature", 1) <= 1:
+        raise Refused("temperature: range: 0..1")
+    if "temperature" in body and "top_p" in body:
+        raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+    if not all(isinstance(stop, str) and stop.strip() for stop in body.get("stop_sequences", ())):
+        raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def _check_thinking(body: dict[str, Any]) -> None:
+    thinking = body.get("thinking") or {}
+    if set(thinking) - {"type", "budget_tokens", "display"}:
+        raise Refused("thinking: Extra inputs are not permitted")
+    if thinking.get("type") == "enabled":
+        _check_budget(body, thinking.get("budget_tokens", 0))
+    if thinking.get("type") in ("enabled", "adaptive"):
+        if body.get("temperature", 1) != 1:
+            raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
+        if "top_k" in body or body.get("top_p", 1) < 0.95:
+            raise Refused("`top_k` must be unset when thinking is enabled.")
+
+
+def _check_budget(body: dict[str, Any], budget: int) -> None:
+    if budget < 1024:
+        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+    if body["max_tokens"] <= budget:
+        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    for at, tool in enumerate(body.get("tools") or ()):
+        unknown = set(tool) - {"name", "description", "input_schema", "cache_control", "type", "strict"}
+        if unknown:
+            raise Refused(f"tools.{at}.custom.{min(unknown)}: Extra inputs are not permitted")
+        if not re.fullmatch("[a-zA-Z0-9_-]{1,128}", tool.get("name", "")):
+            raise Refused(f"tools.{at}.custom.name: String should match pattern")
+        if not isinstance(tool.get("input_schema"), dict) or tool["input_schema"].get("type") != "object":
+            raise Refused(f"tools.{at}.custom.input_schema: Field required")
+        if {"oneOf", "allOf", "anyOf"} & set(tool["input_schema"]):
+            why = "input_schema does not support oneOf, allOf, or anyOf at the top level"
+            raise Refused(f"tools.{at}.custom.input_schema: {why}")
+    if "tool_choice" in body and not (isinstance(body["tool_choice"], dict) and body.get("tools")):
+        raise Refused("tool_choice: may only be specified while providing tools.")
+
+
+def _check_schema(body: dict[str, Any]) -> None:
+    config = body.get("output_config") or {}
+    if set(config) - {"effort", "format"}:
+        raise Refused("output_config: Extra inputs are not permitted")
+    if "format" in config:
+        _check_closed(config["format"]["schema"])
+
+
+def _check_closed(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+            raise Refused("output_config.format.schema: For 'object' type, 'additionalProperties' must be false")
+        if "minimum" in schema or "oneOf" in schema:
+            raise Refused("output_config.format.schema: a property is not supported")
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _check_closed(inner)
+
+
+def _check_message(at: int, message: Any) -> None:
+    role = message.get("role")
+    if role != ("user", "assistant")[at % 2]:
+        raise Refused(f"messages.{at}: roles must alternate between user and assistant, beginning with user")
+    if set(message) != {"role", "content"} or not isinstance(message["content"], list) or not message["content"]:
+        raise Refused(f"messages.{at}: content must be blocks")
+    for place, part in enumerate(message["content"]):
+        _check_block(f"messages.{at}.content.{place}", part, OF_USER if role == "user" else OF_ASSISTANT)
+    kinds = [part["type"] for part in message["content"]]
+    if any("thinking" in kind for kind in kinds) and "thinking" not in kinds[0]:
+        raise Refused(f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`")
+    if "thinking" in kinds[-1]:
+        raise Refused(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+
+
+def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
+    kind = part.get("type")
+    if kind not in allowed:
+        raise Refused(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    unknown = set(part) - BLOCKS[kind] - {"type", *(() if "thinking" in kind else ("cache_control",))}
+    if unknown:
+        raise Refused(f"{where}.{kind}.{min(unknown)}: Extra inputs are not permitted")
+    checks = {"text": _check_text, "image": _check_source, "document": _check_source, "thinking": _check_thought,
+              "tool_use": _check_tool_use, "tool_result": _check_result}  # fmt: skip
+    checks.get(kind, lambda _where, _part: None)(where, part)
+
+
+def _check_text(where: str, part: dict[str, Any]) -> None:
+    if not isinstance(part.get("text"), str) or not part["text"].strip():
+        raise Refused(f"{where}: text content blocks must contain non-whitespace text")
+
+
+def _check_source(where: str, part: dict[str, Any]) -> None:
+    source = part["source"]
+    if set(source) - {"type", "media_type", "data", "url"} or set(part.get("citations") or ()) - {"enabled"}:
+        raise Refused(f"{where}: Extra inputs are not permitted")
+    kinds = IMAGES if part["type"] == "image" else ("application/pdf",)
+    if source["type"] == "url":
+        if not source["url"].startswith("https://"):
+            raise Refused(f"{where}.source.url: Only HTTPS URLs are supported.")
+    elif source["type"] == "text":
+        if part["type"] == "image" or source.get("media_type") != "text/plain" or not source.get("data"):
+            raise Refused(f"{where}.source: Input should be 'text/plain'")
+    elif source["type"] != "base64" or source.get("media_type") not in kinds:
+        raise Refused(f"{where}.source.base64.media_type: Input should be one of {kinds}")
+    else:
+        try:
+            base64.b64decode(source["data"], validate=True)
+        except (binascii.Error, TypeError) as err:
+            raise Refused(f"{where}.source.base64: invalid base64 data") from err
+
+
+def _check_thought(where: str, part: dict[str, Any]) -> None:
+    if part.get("signature") != signature(part["thinking"]):
+        raise Refused(f"{where}: Invalid `signature` in `thinking` block")
+
+
+def _check_tool_use(where: str, part: dict[str, Any]) -> None:
+    if not isinstance(part.get("input"), dict):
+        raise Refused(f"{where}.tool_use.input: Input should be a valid dictionary")
+    if not _ID.fullmatch(part.get("id", "")) or not re.fullmatch("[a-zA-Z0-9_-]{1,128}", part.get("name", "")):
+        raise Refused(f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+
+
+def _check_result(where: str, part: dict[str, Any]) -> None:
+    content = part.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for at, inner in enumerate(blocks):
+        _check_block(f"{where}.tool_result.content.{at}", inner, ("text", "image", "document"))
+        if part.get("is_error") and inner["type"] != "text":
+            raise Refused(f"{where}.tool_result: all content must be type text if `is_error` is true")
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Every call has its result at the beginning of the next message, and no id stands twice."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        results = [part["tool_use_id"] for part in message["content"] if part["type"] == "tool_result"]
+        if len(results) != len(set(results)):
+            raise Refused(f"messages.{at}: each tool_use must have a single result")
+        if set(results) - set(waiting):
+            raise Refused(f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks")
+        if set(waiting) - set(results):
+            raise Refused(f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after")
+        if any(part["type"] != "tool_result" for part in message["content"][: len(results)]):
+            raise Refused(f"messages.{at}: `tool_result` blocks must come first")
+        waiting = [part["id"] for part in message["content"] if part["type"] == "tool_use"]
+        if len(waiting) != len(set(waiting)) or seen & set(waiting):
+            raise Refused(f"messages.{at}: `tool_use` ids must be unique")
+        seen |= set(waiting)
+    if waiting:
+        raise Refused("messages: `tool_use` ids were found without `tool_result` blocks immediately after")
+
+
+def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    last = messages[-1]["content"][-1]
+    if messages[-1]["role"] == "assistant" and last["type"] == "text" and last["text"] != last["text"].rstrip():
+        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+    kinds = [part["type"] for message in messages for part in message["content"]]
+    if "tool_use" in kinds and not body.get("tools"):
+        raise Refused("Requests which include `tool_use` or `tool_result` blocks must define tools")
+    _check_loop(messages, body)
+
+
+def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    """Within a loop of tools thinking and thoughts go together; a model with a budget has thought at its beginning."""
+    kind = (body.get("thinking") or {}).get("type") or ("adaptive" if _UNASKED.match(body["model"]) else "disabled")
+    loop: list[list[dict[str, Any]]] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            loop.append(message["content"])
+        elif message["content"][0]["type"] != "tool_result":
+            loop = []
+    if kind == "enabled" and loop and "thinking" not in loop[0][0]["type"]:
+        raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{loop[0][0]['type']}`.")
+    if kind == "disabled" and any("thinking" in part["type"] for content in loop for part in content):
+        raise Refused("When thinking is disabled, an `assistant` message in the final position cannot contain "
+                      "`thinking`. To use thinking blocks, enable `thinking` in your request.")  # fmt: skip
+
+
+# ---- its cache
+
+
+def prompt(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The blocks of a prompt in the order in which they are kept: tools, system, messages."""
+    of_messages = [part for message in body["messages"] for part in message["content"]]
+    return [*(body.get("tools") or ()), *(body.get("system") or ()), *of_messages]
+
+
+def marks(body: dict[str, Any]) -> list[int]:
+    """Which of the blocks are marked."""
+    return [at for at, part in enumerate(prompt(body)) if "cache_control" in part]
+
+
+def prefixes(body: dict[str, Any]) -> list[str]:
+    """What is kept of a prompt: its beginning up to each mark, as the server reads it."""
+    bare = [{key: value for key, value in part.items() if key != "cache_control"} for part in prompt(body)]
+    return [json.dumps(bare[: at + 1], sort_keys=True) for at in marks(body)]
+
+
+class AnthropicServer(ModelServer):
+    """Says back the last text of the user, its usage with what its cache had. Queued answers are given to good
+    requests alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: set[str] = set()
+
+    def say_text(self, *pieces: str) -> None:
+        """Queue a well-formed streamed answer."""
+        self.script(*stream(said(0, *pieces)))
+
+    def _next(self, body: Any) -> Script:
+        if "messages" not in (body or {}):
+            return super()._next(body)
+        try:
+            check(body, self.asked[-1].headers)
+        except Refused as err:
+            return _refusal(str(err), err.status, err.kind)
+        return super()._next(body)
+
+    def _default(self, body: Any) -> Script:
+        whole = json.dumps([{k: v for k, v in part.items() if k != "cache_control"} for part in prompt(body)])
+        known = [prefix for prefix in prefixes(body) if prefix in self._kept]
+        new = [prefix for prefix in prefixes(body) if prefix not in self._kept]
+        self._kept |= set(new)
+        read = max(map(len, known), default=0)
+        written = max(map(len, new), default=read) - read
+        usage = {"input_tokens": len(whole) - read - written, "cache_read_input_tokens": read,
+                 "cache_creation_input_tokens": written}  # fmt: skip
+        words = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
+        return _answer(f"You said: {words[-1] if words else ''}", usage, streams=body.get("stream") is True)
+
+
+def _answer(text: str, usage: dict[str, int], *, streams: bool) -> Script:
+    if streams:
+        pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
+        return Script(
+            200, {"Content-Type": "text/event-stream"}, tuple(stream(said(0, *pieces), usage=usage)), "chunked"
+        )
+    message = {"id": "msg_2", "type": "message", "role": "assistant", "content": [{"type": "text", "text": text}],
+               "stop_reason": "end_turn", "usage": {**usage, "output_tokens": 15}}  # fmt: skip
+    return Script(200, {"Content-Type": "application/json"}, (json.dumps(message).encode(),), "length")
+
+
+def _refusal(what: str, status: int, kind: str) -> Script:
+    body = json.dumps({"type": "error", "error": {"type": kind, "message": what}, "request_id": "req_x"}).encode()
+    return Script(status, {"Content-Type": "application/json", "request-id": "req_x"}, (body,), "length")
+
+
+def steps(recorded: bytes, size: int = 0) -> Iterator[bytes]:
+    """A recorded stream, cut into pieces of ``size`` bytes wherever that falls; whole for 0."""
+    for at in range(0, len(recorded), size or len(recorded)):
+        yield recorded[at : at + (size or len(recorded))]

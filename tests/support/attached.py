@@ -1,0 +1,38 @@
+"""Files to attach, and texts that are hostile to who shows them."""
+
+import struct
+import zlib
+
+
+def a_png(width: int = 1, height: int = 1) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = zlib.compress((b"\0" + bytes(width)) * height)
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def a_pdf(count: int = 1, *, compressed: bool = False, more: int = 0) -> bytes:
+    """``more`` bytes stand before its page tree."""
+    tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
+    filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
+    if compressed:
+        packed = zlib.compress(b"2 0 " + tree)
+        tree = b"<< /Type /ObjStm /N 1 /First 4 /Length %d >>\nstream\r\n%s\nendstream" % (len(packed), packed)
+    return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"
+
+
+HOSTILE = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>", "</style></title></main>",
+    "[a](javascript:alert(1))", "[a](JaVaScRiPt:alert(1))", "[a](data:text/html;base64,PHNjcmlwdD4=)", "<javascript:x>",
+    "[a](vbscript:x)", "![i](https://evil.example/track.png)", "![i](data:image/svg+xml;base64,PHN2Zz4=)",
+    "[![i](https://a.example/i.png)](https://b.example)", '[a](https://x.example/"onmouseover=alert(1) "t")',
+    "<!-- c -->", "<!-- ", "<![CDATA[x]]>", "<?php x ?>", "<iframe src=//evil.example></iframe>", "&lt;script&gt;",
+    "&#27;[31m", "&#13;x&#8238;y", "\x1b]0;x\x07", "\ud800", "\0", "\u202e", "`<b>`", "<b", "~~x~~ **y** *z*",
+    "```<script>\n</code></pre><script>\n```", "| a | b |\n|--|--|\n| <i> | x |\n", "| a |\n|--|\n| 1 | lost |\n",
+    "[x]: javascript:alert(1)\n[x]", "1) a\n7. b\n999999999. c\n", "# h\n###### h6\n", "> " * 25 + "deep",
+    "- " * 40 + "x", "![" * 300, "*a **b " * 100, "http://\\\"><script>", "<https://a.example/'><script>'>",
+    "a\r\nb\rc", "[a](file:///etc)", "[a](https://evil.example/<script>)", "```py onload=x\nx = '</script>'\n```",
+    "~~~\"><script>\nx\n~~~", "$<b>$",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""A session as each dialect sends it, and what strict servers refuse of that."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from gptsh.core import context, document, tokens, usage
+from gptsh.core.context import Room
+from gptsh.core.cuts import as_sent
+from gptsh.core.portrait import portrait
+from gptsh.core.providers import OWN, PROVIDERS, Endpoint
+from gptsh.core.settings import Network, Provider
+from gptsh.core.tokens import Count
+from gptsh.core.turn import Request
+from gptsh.llm.anthropic import Messages
+from gptsh.llm.chat_completions import ChatCompletions
+from gptsh.llm.direct import Dialect
+from gptsh.llm.litellm_bridge import arguments
+from gptsh.llm.ollama import Ollama
+from gptsh.llm.ollama_models import Models
+from gptsh.llm.payloads import encode
+from gptsh.llm.routes import Route
+from gptsh.render.transcript import transcript
+from tests.support import anthropic_server as claude
+from tests.support import ollama_server as llama
+from tests.support.strict import strict
+
+NO_SIZE = Count(0, 0, 0, anchored=False)
+QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
+
+
+def direct(dialect: Dialect, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
+    """The request of a wire of ours, to a provider."""
+    there = Provider(provider, PROVIDERS.get(provider, endpoint), base_url="http://x/v1")
+    return lambda request: encode(dialect.body(request, Route(there, "m", there.wire)))
+
+
+def through_litellm(provider: str) -> Callable[[Request], bytes]:
+    """What litellm is called with."""
+    there = Provider(provider, PROVIDERS[provider])
+    return lambda request: encode(arguments(request, Route(there, "m", "litellm"), Network()))
+
+
+# A new wire is one line here: what its request to a provider is.
+DIALECTS: dict[str, Callable[[Request], bytes]] = {
+    "lab": direct(ChatCompletions(), "lab"),
+    "openai": direct(ChatCompletions(), "openai"),
+    "mistral": direct(ChatCompletions(), "mistral"),
+    "deepseek": direct(ChatCompletions(), "deepseek"),
+    "groq": direct(ChatCompletions(), "groq"),
+    "openrouter": direct(ChatCompletions(), "openrouter"),
+    "anthropic": direct(Messages(), "anthropic"),
+    "ollama": direct(Ollama(Models(lambda _: lambda _url, _body: None)), "ollama"),
+    "gemini": through_litellm("gemini"),
+}
+
+
+def refused_by_claude(body: dict[str, Any]) -> str | None:
+    """What Anthropic's API would say, but for what is answered by asking again without thinking."""
+    try:
+        claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    except claude.Refused as refused:
+        return None if re.search("Invalid `signature`|When thinking is disabled", str(refused)) else str(refused)
+    return None
+
+
+STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
+    **{name: strict(name) for name in DIALECTS if name != "gemini"},
+    "anthropic": refused_by_claude,
+    "ollama": llama.complaint,
+}
+
+
+def request(messages: list[Any]) -> Request:
+    """The request of a session and a question."""
+    return Request("lab/m", context.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
+
+
+def everything_with(found: dict[str, Any], *dialects: str) -> None:
+    """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
+    doc = document.migrate(found)
+    document.count(doc)
+    facts = portrait(doc)
+    assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
+    usage.count([doc])
+    document.unanswered(doc["messages"])
+    document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
+    joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
+    assert json.dumps(document.ordered(joined))
+    sent = [as_sent(message) for message in doc["messages"]]
+    size = tokens.count(sent, "Brief.", asked=tokens.Asked("lab/m", "lab"))
+    assert size.likely <= size.safe
+    told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
+    tokens.was_cut(1, size, told.messages)
+    for name in dialects or DIALECTS:
+        DIALECTS[name](Request("lab/m", told.messages, {}))

@@ -1,0 +1,167 @@
+"""The command as a user runs it: a home of its own, a model on loopback."""
+
+import contextlib
+import copy
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support import inprocess
+from tests.support.paths import ROOT
+from tests.support.server import ModelServer, answer
+
+COMMAND = [sys.executable, "-m", "gptsh"]
+
+
+class Result(NamedTuple):
+    """What a run left: both streams, and the exit code as a shell sees it."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+
+class Home:
+    """A user's home in a temporary folder, with the environment that points there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cwd = folder / "work"
+        self.cwd.mkdir()
+        self.state = folder / "state" / "gptsh"
+        self.sessions = self.state / "sessions"
+        self.config = folder / "config" / "gptsh" / "config.toml"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "error",
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+        }
+
+    def configure(self, text: str) -> None:
+        """Write config.toml."""
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(text)
+
+    def start(self, *args: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[bytes]":
+        """A process that is still running; stdin is closed unless told otherwise."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        return subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
+
+    def run(
+        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Result:
+        """A whole run, in this process: twenty times as quick as ``process``."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err, code = inprocess.run(args, data, {**self.env, **(env or {})}, cwd or self.cwd)
+        return Result(out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace"), code)
+
+    def process(
+        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Result:
+        """A whole run, as a process: where a signal, the start or litellm is the point."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [*COMMAND, *args],
+            input=data,
+            stdin=subprocess.DEVNULL if data is None else None,
+            capture_output=True,
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.cwd,
+            timeout=60,
+            check=False,
+        )
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return Result(done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "replace"), code)
+
+    def files(self) -> list[Path]:
+        """The session files, newest first."""
+        return sorted(self.sessions.glob("*.json"), reverse=True) if self.sessions.is_dir() else []
+
+    def elsewhere(self) -> "Home":
+        """The same user with another state folder."""
+        other = copy.copy(self)
+        other.state = self.folder / "elsewhere" / "gptsh"
+        other.sessions = other.state / "sessions"
+        other.env = {**self.env, "XDG_STATE_HOME": str(self.folder / "elsewhere")}
+        return other
+
+    def docs(self) -> list[dict[str, Any]]:
+        """The sessions, newest first; each must be valid JSON."""
+        docs = [json.loads(path.read_bytes()) for path in self.files()]
+        return sorted(docs, key=lambda doc: str(doc["created_at"]), reverse=True)
+
+    def doc(self) -> dict[str, Any]:
+        """The only session."""
+        (doc,) = self.docs()
+        return doc
+
+
+def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
+    """A config for the model server."""
+    return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
+
+
+def kind_of_session(doc: dict[str, Any]) -> object:
+    """What two sessions have in common, whoever answered: every key, and what is known of each message."""
+    optional = {"replay", "thinking", "tool_calls"}
+    messages = [
+        (m["role"], type(m["content"]).__name__, sorted(set(m) - optional), sorted(m.get("usage") or ()))
+        for m in doc["messages"]
+    ]
+    return {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)}, sorted(doc), messages
+
+
+def texts(doc: dict[str, Any]) -> list[str]:
+    """Each message of a session as ``role: text``."""
+    lines = []
+    for message in doc["messages"]:
+        content = message["content"]
+        text = content if isinstance(content, str) else "|".join(part["text"] for part in content)
+        lines.append(f"{message['role']}: {text}")
+    return lines
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """The exit code as a shell sees it."""
+    code = process.wait(timeout=30)
+    return code if code >= 0 else 128 - code
+
+
+def read_until(stream: Any, text: bytes) -> bytes:
+    """Read from a pipe until the text has come."""
+    seen = b""
+    while text not in seen:
+        more = os.read(stream.fileno(), 4096)
+        assert more, f"the stream ended before {text!r}: {seen!r}"
+        seen += more
+    return seen
+
+
+def full_pipe() -> tuple[int, int]:
+    """Both ends of a pipe that takes nothing more until it is read; its content is blanks."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b" " * 4096)
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":
+    """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
+    release = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, release, *rest, model="m")
+    process = lab.start("go", **more)
+    read_until(process.stdout, b"first ")
+    return process, release

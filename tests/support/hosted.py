@@ -1,0 +1,54 @@
+"""A hosted provider, as gptsh sees it: its real address, behind a proxy that leads to a server on loopback."""
+
+import socket
+import ssl
+import threading
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+
+import trustme
+
+from tests.support.server import ModelServer
+
+
+class _Handler(StreamRequestHandler):
+    """One ``CONNECT``: whatever host it names, the bytes go to the server."""
+
+    def handle(self) -> None:
+        while self.rfile.readline().strip():
+            pass
+        with socket.create_connection(self.server.target) as far:  # type: ignore[attr-defined]
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            threading.Thread(target=_copy, args=(self.connection, far), daemon=True).start()
+            _copy(far, self.connection)
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # either end may go away at any time
+
+
+class Hosted:
+    """``api.openai.com`` is the model server from here on; ``env`` is what leads gptsh there."""
+
+    def __init__(self, model: ModelServer, folder: Path) -> None:
+        authority = trustme.CA()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("api.openai.com").configure_cert(context)
+        model.secure(context)
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        self._proxy = ThreadingTCPServer(("127.0.0.1", 0), _Handler)
+        self._proxy.daemon_threads = True
+        self._proxy.target = ("127.0.0.1", model.port)  # type: ignore[attr-defined]
+        threading.Thread(target=self._proxy.serve_forever, args=(0.01,), daemon=True).start()
+        address = f"http://127.0.0.1:{self._proxy.server_address[1]}"
+        self.env = {"HTTPS_PROXY": address, "SSL_CERT_FILE": str(folder / "ca.pem"), "OPENAI_API_KEY": "sk-hosted"}
+
+    def close(self) -> None:
+        """Stop the proxy."""
+        self._proxy.shutdown()
+        self._proxy.server_close()

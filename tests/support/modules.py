@@ -1,0 +1,23 @@
+"""The modules that a run imports."""
+
+import subprocess
+import sys
+
+from tests.support.home import Home
+
+MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks", "gptsh.render.dialect"}
+
+
+def modules_after(home: Home, *args: str) -> set[str]:
+    code = (
+        "import sys, atexit, os\n"
+        "sys.stdout = open(os.devnull, 'w')\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        f"sys.argv = ['gptsh', *{list(args)!r}]\n"
+        "from gptsh.__main__ import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())

@@ -1,0 +1,125 @@
+"""gptsh in tmux: real keys go in, and what is seen is what a screen shows."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.support.home import COMMAND, Home
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Tmux:
+    """One pane of a tmux server of its own, with gptsh in it; ``shell`` is the command line around it."""
+
+    def __init__(
+        self,
+        home: Home,
+        *args: str,
+        size: tuple[int, int] = (80, 24),
+        env: dict[str, str] | None = None,
+        shell: str = "{}",
+    ) -> None:
+        self._folder = tempfile.mkdtemp(prefix="gptsh-")  # a socket's path must be short
+        self._env = {**home.env, **(env or {}), "TERM": "xterm-256color"}
+        inside = shlex.join(["env", *(f"{k}={v}" for k, v in {**home.env, **(env or {})}.items()), *COMMAND, *args])
+        self._do("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-c", str(home.cwd), "sleep 600")
+        self._do("set-option", "-g", "remain-on-exit", "on")
+        self._do("set-option", "-s", "set-clipboard", "on")
+        self._do("set-option", "-s", "escape-time", "10")
+        self._do(
+            "respawn-pane",
+            "-k",
+            "-c",
+            str(home.cwd),
+            f"trap : INT; {shell.format(inside)}; echo $? >{self._folder}/code",
+        )
+
+    def _do(self, *args: str, data: bytes | None = None) -> str:
+        command = ["tmux", "-S", f"{self._folder}/socket", "-f", "/dev/null", *args]
+        done = subprocess.run(command, env=self._env, input=data, capture_output=True, check=True, timeout=30)
+        return done.stdout.decode("utf-8", "replace")
+
+    def keys(self, *names: str) -> None:
+        """Press keys by tmux's names: ``Enter``, ``C-c``, ``M-Enter``, ``Tab``, ``Up``."""
+        self._do("send-keys", *names)
+
+    def write(self, text: str) -> None:
+        """Type a text, letter by letter."""
+        self._do("send-keys", "-l", "--", text)
+
+    def say(self, text: str) -> None:
+        """Type a line, and press Enter."""
+        self.write(text)
+        self.keys("Enter")
+
+    def paste(self, text: str) -> None:
+        """Paste a text, in brackets where the program asks for them."""
+        self._do("load-buffer", "-", data=text.encode())
+        self._do("paste-buffer", "-p")
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Another size of the screen."""
+        self._do("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def screen(self, *, styles: bool = False, history: bool = False) -> str:
+        """What is to be seen; ``styles``: with escape sequences and all blanks; ``history``: with what went above."""
+        return self._do("capture-pane", "-p", *["-e", "-N"] * styles, *["-S", "-"] * history)
+
+    @property
+    def cursor(self) -> tuple[int, int, bool]:
+        """Its column and row, and whether it is to be seen."""
+        said = self._do("display-message", "-p", "#{cursor_x} #{cursor_y} #{cursor_flag}")
+        column, row, flag = map(int, said.split())
+        return column, row, bool(flag)
+
+    def until(self, pattern: str, seconds: float = 20) -> str:
+        """The screen, once the pattern is on it."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, seen := self.screen(), re.MULTILINE):
+            assert time.monotonic() < end, f"{pattern!r} was not seen:\n{seen}"
+            time.sleep(0.05)
+        return seen
+
+    def did(self, line: str) -> str:
+        """What a line came to, from prompt to prompt, on a screen that was cleared before."""
+        self.until(r"^> *$")
+        self.keys("C-l")
+        self.until(r"\A> *$")
+        self.say(line)
+        return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0].rstrip("\n")
+
+    def clipboard(self) -> str:
+        """What was copied last."""
+        return self._do("show-buffer")
+
+    @property
+    def pid(self) -> int:
+        """The process that the shell of the pane has started."""
+        shell = self._do("display-message", "-p", "#{pane_pid}").strip()
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
+
+    def code(self, seconds: float = 20) -> int:
+        """The exit code, once the process has ended, as a shell sees it. tmux 3.3 itself does not always know it."""
+        end, file = time.monotonic() + seconds, Path(self._folder, "code")
+        while not (file.exists() and (said := file.read_text())):
+            assert time.monotonic() < end, f"still there:\n{self.screen()}"
+            os.kill(int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD)  # tmux 3.3 may miss one
+            time.sleep(0.05)
+        return int(said)
+
+    def __enter__(self) -> "Tmux":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._do("kill-server")
+        shutil.rmtree(self._folder, ignore_errors=True)

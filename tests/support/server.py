@@ -1,0 +1,292 @@
+"""A scripted OpenAI-compatible server on loopback: real HTTP and SSE, also slow, cut and wrong.
+
+It is strict about what strict providers refuse: roles that do not alternate, tool results without their call.
+"""
+
+import json
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from tests.support.corpus import tokenizers
+
+USAGE = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}
+
+
+class Cut:
+    """A step: close the connection in the middle of the body."""
+
+
+class Asked(NamedTuple):
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class Script(NamedTuple):
+    """One response: status, headers and the steps of its body: bytes to send, seconds to wait, events, or Cut."""
+
+    status: int
+    headers: dict[str, str]
+    steps: tuple[Any, ...]
+    framing: str  # "chunked", "length" or "close"
+
+
+def event(payload: Any) -> bytes:
+    """One SSE event."""
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return b"data: " + data + b"\n\n"
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    """One chat.completion.chunk with a single choice."""
+    choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], **more}
+
+
+def answer(*pieces: str, finish: str = "stop", usage: Any = USAGE) -> list[bytes]:
+    """A well-formed stream that says the pieces."""
+    events = [event(chunk({"role": "assistant", "content": ""}))]
+    events += [event(chunk({"content": piece})) for piece in pieces]
+    events.append(event(chunk({}, finish)))
+    if usage:
+        events.append(event({"id": "chatcmpl-1", "choices": [], "usage": usage}))
+    return [*events, event(b"[DONE]")]
+
+
+def complaint(body: dict[str, Any]) -> str | None:
+    """What a strict server refuses about a request; None for a good one."""
+    messages = body.get("messages") or []
+    if not messages:
+        return "messages is empty"
+    calls: set[str] = set()
+    before = ""
+    for at, message in enumerate(messages):
+        role = message.get("role")
+        unknown = set(message) - {"role", "content", "tool_calls", "tool_call_id", "name"}
+        if unknown:
+            return f"unknown keys {sorted(unknown)}"
+        if role not in ("system", "user", "assistant", "tool") or (role == "system" and at):
+            return f"role {role!r} at {at}"
+        if role == before and role in ("user", "assistant"):
+            return "roles must alternate"
+        if role == "tool" and message.get("tool_call_id") not in calls:
+            return "tool result without its call"
+        if role != "tool" and calls:
+            return "tool call without its result"
+        if not isinstance(message.get("content"), str) and not message.get("tool_calls"):
+            return "content must be a string"
+        calls -= {message.get("tool_call_id", "")}
+        calls |= {call["id"] for call in message.get("tool_calls", ())}
+        before = role
+    return None
+
+
+@cache
+def _o200k() -> Callable[[str], int]:
+    return tokenizers()["o200k"]
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    """What a request's prompt takes, by a real tokenizer: its texts, calls and tools, and 4 a message. No media."""
+    tokens = 0
+    for message in body.get("messages") or ():
+        content, calls = message.get("content") or "", message.get("tool_calls")
+        texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        tokens += 4 + sum(map(_o200k(), [*texts, *([json.dumps(calls)] if calls else [])]))
+    return tokens + sum(_o200k()(json.dumps(tool)) for tool in body.get("tools") or ())
+
+
+def overflow(body: dict[str, Any], window: int) -> dict[str, Any] | None:
+    """OpenAI's refusal of a request that has no room in a window of so many tokens; None where it has."""
+    prompt, asked = prompt_tokens(body), body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    if prompt + asked <= window:
+        return None
+    said = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
+    if asked:
+        parts = f"({prompt} in the messages, {asked} in the completion)"
+        said = f"you requested {prompt + asked} tokens {parts}. Please reduce the length of the messages or completion."
+    message = f"This model's maximum context length is {window} tokens. However, {said}"
+    code = "context_length_exceeded"
+    return {"error": {"message": message, "type": "invalid_request_error", "param": "messages", "code": code}}
+
+
+class ModelServer:
+    """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question.
+
+    ``pages`` are what a path answers each time: a JSON value, bytes as they are, or a Script.
+    ``refuses`` looks at every body, also where a response is queued; else only an echoed question is looked at.
+    ``window``, in tokens: a question beyond it is refused, whatever is queued, and the usage of an echo is real.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.pages: dict[str, Any] = {}
+        self.refuses: Callable[[dict[str, Any]], str | None] | None = None
+        self.window: int | None = None
+        self._scripts: dict[str, deque[Script]] = defaultdict(deque)
+        self._lock = threading.Lock()
+        self.delay = 0.0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                server._serve(self)
+
+            do_GET = do_POST
+
+            def log_message(self, *_args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_args: Any) -> None:
+                pass  # a client that goes away is what many tests are about
+
+        self._http = Server(("127.0.0.1", 0), Handler)
+        self.port = self._http.server_address[1]
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._http.shutdown()
+        self._http.server_close()
+
+    def secure(self, context: Any) -> None:
+        """Speak TLS from now on."""
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.base_url = f"https://localhost:{self.port}/v1"
+
+    def script(
+        self,
+        *steps: Any,
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+        framing: str = "chunked",
+        model: str = "",
+    ) -> None:
+        """Queue one response."""
+        sent = {"Content-Type": "text/event-stream", **(headers or {})}
+        self._scripts[model].append(Script(status, sent, steps, framing))
+
+    def say(self, *pieces: str, model: str = "", **more: Any) -> None:
+        """Queue a well-formed streamed answer."""
+        self.script(*answer(*pieces, **more), model=model)
+
+    def hang_up(self) -> None:
+        """Queue a connection that is closed without a response."""
+        self.script(status=0)
+
+    def refuse(self, status: int, payload: Any, headers: dict[str, str] | None = None, model: str = "") -> None:
+        """Queue an error response with a JSON body."""
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        kind = {"Content-Type": "application/json", **(headers or {})}
+        self.script(body, status=status, headers=kind, framing="length", model=model)
+
+    def tell(self, window: int, *models: str) -> None:
+        """From now on say, to who asks for the list of models, that this is the window of these; of ``m`` if none."""
+        listed = [{"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)]
+        self.pages["/v1/models"] = {"object": "list", "data": listed}
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """The bodies of the requests."""
+        return [asked.body for asked in self.asked]
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        length = int(handler.headers.get("Content-Length") or 0)
+        raw = handler.rfile.read(length)
+        body = json.loads(raw) if raw else None
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        with self._lock:
+            self.asked.append(Asked(handler.command, handler.path, headers, body))
+            script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
+        time.sleep(self.delay)
+        if not script.status:
+            handler.close_connection = True
+            handler.connection.shutdown(2)
+            return
+        handler.send_response(script.status)
+        for name, value in script.headers.items():
+            handler.send_header(name, value)
+        if script.framing == "length":
+            handler.send_header("Content-Length", str(sum(len(s) for s in script.steps if isinstance(s, bytes))))
+        elif script.framing == "chunked":
+            handler.send_header("Transfer-Encoding", "chunked")
+        else:
+            handler.send_header("Connection", "close")
+            handler.close_connection = True
+        handler.end_headers()
+        self._play(handler, script)
+
+    def _next(self, body: Any) -> Script:
+        """What is queued is for questions; what a server is asked about itself stands in ``pages``."""
+        if not {"messages", "input", "contents"} & set(body or ()):
+            return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
+        if self.window and (beyond := overflow(body, self.window)):
+            return _page(beyond)._replace(status=400)
+        queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
+        wrong = self.refuses(body or {}) if self.refuses else None
+        return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
+
+    def _play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
+        for step in script.steps:
+            if isinstance(step, bytes):
+                handler.wfile.write(step if script.framing != "chunked" else b"%x\r\n%s\r\n" % (len(step), step))
+                handler.wfile.flush()
+            elif isinstance(step, threading.Event):
+                step.wait(30)
+            elif step is Cut:
+                handler.close_connection = True
+                handler.connection.shutdown(2)
+                return
+            else:
+                time.sleep(step)
+        if script.framing == "chunked":
+            handler.wfile.write(b"0\r\n\r\n")
+
+    def _default(self, body: Any) -> Script:
+        if not self.refuses and (wrong := complaint(body)):
+            return _refusal(wrong)
+        said = f"You said: {body['messages'][-1]['content']}"
+        usage = _usage(prompt_tokens(body), _o200k()(said)) if self.window else USAGE
+        if not body.get("stream"):
+            message = {"role": "assistant", "content": said}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": usage}).encode()
+            return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
+        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said), usage=usage)), "chunked")
+
+
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _page(page: Any) -> Script:
+    if isinstance(page, Script):
+        return page
+    body = page if isinstance(page, bytes) else json.dumps(page).encode()
+    return Script(200, {"Content-Type": "application/json"}, (body,), "length")
+
+
+def _refusal(why: str) -> Script:
+    error = json.dumps({"error": {"message": why}}).encode()
+    return Script(400, {"Content-Type": "application/json"}, (error,), "length")
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for at in range(0, len(text), 8):
+        yield text[at : at + 8]

@@ -1,0 +1,76 @@
+"""Sessions as tests write, keep and compare them."""
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from gptsh.core import sessions
+from tests.support.home import Home
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def put(home: Home, ident: str, days: float, **more: Any) -> Path:
+    """A session that was begun at START and last used so many days ago; ``more`` are keys of its document."""
+    used = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    message = {"id": f"{ident}-1", "role": "user", "content": f"question of {ident}", "timestamp": used}
+    doc = {"version": 1, "id": ident, "title": f"Title of {ident}", "created_at": START.isoformat(), "updated_at": used,
+           "provider": {"name": "echo"}, "usage": {"tokens": {}, "cost": None},
+           "stats": {"turns": 1, "messages": 1, "preview": ""}, "meta": {"tags": []},
+           "agent": {"name": "default", "model": "echo"}, "context": {}, **more, "messages": [message]}  # fmt: skip
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    path = home.sessions / f"{START:%Y%m%d-%H%M%S}-{ident}.json"
+    path.write_text(json.dumps(doc))
+    return path
+
+
+def archived(home: Home) -> list[str]:
+    folder = home.state / "archive"
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+
+def kept(home: Home) -> list[str]:
+    """The ids of the sessions that are not archived."""
+    return sorted(path.name[16:20] for path in home.files())
+
+
+def comparable(doc: dict[str, Any]) -> Any:
+    """A session without what differs from one to the next: its ids, its times, how long things took."""
+    ids = {message["id"]: number for number, message in enumerate(doc["messages"])}
+    drop = {"created_at", "updated_at", "timestamp", "duration_ms"}
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without(item) for key, item in value.items() if key not in drop}
+        if isinstance(value, list):
+            return [without(item) for item in value]
+        return ids.get(value, value) if isinstance(value, str) else value
+
+    return without({**doc, "id": None})
+
+
+Store = Callable[[], list[dict[str, Any]]]
+
+
+def new(title: str | None = None, *questions: str, created: str | None = None) -> dict[str, Any]:
+    doc = sessions.new_session_doc(
+        {"name": "default", "model": "lab/m", "model_small": None, "params": {}, "system": None},
+        {"name": "lab"},
+        output=None,
+        mcp_allowed_servers=None,
+    )
+    doc["title"] = title
+    if created:
+        doc["created_at"] = doc["updated_at"] = created
+    for question in questions:
+        ask(doc, question)
+    return doc
+
+
+def ask(doc: dict[str, Any], question: str, answer: str | None = None) -> None:
+    sessions.append_messages(doc, [{"role": "user", "content": question}], None)
+    if answer is not None:
+        sessions.append_messages(doc, [{"role": "assistant", "content": answer}], None)

@@ -1,0 +1,230 @@
+"""Sessions that outgrow a window, on disk as runs leave them, and what a model server was asked about them."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from gptsh.core import sessions
+from gptsh.core.messages import Message
+from gptsh.core.summaries import SYSTEM
+from tests.support.answers import events
+from tests.support.home import Home, Result
+from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens
+
+NAMES = [
+    "parser",
+    "writer",
+    "lexer",
+    "index",
+    "cache",
+    "queue",
+    "router",
+    "signal",
+    "ledger",
+    "archive",
+    "window",
+    "border",
+    "garden",
+    "harbour",
+]
+DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
+TOLD = "They built the parser and then the writer."
+CONFIG = """[agents.default]
+model = "lab/m"
+model_small = "lab/s"
+[providers.lab]
+base_url = "{base_url}"
+[sessions]
+titles = "off"
+[network]
+retries = 0
+{more}"""
+
+
+def configure(home: Home, model: ModelServer, more: str = "") -> None:
+    """The model is ``lab/m``, the one for summaries ``lab/s``; nothing is tried again."""
+    home.configure(CONFIG.format(base_url=model.base_url, more=more))
+
+
+def prose(dice: random.Random, words: int) -> str:
+    """So many words that say nothing twice in the same way."""
+    said = [dice.choice(DOES if at % 2 else NAMES) for at in range(words - 1)]
+    return " ".join([*said, str(dice.randrange(1000))])
+
+
+def question(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def reply(text: str) -> Message:
+    return {"role": "assistant", "content": text, "model": "lab/m", "provider": "lab"}
+
+
+def tool_use(number: int, result: str, tool: str = "read_file", **arguments: Any) -> list[Message]:
+    """A call and its result."""
+    function = {"name": tool, "arguments": json.dumps(arguments or {"path": f"src/part_{number}.py"})}
+    asked: Message = {
+        "role": "assistant", "content": None, "model": "lab/m", "provider": "lab",
+        "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}],
+    }  # fmt: skip
+    return [asked, {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result}]
+
+
+def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) -> list[Message]:
+    """Questions, each with its number, and answers."""
+    dice = random.Random(seed)
+    pairs = ((question(f"Q{at:04}: {prose(dice, words)}"), reply(prose(dice, of_answers))) for at in range(turns))
+    return [message for pair in pairs for message in pair]
+
+
+def kept(home: Home, messages: Sequence[Message], *, small: str = "lab/s") -> dict[str, Any]:
+    """A session of these messages, put on disk; the document as it is there."""
+    doc = sessions.new_session_doc(
+        {"name": "default", "model": "lab/m", "model_small": small, "params": {}, "system": None},
+        {"name": "lab"},
+        output=None,
+        mcp_allowed_servers=None,
+    )
+    sessions.append_messages(doc, [message.copy() for message in messages], None)
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    (home.sessions / f"20260101-000000-{doc['id']}.json").write_text(json.dumps(doc))
+    return doc
+
+
+def whole(text: str, *, finish: str = "stop", usage: Any = USAGE, status: int = 200) -> Script:
+    """An answer in one piece, as summaries are asked for."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    body = json.dumps({"id": "chatcmpl-1", "choices": [choice], "usage": usage}).encode()
+    return Script(status, {"Content-Type": "application/json"}, (body,), "length")
+
+
+class Talker(ModelServer):
+    """Answers of ``words`` words, and a summary where one is asked for, with a usage by a count of its own.
+
+    A ``window`` is enforced, and told of the models ``m`` and ``s``.
+    """
+
+    words = 60
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self._dice = random.Random(5)
+        self.window = window
+        self.tell(window, "m", "s")
+
+    def _default(self, body: Any) -> Script:
+        asked_for = super()._default(body)
+        if asked_for.status != 200:
+            return asked_for
+        said = TOLD if _is_for_summary(body) else prose(self._dice, self.words)
+        prompt, completion = prompt_tokens(body), prompt_tokens({"messages": [{"content": said}]})
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        return (
+            asked_for._replace(steps=tuple(answer(said, usage=usage)))
+            if body.get("stream")
+            else whole(said, usage=usage)
+        )
+
+
+LOOP = "import json, sys; from gptsh.cli.entrypoint import main; [main(args) for args in json.load(open(sys.argv[1]))]"
+
+
+def run_all(home: Home, commands: Sequence[Sequence[str]]) -> "subprocess.CompletedProcess[bytes]":
+    """Many commands one after the other in one process, which saves their start."""
+    listed = home.folder / "commands.json"
+    listed.write_text(json.dumps([["--no-stdin", *args] for args in commands]))
+    argv = [sys.executable, "-c", LOOP, str(listed)]
+    return subprocess.run(argv, env=home.env, cwd=home.cwd, capture_output=True, check=True, timeout=500)
+
+
+def sum_up(model: ModelServer, *texts: str, **more: Any) -> None:
+    """Queue summaries."""
+    for text in texts:
+        script = whole(text, **more)
+        model.script(*script.steps, headers=script.headers, framing=script.framing, model="s")
+
+
+def asked(model: ModelServer) -> list[dict[str, Any]]:
+    """The questions that the model was asked, without those for summaries."""
+    return [body for body in model.sent if body and body.get("messages") and not _is_for_summary(body)]
+
+
+def for_summaries(model: ModelServer) -> list[dict[str, Any]]:
+    """The questions for summaries."""
+    return [body for body in model.sent if body and body.get("messages") and _is_for_summary(body)]
+
+
+def _is_for_summary(body: dict[str, Any]) -> bool:
+    return bool(body["messages"][0].get("content") == SYSTEM)
+
+
+def text_in(body: dict[str, Any]) -> str:
+    """All words of a request."""
+    return "\n".join(_words(body))
+
+
+def _words(body: dict[str, Any]) -> Iterator[str]:
+    for message in body["messages"]:
+        content = message.get("content") or ""
+        yield from [content] if isinstance(content, str) else (part.get("text", "") for part in content)
+        yield from (call["function"]["arguments"] for call in message.get("tool_calls", ()))
+
+
+def same_beginning(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    shorter = min(len(one), len(other))
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
+
+
+WINDOW, BUDGET = 8192, 6144  # tokens
+TURNS = 70  # of the session that all begins with; it takes 10,600 tokens at most
+
+
+@pytest.fixture
+def talker() -> Iterator[Talker]:
+    """A model with answers of some length and a small window, which it enforces and tells."""
+    server = Talker(WINDOW)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def long(home: Home, talker: Talker) -> Home:
+    """A home with one session, which is to be compacted when it goes on."""
+    configure(home, talker)
+    kept(home, chat(TURNS))
+    return home
+
+
+def questions(doc: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in doc["messages"] if message["role"] == "user"]
+
+
+def force(home: Home) -> dict[str, Any]:
+    """The compaction in force."""
+    found: dict[str, Any] = home.doc()["context"]["compaction"]
+    return found
+
+
+def kinds(run: Result) -> list[str]:
+    """The types of the events, of each kind in a row one."""
+    found = [event["type"] for event in events(run)]
+    return [kind for at, kind in enumerate(found) if kind != "text" or found[at - 1] != "text"]
+
+
+@pytest.fixture
+def untold(home: Home, talker: Talker) -> Home:
+    """The same session at a server that does not tell its window."""
+    talker.pages.clear()
+    configure(home, talker)
+    kept(home, chat(100))
+    return home
+
+
+def too_long(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}

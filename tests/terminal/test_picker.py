@@ -1,0 +1,250 @@
+"""``-r``: real keys on a list of sessions, and what becomes of the run."""
+
+import os
+import re
+import signal
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.home import Home, texts
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.sessions import kept, put
+from tests.support.terminal import Terminal
+
+NEEDS = "gptsh: -r needs a terminal: --list-sessions shows the sessions, -s REF takes one\n"
+
+
+def fill(home: Home) -> None:
+    """Three sessions of this project, the last used first, and one of another one."""
+    here = {"meta": {"tags": [], "project": str(home.cwd)}}
+    put(home, "aaaa", 2, title="Nginx proxy", **here)
+    put(home, "1111", 8, title="日本語 \x1b[31m\u202e docker", **here)
+    put(home, "cccc", 400, title=None, stats={"turns": 12, "messages": 1, "preview": "how to dance"}, **here)
+    put(home, "dddd", 1, title="Elsewhere", meta={"tags": [], "project": "/elsewhere", "forked_from": "aaaa@aaaa-1"})
+
+
+def chosen(tmux: Tmux) -> str:
+    """The row that is marked."""
+    (line,) = re.findall("^> (.*)$", tmux.screen(), re.MULTILINE)
+    return str(line)
+
+
+@needs_tmux
+def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-r", "-m", "echo", "x") as tmux:
+        seen = tmux.until(r"^>   2d  Nginx proxy +1 turn  echo")
+        assert [line[:8].strip(" >") for line in seen.splitlines()[1:4]] == ["2d", "1w", "1y"]
+        assert "── other projects ──" in seen.splitlines()[4]
+        assert "1d  Elsewhere" in seen.splitlines()[5]
+        assert "日本語 ␛[31m\\u202e docker" in seen
+        tmux.keys("Down", "C-n", "C-n")
+        tmux.until("^>   1d  Elsewhere")
+        tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
+        tmux.until("^>   1y  how to dance +12 turns")
+        tmux.resize(40, 8)
+        seen = tmux.until("^Enter  / filter  n new  d delete  q quit$")
+        assert "turns" not in seen
+        assert "how to dance" in chosen(tmux)
+        tmux.keys("C-c")
+        assert tmux.code() == 130
+
+
+@pytest.mark.slow
+@needs_tmux
+def test_a_filter_on_titles_and_contents(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-r", "-m", "echo", "go on") as tmux:
+        tmux.until("Nginx proxy")
+        tmux.write("nginx")
+        seen = tmux.until(r"^Filter: nginx +1 of 4$")
+        assert "Nginx proxy" in chosen(tmux)
+        assert "Elsewhere" not in seen
+        tmux.keys("C-u")
+        tmux.until("^Sessions")
+        tmux.write("question cc")  # which is in the messages alone
+        tmux.until(r"^Filter: question cc +1 of 4$")
+        assert "how to dance" in chosen(tmux)
+        tmux.keys("Escape")
+        tmux.until("^Sessions")
+        tmux.keys("/")
+        tmux.until("^Filter: ")
+        tmux.write("d")
+        time.sleep(0.6)  # longer than what makes a word of two letters
+        tmux.write("ocker")
+        tmux.until(r"^Filter: docker +1 of 4$")
+        assert "docker" in chosen(tmux)
+        tmux.keys("Enter")
+        tmux.until("You said: ")
+        assert tmux.code() == 0
+        assert "Filter" not in tmux.screen()
+    (doc,) = (doc for doc in home.docs() if doc["id"] == "1111")
+    assert texts(doc)[:2] == ["user: question of 1111", "user: go on"]
+    assert kept(home) == ["1111", "aaaa", "cccc", "dddd"]
+
+
+@pytest.mark.slow
+@needs_tmux
+def test_words_that_begin_like_a_command_and_a_deletion(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-r", "-m", "echo", "x") as tmux:
+        tmux.until("Nginx proxy")
+        for word in ("nginx", "dynamo"):
+            tmux.write(word)
+            tmux.until(f"^Filter: {word} ")
+            tmux.keys(*["BSpace"] * len(word))
+            tmux.until("^Sessions")
+        tmux.keys("d")
+        tmux.until(r"^Delete aaaa Nginx proxy\?")
+        tmux.say("yo")
+        tmux.until("^it is kept")
+        tmux.keys("d")
+        tmux.until("^Delete aaaa")
+        tmux.keys("Escape")
+        tmux.until("^it is kept")
+        assert len(kept(home)) == 4
+        tmux.keys("d")
+        tmux.until("^Delete aaaa")
+        tmux.say("y")
+        tmux.until(r"^deleted aaaa Nginx proxy \(1 turn\); its fork dddd stays")
+        assert kept(home) == ["1111", "cccc", "dddd"]
+        assert "docker" in chosen(tmux)
+        tmux.keys("q")
+        assert tmux.code() == 0
+    assert kept(home) == ["1111", "cccc", "dddd"]
+
+
+@needs_tmux
+def test_a_conversation_goes_on_with_what_is_picked(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-r", "-m", "echo") as tmux:
+        tmux.until("Nginx proxy")
+        tmux.keys("Enter")
+        tmux.until("^> *$")
+        tmux.say("and now")
+        tmux.until("^You said: ")
+        tmux.until("^> *$")
+        tmux.keys("C-d")
+        assert tmux.code() == 0
+        assert "gptsh -i -s aaaa" in tmux.screen()
+
+
+@pytest.mark.slow
+@needs_tmux
+def test_resume_picks_another_session_of_a_conversation(home: Home) -> None:
+    fill(home)
+    with Tmux(home, "-i", "-s", "aaaa", "-m", "echo") as tmux:
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("d")
+        tmux.until("this session is the one of the conversation, and stays")
+        tmux.keys("C-c")
+        tmux.until("^gptsh: interrupted")
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("q")
+        tmux.until("^> *$")
+        tmux.say("/resume")
+        tmux.until("^>   2d  Nginx proxy")
+        tmux.keys("End", "Enter")
+        tmux.until("^> *$")
+        tmux.keys("C-d")
+        assert tmux.code() == 0
+        assert "gptsh -i -s dddd" in tmux.screen()
+    assert len(kept(home)) == 4
+
+
+@needs_tmux
+def test_a_new_session_and_none_at_all(home: Home) -> None:
+    with Tmux(home, "-r", "-m", "echo", "first", env={"GPTSH_SESSION": "@work"}) as tmux:
+        tmux.until("there is no session yet")
+        tmux.write("xd")
+        tmux.keys("Enter", "/")
+        assert "Filter" not in tmux.until("^n new   q quit")
+        tmux.keys("n")
+        tmux.until("You said: first")
+        assert tmux.code() == 0
+    assert texts(home.doc()) == ["user: first", "assistant: You said: first"]
+    assert not (home.state / "names").exists()
+
+
+def attributes(terminal: Terminal) -> list[object]:
+    return termios.tcgetattr(terminal.fd)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("\x03", 130), ("q", 0), ("\x1b", 0), (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
+def test_what_ends_it_leaves_the_terminal_as_it_was(home: Home, end: str | int, code: int) -> None:
+    fill(home)
+    terminal = Terminal(home, "-r", "-m", "echo", "hi")
+    before = attributes(terminal)
+    terminal.until(b"Nginx")
+    assert attributes(terminal) != before
+    if isinstance(end, str):
+        terminal.write(end)
+    else:
+        os.kill(terminal.pid, end)
+    terminal.until(rb"\x1b\[\?1049l")
+    while attributes(terminal) != before:
+        time.sleep(0.01)
+    seen, ended = terminal.close()
+    assert ended == code
+    assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
+    assert b"You said" not in seen
+    assert b"Traceback" not in seen
+    assert len(kept(home)) == 4
+
+
+def test_a_store_that_cannot_be_read_ends_it(home: Home) -> None:
+    home.state.mkdir(parents=True)
+    home.sessions.write_text("")
+    terminal = Terminal(home, "-r", "-m", "echo", "hi")
+    seen, code = terminal.close()
+    assert code == 2
+    assert seen.index(b"\x1b[?1049l") < seen.index(b"Not a directory")
+
+
+def test_a_pipe_and_a_file_leave_it_the_terminal(home: Home) -> None:
+    fill(home)
+    torn = home.sessions / "20260101-000000-torn.json"
+    torn.write_text("{")
+    script = 'echo piped | "$0" -m gptsh -r -m echo review > answer.txt'
+    terminal = Terminal(home, command=["sh", "-c", script, sys.executable])
+    terminal.until(b"Nginx")
+    terminal.write("\r")
+    seen, code = terminal.close()
+    assert code == 0, seen
+    assert b"torn" not in seen
+    assert (home.cwd / "answer.txt").read_text().startswith("You said: ")
+    torn.unlink()
+    (doc,) = (doc for doc in home.docs() if doc["id"] == "aaaa")
+    assert "user: review|piped\n" in texts(doc)
+
+
+def test_without_a_terminal_it_names_the_list(home: Home) -> None:
+    assert home.run("-r", "hi") == ("", NEEDS, 2)
+    seen, code = Terminal(home, "-r", "hi", env={"TERM": "dumb"}).close()
+    assert (seen.replace(b"\r\n", b"\n").decode(), code) == (NEEDS, 2)
+
+
+def test_a_conversation_that_nobody_reads_is_refused_before_anything_is_picked(home: Home, tmp_path: Path) -> None:
+    script = f'"$0" -m gptsh -r > {tmp_path}/out'
+    seen, code = Terminal(home, command=["sh", "-c", script, sys.executable]).close()
+    assert code == 2
+    assert b"standard output is none" in seen
+    assert b"1049" not in seen
+
+
+@pytest.mark.parametrize("other", ["-c", "-n", "--list-sessions"])
+def test_it_goes_with_no_other_choice(home: Home, other: str) -> None:
+    done = home.run("-r", other)
+    assert done.code == 2
+    assert "-r" in done.stderr

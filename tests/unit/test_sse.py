@@ -1,0 +1,78 @@
+"""Server-sent events, cut wherever a network may cut them."""
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptsh.llm.sse import payloads
+
+STREAM = (
+    b"\xef\xbb\xbf: a comment\r\n\r\n"
+    b'data: {"text": "h\xc3\xa9 \xe2\x80\xa8 \xc2\x85"}\n\n'
+    b"event: message_start\rdata:no space\r\r"
+    b"id: 7\ndata: two\ndata: lines\r\n\r\n"
+    b"data\n\n"
+    b"retry: 10\n\n: ping\n\n"
+    b"data:  [DONE]"
+)
+EVENTS = [
+    ("", '{"text": "h\u00e9 \u2028 \u0085"}'.encode()),
+    ("message_start", b"no space"),
+    ("", b"two\nlines"),
+    ("", b""),
+    ("", b" [DONE]"),
+]
+
+
+@pytest.mark.parametrize("cut", range(len(STREAM) + 1))
+def test_a_stream_cut_at_every_byte(cut: int) -> None:
+    assert list(payloads([STREAM[:cut], STREAM[cut:]])) == EVENTS
+
+
+def test_a_stream_of_single_bytes() -> None:
+    assert list(payloads(bytes([byte]) for byte in STREAM)) == EVENTS
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_a_stream_cut_anywhere_any_number_of_times(cuts: list[int]) -> None:
+    places = [0, *sorted(cuts), len(STREAM)]
+    chunks = [STREAM[a:b] for a, b in pairwise(places)]
+    assert list(payloads(chunks)) == EVENTS
+
+
+def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
+    seen: list[bytes] = []
+
+    def chunks() -> object:
+        yield b"data: one\n\n"
+        seen.append(b"asked for more")
+        yield b"data: two\n\n"
+
+    events = payloads(chunks())  # type: ignore[arg-type]
+    assert next(events) == ("", b"one")
+    assert not seen
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_fail(data: bytes) -> None:
+    list(payloads([data]))
+
+
+def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:
+    """Four times the bytes once took sixteen times as long."""
+
+    def seconds(pieces: int) -> float:
+        started = time.process_time()
+        ((_, data),) = payloads([b"data: ", *[b"x" * 1460] * pieces, b"\n\n"])
+        assert len(data) == 1460 * pieces
+        return time.process_time() - started
+
+    assert seconds(8000) < 40 * max(seconds(500), 0.001)
+
+
+def test_nothing_and_only_comments_give_nothing() -> None:
+    assert list(payloads([])) == []
+    assert list(payloads([b": ping\n\n", b"", b"\n\n\n"])) == []

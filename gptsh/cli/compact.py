@@ -5,15 +5,15 @@ from typing import Any
 
 from gptsh.cli import stdio
 from gptsh.cli.fitting import Fitter, Hands, told
-from gptsh.cli.keeper import Keeper
+from gptsh.cli.interrupts import Interrupted, Interrupts, each
 from gptsh.cli.options import Flags
 from gptsh.cli.prepare import Draft, sending_for
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.sending import Sending
+from gptsh.cli.session import Session
 from gptsh.cli.show import Form, Screen
-from gptsh.cli.signals import Ended, Endings
-from gptsh.core import document
-from gptsh.core.choice import Choice, Session
+from gptsh.core import choice, document
+from gptsh.core.choice import Choice
 from gptsh.core.compaction import compacted, current
 from gptsh.core.messages import Message
 from gptsh.errors import GptshError, UsageError
@@ -24,13 +24,15 @@ from gptsh.render.plain import FACTS, compaction_lines
 class Compact:
     """``--compact``: what would happen to a session, or with ``--apply`` did."""
 
-    def __init__(self, drafted: Draft, flags: Flags, keeper: Keeper, endings: Endings, reporter: Reporter) -> None:
-        self._drafted, self._flags, self._keeper = drafted, flags, keeper
-        self._endings, self._reporter = endings, reporter
+    def __init__(
+        self, drafted: Draft, flags: Flags, session: Session, interrupts: Interrupts, reporter: Reporter
+    ) -> None:
+        self._drafted, self._flags, self._session = drafted, flags, session
+        self._interrupts, self._reporter = interrupts, reporter
         self._applies = flags.apply and not flags.dry_run
         self._events: list[dict[str, Any]] = []
 
-    def carry_out(self) -> int:
+    def run(self) -> int:
         """Print messages, tokens before and after, and the strategy; the exit code.
 
         Raises GptshError where the summary that it takes cannot be had: then the session is as it was, and labelled.
@@ -39,16 +41,16 @@ class Compact:
         if not document.turns(doc["messages"]):
             raise UsageError(f"session {doc['id']} has nothing yet to compact")
         sending, spoken = sending_for(self._drafted, self._flags, None)
-        frame, session = sending.frame(spoken), Session(spoken, doc["context"])
-        now = current(session, frame)
-        then = compacted(session, frame, sending.rules)
+        frame, messages = sending.frame(spoken), choice.Session(spoken, doc["context"])
+        now = current(messages, frame)
+        then = compacted(messages, frame, sending.rules)
         if self._applies:
-            with self._endings.held():
+            with self._interrupts.shielded():
                 self._label()
                 then = self._compacted(then, sending, spoken)
         if then is None:
             self._tell("compression_skipped", reason="nothing would be shorter")
-        failure = self._keeper.failure
+        failure = self._session.failure
         report = {
             "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
             "changes": then is not None,
@@ -74,15 +76,15 @@ class Compact:
 
         stdio.let_go()
         drafted = self._drafted
-        after = AfterTurn(drafted.settings, drafted.client, self._endings)
-        with self._endings.held():
-            ended = after.carry_out(drafted.doc, self._keeper)
+        after = AfterTurn(drafted.settings, drafted.client, self._interrupts)
+        with self._interrupts.shielded():
+            ended = after.run(drafted.doc, self._session)
         if ended and not drafted.form.structured:
             raise ended
 
     def _label(self) -> None:
         """Save what the command line says about the session itself, whatever comes of the compaction."""
-        if self._flags.labels and self._keeper.save(durable=True):
+        if self._flags.labels and self._session.save(durable=True):
             for kind, fields in self._drafted.happened:
                 self._tell(kind, **fields)
 
@@ -94,14 +96,14 @@ class Compact:
         hands = Hands(
             settings=drafted.settings,
             client=drafted.client,
-            ask=self._endings.heard(drafted.client.ask),
-            waiting=Screen(self._endings.released).turning,
+            ask=lambda request: each(drafted.client.ask(request)),
+            waiting=Screen().turning,
             tell=self._tell,
-            keep=lambda: self._keeper.save(durable=True),
+            keep=lambda: self._session.save(durable=True),
         )
         try:
             return Fitter(sending, drafted.doc, hands).compacted(then, spoken)
-        except (GptshError, Ended):
+        except (GptshError, Interrupted):
             if drafted.form.output == "jsonl":
                 stdio.write_lines(map(structured.line, self._events))
             raise

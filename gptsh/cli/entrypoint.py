@@ -8,9 +8,9 @@ import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, die_of
 from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
 from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.signals import Ended, die_of
 from gptsh.errors import GptshError, UsageError
 
 _NEVER_EMPTY = (
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         return _complete(asked) if asked else _run(argv, reporter)
     except GptshError as err:
         return reporter.fail(err)
-    except Ended as ended:
+    except Interrupted as ended:
         reporter.told = reporter.told or ended.told
         if ended.by_deadline:
             return reporter.fail(in_words(ended))

@@ -53,7 +53,7 @@ class Fitter:
         self._told = 0  # questions that the user knows to be left out
 
     def fitted(self, messages: Sequence[Message]) -> Built:
-        """What is sent of the messages. Raises TooLong, and Ended while a summary is waited for."""
+        """What is sent of the messages. Raises TooLong, and Interrupted while a summary is waited for."""
         spoken = self.sending.spoken(messages)
         self._look_at_the_window(spoken)
         choice = self.sending.chosen(spoken, self._doc["context"])

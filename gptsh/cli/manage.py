@@ -126,19 +126,19 @@ def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"
 
 def list_tools(flags: Flags) -> int:
     """Print a line for each tool: those of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
-    from gptsh.cli.signals import Endings  # noqa: PLC0415 - a list of sessions waits for nobody
+    from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nobody
     from gptsh.core import settings  # noqa: PLC0415 - nor needs a config
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - nor tools
 
     loaded = settings.load(os.environ, flags.config)
     own = ("all",) if flags.agent is None else settings.choose_agent(loaded, settings.Wanted(flags.agent), None).tools
     toolbox = Toolbox(loaded.tool_servers.chosen(flags.tools_of(own)), os.environ)
-    with Endings(None) as endings:
+    with Interrupts(None) as interrupts:
         try:
             toolbox.start()
             offered = toolbox.offered()
         finally:
-            with endings.held():
+            with interrupts.shielded():
                 toolbox.close()
     items = islice(offered, flags.limit)
     stdio.write_lines(lines_of(flags, items, lambda item: tool_line(item.tool), _tool_object))
@@ -153,7 +153,7 @@ def _tool_object(item: "Offered") -> dict[str, Any]:
 def consolidate(flags: Flags) -> int:
     """Put what is new in sessions into their agents' memory, a line for each; the exit code of the first failure.
 
-    Raises Ended behind the last line.
+    Raises Interrupted behind the last line.
     """
     from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
 
@@ -167,7 +167,7 @@ def consolidate(flags: Flags) -> int:
     lines = lines_of(flags, done, lambda item: item.line(), lambda item: item.fields())
     with run.held():
         try:
-            stdio.write_lines(lines, waiting=run.endings.released)
+            stdio.write_lines(lines, interruptible=True)
         except BrokenPipeError:  # the reader has what it wanted, the memory has not
             for _ in done:
                 pass

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 
 from gptsh.cli import stdio
-from gptsh.cli.signals import Endings, of_a_child
+from gptsh.cli.interrupts import Interrupts, of_a_child
 from gptsh.render.look import able
 
 _USUAL = "less"
@@ -19,7 +19,7 @@ _NOT_RUN = (126, 127)  # what a shell says of a command that it cannot run
 def show(lines: Callable[[], Iterable[str]]) -> None:
     """Lines that are safe for a terminal, through the pager, else straight out. Who leaves it early has read enough.
 
-    Raises Ended for a signal that would end us, once the pager is done: it has the terminal until then.
+    Raises Interrupted for a signal that would end us, once the pager is done: it has the terminal until then.
     """
     command = _pager(os.environ)
     if command is None or not _paged(command, lines()):
@@ -35,10 +35,10 @@ def _pager(environ: Mapping[str, str]) -> str | None:
 
 def _paged(command: str, lines: Iterable[str]) -> bool:
     """Whether the pager could be run. It is waited for, whatever comes."""
-    with Endings(None) as endings, endings.held(), of_a_child():
+    with Interrupts(None) as interrupts, interrupts.shielded(), of_a_child():
         process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_SETTINGS, **os.environ})
         try:
-            with endings.released():
+            with interrupts.waiting():
                 _feed(process, lines)
         finally:
             if process.stdin:

@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.cli import show, stdio
-from gptsh.cli.keeper import Keeper
+from gptsh.cli.interrupts import Interrupted, Interrupts, each
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import in_words
-from gptsh.cli.signals import Ended, Endings
+from gptsh.cli.session import Session
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import saves, seconds_of
 from gptsh.core import memory, references, sessions, settings
@@ -39,7 +39,7 @@ class _Hands(NamedTuple):
 
     settings: Settings
     client: Client
-    endings: Endings
+    interrupts: Interrupts
     ask: Ask  # as ``client.ask``, where a signal may end the waiting
 
     @property
@@ -66,7 +66,7 @@ class _Hands(NamedTuple):
 
     def steps(self, filename: str, agent: str, wait: float, upto: str | None = None) -> Generator[Step, None, None]:
         """Bring one memory on, step by step. Raises ConfigError where no model is known, StoreBusy after ``wait``."""
-        with show.Screen(self.endings.released).turning(_SAID), _awaited(agent, self.endings, wait):
+        with show.Screen().turning(_SAID), _awaited(agent, self.interrupts, wait):
             doc = sessions.load_session(filename)
             small = self._small(doc, agent)
             for step in memory.consolidate(doc, filename, agent, small, self.remembering(doc), upto):
@@ -105,32 +105,32 @@ class _Calls:
 class AfterTurn:
     """What is done behind a turn, within ``held``: what is due is put into the memories of the session's agents."""
 
-    def __init__(self, loaded: Settings, client: Client, endings: Endings) -> None:
-        self._calls = _Calls(endings.heard(client.ask), _CALLS)
-        self._hands = _Hands(loaded, client, endings, self._calls)
+    def __init__(self, loaded: Settings, client: Client, interrupts: Interrupts) -> None:
+        self._calls = _Calls(lambda request: each(client.ask(request)), _CALLS)
+        self._hands = _Hands(loaded, client, interrupts, self._calls)
         self._whose: str | None = None  # the memory that is brought on
 
-    def carry_out(self, doc: Document, keeper: Keeper) -> Ended | None:
+    def run(self, doc: Document, session: Session) -> Interrupted | None:
         """All of it, of the document that was kept; a signal other than Ctrl-C, which ended that.
 
         Ctrl-C only means that it is not worth the wait. The deadline counts again. A failure is a note, and the next
         turns do not try again; where another process is at it, nothing is done.
         """
-        endings, why = self._hands.endings, None
-        endings.arm_again(_MOST)
+        interrupts, why = self._hands.interrupts, None
+        interrupts.rearm(_MOST)
         try:
-            self._bring_further(doc, keeper.filename or "")
+            self._bring_further(doc, session.name or "")
         except StoreBusy:
             return None
         except GptshError as err:
             why = None if self._calls.ran_out else str(err)
-        except Ended as ended:
+        except Interrupted as ended:
             if not ended.by_deadline:
-                ended.hint = keeper.not_remembered()
+                ended.hint = f"all is kept in session {session.ref}, but not remembered yet"
                 return None if ended.by_user else ended
             why = "timed out"
         finally:
-            endings.disarm()
+            interrupts.disarm()
         if why:
             self._put_off(doc, why)
         return None
@@ -156,7 +156,7 @@ class AfterTurn:
 
 
 @contextlib.contextmanager
-def _awaited(agent: str, endings: Endings, wait: float) -> Iterator[None]:
+def _awaited(agent: str, interrupts: Interrupts, wait: float) -> Iterator[None]:
     """The agent's memory locked, once it is free. Raises StoreBusy where it is not after ``wait`` seconds."""
     until = time.monotonic() + wait
     with contextlib.ExitStack() as stack:
@@ -167,7 +167,7 @@ def _awaited(agent: str, endings: Endings, wait: float) -> Iterator[None]:
             except StoreBusy:
                 if time.monotonic() > until:
                     raise
-            endings.listen()
+            interrupts.check()
         yield
 
 
@@ -205,14 +205,14 @@ class Consolidation:
 
     def __init__(self, flags: Flags, *, wait: float = _WAIT, stays: bool = False) -> None:
         self.exit_code = 0
-        self.ended: Ended | None = None
+        self.ended: Interrupted | None = None
         loaded = settings.load(os.environ, flags.config)
         if not saves(flags, loaded):
             raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
-        self.endings = Endings(seconds_of(flags, loaded), stays=stays)
+        self.interrupts = Interrupts(seconds_of(flags, loaded), stays=stays)
         client = Client(loaded, os.environ)
-        client.deadline = self.endings.deadline
-        self._hands = _Hands(loaded, client, self.endings, self.endings.heard(client.ask))
+        client.deadline = self.interrupts.deadline
+        self._hands = _Hands(loaded, client, self.interrupts, lambda request: each(client.ask(request)))
         self._wait = wait
         self._busy: set[str] = set()  # agents whose memory another process holds
         self._at: str | None = None  # the agent whose memory is brought on
@@ -221,9 +221,9 @@ class Consolidation:
     def held(self) -> Iterator[None]:
         """Signals and the deadline end the waiting for a model, for another process, and for a reader that stalls."""
         try:
-            with self.endings, self.endings.held():
+            with self.interrupts, self.interrupts.shielded():
                 yield
-        except Ended as ended:
+        except Interrupted as ended:
             self.ended = self.ended or ended
 
     def of_one(self, ref: str) -> Iterator[Consolidated]:
@@ -275,7 +275,7 @@ class Consolidation:
         try:
             for step in self._steps(filename):
                 done += step.messages
-        except Ended as ended:
+        except Interrupted as ended:
             self.ended, error = ended, in_words(ended)
         except GptshError as err:
             error = err
@@ -287,7 +287,7 @@ class Consolidation:
         return Consolidated(session, self._at or agent, done, error)
 
     def _steps(self, filename: str) -> Iterator[Step]:
-        self.endings.listen()
+        self.interrupts.check()
         whose = self._hands.next(filename)
         if whose and whose not in self._busy:
             self._at = whose

@@ -4,13 +4,13 @@ import sys
 from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt.editor import Editor, editor_for
 from gptsh.cli.prompt.plain_editor import PlainEditor
 from gptsh.cli.prompt.tty import without_carets
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.slash.commands import carry_out, is_command, slip
 from gptsh.cli.talk import Talk, check_reader
 from gptsh.cli.wanted import check_snapshot, seconds_of
@@ -21,14 +21,14 @@ from gptsh.errors import GptshError, UsageError
 def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask line by line until the user leaves; the exit code: 1 where something could not be kept.
 
-    Raises GptshError for what is wrong before the first line, Ended for a signal that ends the process.
+    Raises GptshError for what is wrong before the first line, Interrupted for a signal that ends the process.
     """
     check_reader(flags)
     reporter.output = "text"  # whatever is configured for programs
     talk = Talk(flags, environ, reporter)
     check_snapshot(flags, talk.settings)
     seconds_of(flags, talk.settings)
-    with Endings(None, stays=True) as endings:
+    with Interrupts(None, stays=True) as interrupts:
         talk.begin()
         if flags.snapshot is not None:
             from gptsh.core.snapshots import check_position  # noqa: PLC0415 - few conversations begin with one
@@ -37,11 +37,11 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         if talk.agent().model is None:
             from gptsh.cli.prepare import no_model  # noqa: PLC0415 - the prompt does without
 
-            raise no_model(talk.desk.client)
-        editor = editor_for(talk, endings)
+            raise no_model(talk.app.client)
+        editor = editor_for(talk, interrupts)
         first = _first_question(flags, talk)
-        with endings.held(), without_carets():
-            return _Loop(talk, editor, endings, reporter).carry_out(first)
+        with interrupts.shielded(), without_carets():
+            return _Loop(talk, editor, interrupts, reporter).carry_out(first)
 
 
 def _first_question(flags: Flags, talk: Talk) -> Message | None:
@@ -56,20 +56,20 @@ def _first_question(flags: Flags, talk: Talk) -> Message | None:
 class _Loop:
     """Read and do, line by line. A failure or Ctrl-C ends what is done, and the prompt comes back."""
 
-    def __init__(self, talk: Talk, editor: Editor | PlainEditor, endings: Endings, reporter: Reporter) -> None:
-        self._talk, self._editor, self._endings, self._reporter = talk, editor, endings, reporter
+    def __init__(self, talk: Talk, editor: Editor | PlainEditor, interrupts: Interrupts, reporter: Reporter) -> None:
+        self._talk, self._editor, self._interrupts, self._reporter = talk, editor, interrupts, reporter
         self._code = 0
         self._has_said = talk.doc is not None  # whether something stands above the next line
 
     def carry_out(self, first: Message | None) -> int:
-        """All of it; the exit code. Raises Ended for a signal that is not Ctrl-C, once all is told."""
+        """All of it; the exit code. Raises Interrupted for a signal that is not Ctrl-C, once all is told."""
         ended = None
         try:
             self._go_on(first)
-        except Ended as err:
+        except Interrupted as err:
             ended = err
         finally:
-            code = self._talk.leave(self._endings) or self._code
+            code = self._talk.leave(self._interrupts) or self._code
         if ref := self._talk.ref:
             stdio.note(f"the session is kept: 'gptsh -i -s {ref}' goes on with it")
         if ended:
@@ -77,7 +77,7 @@ class _Loop:
         return code
 
     def _go_on(self, first: Message | None) -> None:
-        """From what is asked first to the end. Raises Ended as ``carry_out``."""
+        """From what is asked first to the end. Raises Interrupted as ``carry_out``."""
         talk = self._talk
         show_recap(talk)
         if first is not None:
@@ -116,14 +116,14 @@ class _Loop:
             self._tried(lambda: talk.ask(line.rstrip("\n")))
 
     def _tried(self, do: Callable[[], object]) -> GptshError | None:
-        """Do it; what keeps it from being done is told. Raises Ended for a signal that is not Ctrl-C."""
+        """Do it; what keeps it from being done is told. Raises Interrupted for a signal that is not Ctrl-C."""
         self._has_said = True
         try:
-            with self._endings.released():
+            with self._interrupts.waiting():
                 do()
         except GptshError as err:
             return self._failed(err)
-        except Ended as ended:
+        except Interrupted as ended:
             if ended.by_deadline:
                 return self._failed(in_words(ended))
             if not ended.by_user:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted
 from gptsh.cli.options import JOBS, named
-from gptsh.cli.signals import Ended
 from gptsh.core.forms import OUTPUTS, STRUCTURED
 from gptsh.errors import GptshError, OutputError, TimedOut
 
@@ -33,7 +33,7 @@ class Reporter:
             self._tell(err, output)
         return err.exit_code
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: Interrupted) -> None:
         """Say what a signal left."""
         if ended.hint:
             stdio.note(ended.hint)
@@ -58,7 +58,7 @@ class Reporter:
         return "--debug" in self._argv or wants_debug(os.environ)
 
 
-def in_words(ended: Ended) -> GptshError:
+def in_words(ended: Interrupted) -> GptshError:
     """An ending from outside as a failure: its line and its exit code."""
     failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
     if not ended.by_deadline:

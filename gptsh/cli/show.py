@@ -48,13 +48,11 @@ class Form(NamedTuple):
 
 
 class Screen:
-    """The streams that an answer is shown on, and the spinner that turns there while something is waited for.
+    """The streams that an answer is shown on, and the spinner that turns there while something is waited for."""
 
-    ``waiting``: what is entered for as long as a reader may let a write wait.
-    """
-
-    def __init__(self, waiting: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._out, self._err = stdio.Sink(stdio.answers_to(), waiting), stdio.Sink(sys.stderr, waiting)
+    def __init__(self) -> None:
+        self._out = stdio.Sink(stdio.answers_to(), interruptible=True)
+        self._err = stdio.Sink(sys.stderr, interruptible=True)
         self._seen = self._err if stdio.shows_frames(sys.stderr) else None
         self.spinner = self.turning("")
 

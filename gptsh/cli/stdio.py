@@ -9,9 +9,10 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TextIO
 
+from gptsh.cli.interrupts import waiting
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.look import able
 from gptsh.render.visible import Pieces, visible
@@ -20,7 +21,6 @@ _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
 _USUAL_WIDTH = 80  # columns
 _SILENCE = 2.0  # seconds until a person is told what is waited for
-Waiting = Callable[[], contextlib.AbstractContextManager[None]]  # what is entered while a reader lets a write wait
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
 
 
@@ -69,29 +69,25 @@ def _told_width(stream: TextIO | None) -> int:
 class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
 
-    ``waiting`` is entered while the reader lets it wait, and by ``ready``: there a signal may end the run. What was
-    begun goes out before anything else does, or by ``finish``.
+    ``interruptible``: a signal may end the run while the reader lets it wait, and in ``ready``. What was begun goes out
+    before anything else does, or by ``finish``.
     """
 
-    def __init__(
-        self,
-        stream: TextIO | None,
-        waiting: Waiting | None = None,
-    ) -> None:
+    def __init__(self, stream: TextIO | None, *, interruptible: bool = False) -> None:
         self._patience: float | None = None
         self._rest = memoryview(b"")  # of what was begun
-        self._looks_first = waiting is not None  # whether its reader takes more, since a write could not be ended
-        self._waiting = waiting or contextlib.nullcontext
+        self._interruptible = interruptible
+        self._looks_first = interruptible  # whether its reader takes more, since a write could not be ended
         self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def lose_patience(self) -> None:
-        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing is entered any more.
+        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing interrupts any more.
 
         Who has stalled so once is not waited for again.
         """
         self._patience = PATIENCE if self._patience is None else self._patience
-        self._waiting, self._looks_first = contextlib.nullcontext, True
+        self._interruptible, self._looks_first = False, True
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
@@ -125,7 +121,7 @@ class Sink:
 
     def ready(self) -> None:
         """Wait until some text can be written. Raises OSError as the stream does."""
-        with self._waiting():
+        with waiting() if self._interruptible else contextlib.nullcontext():
             if self._descriptor is not None and not self.takes_more(self._patience):
                 self._patience = 0.0
                 raise TimeoutError
@@ -242,12 +238,12 @@ def report(err: GptshError, *, debug: bool) -> None:
         say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
-def write_lines(lines: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:
+def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
     """Lines to stdout, each at once, so that a pipe may end early. ``safe``: as they are, on a terminal too.
 
-    ``waiting`` is entered while the reader stalls. Raises as ``write_pieces``.
+    ``interruptible``: by a signal while the reader stalls. Raises as ``write_pieces``.
     """
-    write_pieces((f"{line}\n" for line in lines), safe=safe, waiting=waiting)
+    write_pieces((f"{line}\n" for line in lines), safe=safe, interruptible=interruptible)
 
 
 def write_facts(lines: Iterable[str], indent: int) -> None:
@@ -268,12 +264,12 @@ def _parted(line: str, stream: TextIO | None, indent: int = 0) -> list[str]:
     return wrapped(visible(line), columns, indent)
 
 
-def write_pieces(pieces: Iterable[str], *, safe: bool = False, waiting: Waiting | None = None) -> None:
+def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
     """Text to stdout, each piece at once, with nothing between them.
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(answers_to(), waiting)
+    sink = Sink(answers_to(), interruptible=interruptible)
     put = sink.draw if safe else sink.write
     for piece in pieces:
         try:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.ahead import kept_for_the_prompt
+from gptsh.cli.interrupts import Interrupts
 from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.signals import Endings
 from gptsh.cli.wanted import agent_for, saves, seconds_of
 from gptsh.core import document, references, sessions, settings
 from gptsh.core.document import Document
@@ -18,7 +18,7 @@ from gptsh.core.settings import Agent
 from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, UsageError
 
 if TYPE_CHECKING:
-    from gptsh.cli.ask import Desk, Turn
+    from gptsh.cli.ask import App, Asking
     from gptsh.cli.fitting import Built
     from gptsh.cli.prepare import Draft
 
@@ -50,19 +50,19 @@ class Talk:
         self.suggested = ""
         self.turns = 0
         self.over = False
-        self._desk: Desk | None = None
+        self._app: App | None = None
         self._environ, self._reporter = environ, reporter
 
     # ---- what it is at
 
     @property
-    def desk(self) -> "Desk":
+    def app(self) -> "App":
         """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
-        if self._desk is None:
-            from gptsh.cli.ask import desk_for  # noqa: PLC0415 - as it says
+        if self._app is None:
+            from gptsh.cli.ask import app_for  # noqa: PLC0415 - as it says
 
-            self._desk = desk_for(self.settings, self._environ, self._reporter, keeps_tools=True)
-        return self._desk
+            self._app = app_for(self.settings, self._environ, self._reporter, keeps_tools=True)
+        return self._app
 
     @property
     def opened(self) -> Opened:
@@ -194,7 +194,7 @@ class Talk:
     # ---- asking
 
     def ask(self, words: str) -> None:
-        """Ask the words, with the files that were attached for them. Raises GptshError, Ended."""
+        """Ask the words, with the files that were attached for them. Raises GptshError, Interrupted."""
         from gptsh.cli.question import read_question  # noqa: PLC0415 - behind the prompt
 
         flags = self.flags._replace(prompt=(words,), no_stdin=True)
@@ -204,32 +204,32 @@ class Talk:
     def turn(self, question: Message | None, flags: Flags) -> None:
         """One turn, as a run of its own would be; without a question the one that has no answer yet.
 
-        Raises GptshError and Ended behind what is kept.
+        Raises GptshError and Interrupted behind what is kept.
         """
-        from gptsh.cli.ask import Turn  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.ask import Asking  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
         if err := self.place.gone:
             raise type(err)(str(err), "/fork goes on with what was said, /session export FILE writes it")
         with (
-            Endings(seconds_of(flags, self.settings), stays=True) as endings,
-            kept_for_the_prompt(endings.before_kill),
+            Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts,
+            kept_for_the_prompt(interrupts.before_kill),
         ):
-            turn = Turn(self.desk, flags, endings)
+            asking = Asking(self.app, flags, interrupts)
             try:
-                turn.carry_out(question, self._own(self.opened))
+                asking.run(question, self._own(self.opened))
             finally:
-                with endings.ignored():
-                    self._go_on_from(turn, asked=question is not None)
+                with interrupts.over():
+                    self._go_on_from(asking, asked=question is not None)
 
     def draft(self, question: Message | None) -> "Draft":
         """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
         from gptsh.cli.prepare import draft, reach  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
-        flags, desk, opened = self.flags.without_labels, self.desk, self._own(self.opened)
-        known = reach(flags, desk.settings, opened.doc, desk.client, desk.reporter)
-        return draft(flags, desk.settings, question, opened, desk.client, known)
+        flags, app, opened = self.flags.without_labels, self.app, self._own(self.opened)
+        known = reach(flags, app.settings, opened.doc, app.client, app.reporter)
+        return draft(flags, app.settings, question, opened, app.client, known)
 
     @staticmethod
     def _own(opened: Opened) -> Opened:
@@ -237,16 +237,16 @@ class Talk:
         doc = opened.doc
         return opened._replace(doc={**doc, **{key: _copied(doc[key]) for key in _CHANGED}} if doc else None)
 
-    def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
+    def _go_on_from(self, asking: "Asking", *, asked: bool) -> None:
         """Stay with what a turn came to, if it came so far as to keep something."""
-        drafted, keeper = turn.drafted, turn.keeper
-        if not (drafted and keeper and keeper.tried):
+        session, sent = asking.session, asking.turn and asking.turn.sent
+        if session is None or not session.was_saved:
             return
-        opened = Opened(keeper.filename or self.opened.ref, drafted.doc, keeper.filename or drafted.at)
-        self.place = Place(opened, ahead=not keeper.keeps, sent=turn.sent or self.place.sent)
+        opened = Opened(session.name or self.opened.ref, session.doc, session.name or session.at)
+        self.place = Place(opened, ahead=not session.is_kept, sent=sent or self.place.sent)
         self.suggested, self.turns = "", self.turns + 1
         self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
-        if keeper.keeps:
+        if session.is_kept:
             self.flags = self.flags.without_labels
 
     # ---- leaving
@@ -257,20 +257,20 @@ class Talk:
             return True
         if self.doc is None or self.place.gone:
             return False
-        from gptsh.cli.ask import keeper_of  # noqa: PLC0415 - few turns cannot be kept
+        from gptsh.cli.ask import session_of  # noqa: PLC0415 - few turns cannot be kept
 
-        keeper = keeper_of(self.flags, self.settings, self.doc, self.opened.at)
-        if not keeper.save(durable=True):
+        session = session_of(self.flags, self.settings, self.doc, self.opened.at)
+        if not session.save(durable=True):
             return False
         self.flags = self.flags.without_labels
-        opened = self.opened._replace(ref=keeper.filename, at=keeper.filename)
+        opened = self.opened._replace(ref=session.name, at=session.name)
         self.place = self.place._replace(opened=opened, ahead=False)
         return True
 
-    def leave(self, endings: Endings) -> int:
+    def leave(self, interrupts: Interrupts) -> int:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
-        if self._desk:
-            self._desk.tools.close(endings)
+        if self._app:
+            self._app.tools.close(interrupts)
         self.refresh()
         if self.keep():
             return 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gptsh.cli.signals import Endings
+from gptsh.cli.interrupts import Interrupts
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Tools
 from gptsh.errors import ToolServerError
@@ -22,23 +22,23 @@ class Toolboxes:
         self._servers: list[ToolServer] = []
 
     @contextmanager
-    def lent(self, servers: Sequence[ToolServer], endings: Endings, *, lenient: bool) -> Iterator[Tools | None]:
+    def lent(self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool) -> Iterator[Tools | None]:
         """The tools of these servers; None where there are none. Where one of them fails, none goes on behind it."""
         if not servers:
             yield None
             return
         if self._box and (self._servers != [*servers] or self._box.failed):
-            self.close(endings)
+            self.close(interrupts)
         try:
             box = self._box or self._started(servers, lenient=lenient)
-            endings.before_kill.append(box.kill)
+            interrupts.before_kill.append(box.kill)
             yield box
         except ToolServerError:
-            self.close(endings)
+            self.close(interrupts)
             raise
         finally:
             if self._box and not (self._keeps and self._box.ready):
-                self.close(endings)
+                self.close(interrupts)
 
     def running(self, servers: Sequence[ToolServer]) -> Tools | None:
         """The tools of just these servers, where they run and have told them."""
@@ -51,9 +51,9 @@ class Toolboxes:
         self._box.start()
         return self._box
 
-    def close(self, endings: Endings) -> None:
+    def close(self, interrupts: Interrupts) -> None:
         """End the servers, within some two seconds."""
         if self._box:
-            with endings.ignored():
+            with interrupts.over():
                 self._box.close()
             self._box = None

@@ -11,6 +11,8 @@ from gptsh.core.schema import is_json
 from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.errors import UsageError
 
+NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
+
 
 def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
@@ -65,4 +67,4 @@ def check_snapshot(flags: Flags, loaded: Settings) -> None:
 
     snapshots.check_name(flags.snapshot, loaded.context.snapshots)
     if not saves(flags, loaded):
-        raise UsageError("a snapshot that is not saved is none", "leave out --no-save")
+        raise UsageError("--snapshot needs a session that is saved", NOT_SAVED)

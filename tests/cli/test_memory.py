@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gptsh.cli.signals import Ended, Endings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.cli.options import Flags, build
 from gptsh.cli.remember import Consolidation
-from gptsh.cli.signals import Ended, Endings
 from gptsh.core import consolidation, document, material, memory, sessions
 from gptsh.core.consolidation import SYSTEM
 from gptsh.core.messages import Text, Usage, Used

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gptsh.cli.signals import Endings
+
 from gptsh.cli.options import Flags, build
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.signals import Endings
 from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
 from gptsh.core import document

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gptsh.cli.signals import Endings
 
 from gptsh.cli.options import Flags, build
 from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.signals import Endings
 from gptsh.cli.slash.commands import carry_out
 from gptsh.cli.talk import Talk
 from gptsh.errors import GptshError, SessionGone, UsageError

@@ -23,12 +23,12 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.styles import Style
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.prompt import tty
 from gptsh.cli.prompt.offers import is_name, offers
 from gptsh.cli.prompt.past import Past
 from gptsh.cli.prompt.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
 from gptsh.cli.prompt.status import looked_up, status_of
-from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
 from gptsh.core.loose import as_dicts
 from gptsh.errors import GptshError
@@ -59,10 +59,10 @@ class _Woken(Exception):
 class Editor:
     """Reads what the user types, from the terminal, wherever standard input comes from."""
 
-    def __init__(self, talk: Talk, endings: Endings) -> None:
+    def __init__(self, talk: Talk, interrupts: Interrupts) -> None:
         out = stdio.answers_to()
         assert out is not None  # it is a terminal
-        self._talk, self._endings, self._past = talk, endings, Past(talk)
+        self._talk, self._interrupts, self._past = talk, interrupts, Past(talk)
         self._status = Status("")
         self._is_woken = self._is_loaded = self._has_menu = False
         self._keys = tty.keys()
@@ -89,14 +89,14 @@ class Editor:
     def read(self, suggested: str = "") -> str:
         """A message or a command; empty where Ctrl-C or SIGINT gave up what was typed.
 
-        Raises EOFError for Ctrl-D in an empty line, and where the terminal is gone; Ended for any other signal. What
-        was typed until then is kept with what was typed before.
+        Raises EOFError for Ctrl-D in an empty line, and where the terminal is gone; Interrupted for any other signal.
+        What was typed until then is kept with what was typed before.
         """
-        self._endings.forget_interrupt()
-        self._endings.listen()
+        self._interrupts.forget_ctrl_c()
+        self._interrupts.check()
         self._status, self._is_woken = status_of(self._talk), False
         try:
-            with self._endings.handed_to(self._wake):
+            with self._interrupts.handed_to(self._wake):
                 line = self._prompt(suggested)
         except KeyboardInterrupt:
             return ""
@@ -115,11 +115,11 @@ class Editor:
         )
 
     def _given_up(self) -> str:
-        """What a signal leaves of a line: nothing. Raises Ended for one that is no Ctrl-C."""
-        self._endings.forget_interrupt()
+        """What a signal leaves of a line: nothing. Raises Interrupted for one that is no Ctrl-C."""
+        self._interrupts.forget_ctrl_c()
         try:
-            self._endings.listen()
-        except Ended:
+            self._interrupts.check()
+        except Interrupted:
             self._past.keep(self._session.default_buffer.text)
             raise
         return ""
@@ -192,9 +192,9 @@ class Editor:
         return len(buffer.text) < _NAME and is_name(buffer.document.text_before_cursor)
 
 
-def editor_for(talk: Talk, endings: Endings) -> Editor | PlainEditor:
+def editor_for(talk: Talk, interrupts: Interrupts) -> Editor | PlainEditor:
     """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on."""
-    return Editor(talk, endings) if able(os.environ) else PlainEditor(talk, endings, tty.typed_on().fileno())
+    return Editor(talk, interrupts) if able(os.environ) else PlainEditor(talk, interrupts, tty.typed_on().fileno())
 
 
 class _History(History):

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gptsh.cli.signals import of_a_child
+from gptsh.cli.interrupts import of_a_child
 from gptsh.errors import UsageError
 
 _USUAL = ("editor", "nano", "vi")

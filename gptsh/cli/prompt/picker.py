@@ -24,10 +24,10 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
 from gptsh.cli.prompt import tty
-from gptsh.cli.signals import Ended, Endings
 from gptsh.core import archive, references
 from gptsh.core.archive import Target
 from gptsh.core.listing import Unreadable, scan_sessions
@@ -83,7 +83,7 @@ def _asks(flags: Flags) -> bool:
 def pick(current: str | None = None) -> Picked | None:
     """Let the user pick a session; None where that is left. ``current``: a file name that is not deleted here.
 
-    Raises UsageError without a terminal, BadSession where the store cannot be read, Ended for Ctrl-C and signals.
+    Raises UsageError without a terminal, BadSession where the store cannot be read, Interrupted for Ctrl-C and signals.
     """
     stream = next(filter(stdio.shows_frames, (sys.stderr, stdio.answers_to())), None)
     if stream is None:
@@ -93,8 +93,8 @@ def pick(current: str | None = None) -> Picked | None:
     except UsageError as err:
         raise _no_terminal() from err
     project = current_project()
-    with contextlib.closing(keys), Endings(None, stays=True) as endings:
-        return _Picker(keys, stream, current).run(project, endings)
+    with contextlib.closing(keys), Interrupts(None, stays=True) as interrupts:
+        return _Picker(keys, stream, current).run(project, interrupts)
 
 
 def _no_terminal() -> UsageError:
@@ -147,16 +147,16 @@ class _Picker:
         self._picked: Picked | None = None
         self._error: BaseException | None = None  # what ended it
 
-    def run(self, project: str, endings: Endings) -> Picked | None:
+    def run(self, project: str, interrupts: Interrupts) -> Picked | None:
         """All of it. Raises as ``pick``."""
         try:
-            with endings.handed_to(self._wake):
+            with interrupts.handed_to(self._wake):
                 self._app.run(lambda: self._begin(project), set_exception_handler=False, handle_sigint=False)
         except (EOFError, OSError):  # the terminal is gone
             self._picked = None
         finally:
             self._close()
-        endings.listen()
+        interrupts.check()
         if self._error:
             raise self._error
         return self._picked
@@ -296,7 +296,7 @@ class _Picker:
 
     def interrupt(self) -> None:
         """Ctrl-C."""
-        self.end(None, Ended(signal.SIGINT))
+        self.end(None, Interrupted(signal.SIGINT))
 
     def ask(self) -> None:
         """Whether the chosen session is to be deleted."""

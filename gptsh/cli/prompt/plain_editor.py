@@ -3,8 +3,8 @@
 import os
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.prompt.past import Past
-from gptsh.cli.signals import Ended, Endings
 from gptsh.cli.talk import Talk
 
 PROMPT = "> "
@@ -20,8 +20,8 @@ def goes_on(text: str) -> bool:
 class PlainEditor:
     """Reads lines as the terminal itself lets them be edited."""
 
-    def __init__(self, talk: Talk, endings: Endings, terminal: int) -> None:
-        self._endings, self._past, self._terminal = endings, Past(talk), terminal
+    def __init__(self, talk: Talk, interrupts: Interrupts, terminal: int) -> None:
+        self._interrupts, self._past, self._terminal = interrupts, Past(talk), terminal
         self._typed = b""  # of lines that were not read yet
 
     def read(self, suggested: str = "") -> str:
@@ -30,11 +30,11 @@ class PlainEditor:
         if suggested:
             stdio.note("the question, to be typed again:")
             stdio.write_lines(suggested.split("\n"))
-        self._endings.forget_interrupt()
+        self._interrupts.forget_ctrl_c()
         try:
             self._read_into(lines)
-        except Ended as ended:
-            self._endings.forget_interrupt()
+        except Interrupted as ended:
+            self._interrupts.forget_ctrl_c()
             if ended.by_user:
                 stdio.write_pieces(["\n"])
                 return ""
@@ -47,7 +47,7 @@ class PlainEditor:
         return "\n".join(lines)
 
     def _read_into(self, lines: list[str]) -> None:
-        """Lines until one is the last. Raises Ended, EOFError, OSError; those that were whole stay."""
+        """Lines until one is the last. Raises Interrupted, EOFError, OSError; those that were whole stay."""
         while True:
             stdio.write_pieces([GOES_ON if lines else PROMPT])
             line = self._line()
@@ -58,7 +58,7 @@ class PlainEditor:
 
     def _line(self) -> str:
         while b"\n" not in self._typed:
-            with self._endings.released():
+            with self._interrupts.waiting():
                 piece = os.read(self._terminal, _PIECE)
             if not piece and not self._typed:
                 raise EOFError

@@ -66,7 +66,7 @@ def _agents(talk: Talk) -> Iterator[str]:
 
 def _reached(talk: Talk, flags: Flags) -> Agent:
     """Who would answer under these flags. Raises ConfigError where it could not be asked."""
-    agent, _ = reached(equipped(flags, talk.settings, talk.doc), talk.settings, talk.desk.client)
+    agent, _ = reached(equipped(flags, talk.settings, talk.doc), talk.settings, talk.app.client)
     return agent
 
 

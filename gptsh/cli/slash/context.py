@@ -62,7 +62,7 @@ def choose_tools(talk: Talk, args: str) -> None:
         known.chosen(flags.tools_of(()))
     talk.flags = flags
     servers = known.chosen(equipped(flags, talk.settings, talk.doc).tools)
-    running = talk.desk.tools.running(servers)
+    running = talk.app.tools.running(servers)
     if not servers:
         stdio.write_lines(["no tools"])
     elif running:
@@ -91,13 +91,13 @@ def _of(server: ToolServer) -> str:
 
 def show_context(talk: Talk, _args: str) -> None:
     """``/context``: what would be sent next, whatever the question is going to be."""
-    from gptsh.cli.dry_run import dry_run  # noqa: PLC0415 - no other command tells it
+    from gptsh.cli.ask import print_request  # noqa: PLC0415 - no other command tells it
 
     files = talk.flags.file
     drafted = talk.draft(user_message("", attached(files)) if files else None)
-    tools = talk.desk.tools.running(drafted.servers)
+    tools = talk.app.tools.running(drafted.servers)
     job = prepare(drafted, talk.flags._replace(dry_run=True), tools)
-    dry_run(job)
+    print_request(job)
     if drafted.servers and tools is None:
         stdio.note(f"without the tools of {_named(drafted.servers)}, which start with the next turn")
 
@@ -130,7 +130,7 @@ def show_sent(talk: Talk, _args: str) -> None:
         stdio.note("nothing was sent yet: /context tells what would be")
         return
     sent, request = talk.place.sent
-    client, bold = talk.desk.client, look(os.environ, terminal=True).styles
+    client, bold = talk.app.client, look(os.environ, terminal=True).styles
     wire, preview = client.wire(request), client.preview(request)
 
     def lines() -> Iterator[str]:

@@ -64,7 +64,7 @@ def _again(attached: Sequence[Part], origin: str | None) -> str:
 def retry(talk: Talk, _args: str) -> None:
     """``/retry``: where the turn has not ended it goes on in place, else the question is asked in a fork before it.
 
-    Raises GptshError, Ended.
+    Raises GptshError, Interrupted.
     """
     doc = current(talk)
     start = _last_turn(doc, "there is no question to ask again")

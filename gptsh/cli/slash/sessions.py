@@ -1,6 +1,5 @@
 """Commands of a conversation about the sessions that there are: a new one, another one, a list, a search."""
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +12,8 @@ from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
 
 if TYPE_CHECKING:
+    from gptsh.cli.interrupts import Interrupted
     from gptsh.cli.options import Flags
-    from gptsh.cli.signals import Ended
 
 _FIND = "/sessions lists them, /search finds by words"
 _Summary = TypeVar("_Summary", bound=SessionSummary)
@@ -22,7 +21,7 @@ _LEAVE = "This session is not on disk, and would be lost. Leave it all the same?
 
 
 def new(talk: Talk, _args: str) -> None:
-    """``/new``. Raises Ended for a signal that is not Ctrl-C, which ended the making of a memory."""
+    """``/new``. Raises Interrupted for a signal that is not Ctrl-C, which ended the making of a memory."""
     before_leaving(talk)
     left, at, ended = talk.ref, talk.opened.at, _remember(talk)
     talk.go_to(None)
@@ -44,7 +43,7 @@ def before_leaving(talk: Talk) -> None:
         raise UsageError("the session stays", "/session export FILE keeps it in a file")
 
 
-def _remember(talk: Talk) -> "Ended | None":
+def _remember(talk: Talk) -> "Interrupted | None":
     """Put what is new in the session into its agents' memories; a signal that ended that, other than Ctrl-C.
 
     Neither that nor a failure, which is told, keeps anyone from leaving.
@@ -59,7 +58,7 @@ def _remember(talk: Talk) -> "Ended | None":
     return None
 
 
-def _remembered(talk: Talk, filename: str) -> "Ended | None":
+def _remembered(talk: Talk, filename: str) -> "Interrupted | None":
     """Raises GptshError where the session cannot be read."""
     from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - few agents have a memory
 
@@ -133,7 +132,7 @@ def search(talk: Talk, args: str) -> None:
     if not args:
         raise UsageError("/search needs words")
     style = look(os.environ, terminal=True)
-    with Screen(contextlib.nullcontext).turning("searching"):
+    with Screen().turning("searching"):
         lines = [drawn(_named(item), style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))]
     if lines:
         show(lambda: lines)

@@ -8,10 +8,11 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import Job, Reached, draft, prepare, reach, refuse_answered
+from gptsh.cli.plan import Plan, Planner, Respondent, begin, chooses_tools, refuse_answered, resolve
 from gptsh.cli.question import read_question, reads_stdin
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import Session
+from gptsh.cli.show import Form
 from gptsh.cli.toolboxes import Toolboxes
 from gptsh.cli.turn import Turn
 from gptsh.cli.wanted import NOT_SAVED, check_snapshot, saves, seconds_of
@@ -50,33 +51,34 @@ class Asking:
         self.turn: Turn | None = None
         self._app, self._flags, self._interrupts = app, flags, interrupts
 
-    def run(self, question: Message | None, opened: Opened, known: Reached | None = None) -> int:
+    def run(self, question: Message | None, opened: Opened, who: Respondent | None = None) -> int:
         """All of it; the exit code. Raises GptshError for every failure, Interrupted for a signal and the deadline."""
         app, flags, interrupts = self._app, self._flags, self._interrupts
         app.client.deadline = interrupts.deadline
         if question is None and not flags.compact:
             refuse_answered(opened)
-        known = known or reach(flags, app.settings, opened.doc, app.client, app.reporter)
-        drafted = draft(flags, app.settings, question, opened, app.client, known)
-        session = self.session = session_of(flags, app.settings, drafted.doc, drafted.at)
+        who = who or resolve(flags, app.settings, opened.doc, app.client, app.reporter)
+        doc, happened = begin(flags, app.settings, question, opened, who)
+        session = self.session = session_of(flags, app.settings, doc, opened.at)
         if flags.compact and question is None:
-            from gptsh.cli.compact import Compact  # noqa: PLC0415 - few runs compact by hand
+            from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
 
-            return Compact(drafted, flags, session, interrupts, app.reporter).run()
-        is_new = document.is_unsaved(drafted.doc)
-        with app.tools.lent(drafted.servers, interrupts, lenient=drafted.resumed) as tools:
+            planner = Planner(app.settings, app.client, doc, who, flags, None)
+            return compact(planner, session, happened, flags, app.settings, app.client, interrupts, app.reporter)
+        is_new, resumed = document.is_unsaved(doc), opened.doc is not None and not chooses_tools(flags)
+        with app.tools.lent(who.servers, interrupts, lenient=resumed) as tools:
             try:
-                job = prepare(drafted, flags, tools)
+                planner = Planner(app.settings, app.client, doc, who, flags, tools)
+                if flags.dry_run:
+                    return print_request(app.client, planner.first()[1], who.form)
+                self.turn = Turn(app.settings, app.client, session, planner, tools, interrupts, app.reporter)
             except (ToolServerError, Interrupted) as err:
-                if drafted.servers:  # which may take their time
+                if who.servers:  # which may take their time
                     with interrupts.over():
                         session.save(durable=True)
                     err.hint = session.how_to_go_on(None)
                 raise
-            if flags.dry_run:
-                return print_request(job)
-            self.turn = Turn(job, session, interrupts, app.reporter)
-            code = self.turn.run()
+            code = self.turn.run(happened)
         if is_new:
             archive_old(app.settings.housekeeping, session, interrupts)
         return code
@@ -96,14 +98,15 @@ def session_of(flags: Flags, loaded: Settings, doc: Document, at: str | None) ->
     )
 
 
-def print_request(job: Job) -> int:
+def print_request(client: Client, plan: Plan, form: Form) -> int:
     """Print model, API, window and tokens; for a program the request itself, its keys masked. Nothing is sent."""
-    wire, model, report = job.client.wire(job.request), job.request.model, job.context.report()
-    if job.form.structured:
-        request = {"model": model, "wire": wire, **job.client.preview(job.request), "context": report, "error": None}
-        stdio.write_lines([structured.line(request)])
+    request, report = plan.request, plan.context.report()
+    model, wire = request.model, client.wire(request)
+    if form.structured:
+        shown = {"model": model, "wire": wire, **client.preview(request), "context": report, "error": None}
+        stdio.write_lines([structured.line(shown)])
     else:
-        stdio.write_facts(context_lines(wire, report, job.request), FACTS)
+        stdio.write_facts(context_lines(wire, report, request), FACTS)
     return 0
 
 
@@ -121,11 +124,11 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 def _ask(flags: Flags, app: App, interrupts: Interrupts) -> int:
     loaded = app.settings
     ref = session_ref(flags, loaded)
-    opened, known = open_session(ref), None
+    opened, who = open_session(ref), None
     reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
     waits = reads and stdio.is_awaited(sys.stdin)
     if flags.prompt or flags.file or (reads and not flags.labels):  # what is wrong is said while the pipe is whole
-        known = reach(flags, loaded, opened.doc, app.client, app.reporter)
+        who = resolve(flags, loaded, opened.doc, app.client, app.reporter)
     question = read_question(flags, loaded)
     if waits:
         opened = open_session(ref)  # it may have grown meanwhile
@@ -140,7 +143,7 @@ def _ask(flags: Flags, app: App, interrupts: Interrupts) -> int:
         return label(ref, flags, loaded.context.snapshots)
     if question is None and ref is None:
         raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    return Asking(app, flags, interrupts).run(question, opened, known)
+    return Asking(app, flags, interrupts).run(question, opened, who)
 
 
 def archive_old(rules: Housekeeping, session: Session, interrupts: Interrupts) -> None:

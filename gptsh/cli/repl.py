@@ -35,7 +35,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
             check_position(talk.doc["messages"] if talk.doc else ())
         if talk.agent().model is None:
-            from gptsh.cli.prepare import no_model  # noqa: PLC0415 - the prompt does without
+            from gptsh.cli.plan import no_model  # noqa: PLC0415 - the prompt does without
 
             raise no_model(talk.app.client)
         editor = editor_for(talk, interrupts)

@@ -19,8 +19,7 @@ from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, Us
 
 if TYPE_CHECKING:
     from gptsh.cli.ask import App, Asking
-    from gptsh.cli.fitting import Built
-    from gptsh.cli.prepare import Draft
+    from gptsh.cli.plan import Plan, Planner, Respondent
 
 
 class Place(NamedTuple):
@@ -33,7 +32,7 @@ class Place(NamedTuple):
     opened: Opened = Opened()
     ahead: bool = False
     gone: GptshError | None = None
-    sent: "Built | None" = None
+    sent: "Plan | None" = None
 
 
 class Talk:
@@ -222,14 +221,15 @@ class Talk:
                 with interrupts.over():
                     self._go_on_from(asking, asked=question is not None)
 
-    def draft(self, question: Message | None) -> "Draft":
-        """What a turn would begin with, of which nothing stays. Raises GptshError where it cannot be asked."""
-        from gptsh.cli.prepare import draft, reach  # noqa: PLC0415 - behind the prompt
+    def planned(self, question: Message | None) -> "tuple[Respondent, Planner]":
+        """How a turn would be asked, with the tools that run. Nothing of it stays. Raises GptshError as a turn does."""
+        from gptsh.cli.plan import Planner, begin, resolve  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
-        flags, app, opened = self.flags.without_labels, self.app, self._own(self.opened)
-        known = reach(flags, app.settings, opened.doc, app.client, app.reporter)
-        return draft(flags, app.settings, question, opened, app.client, known)
+        flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._own(self.opened)
+        who = resolve(flags, app.settings, opened.doc, app.client, app.reporter)
+        doc, _ = begin(flags, app.settings, question, opened, who)
+        return who, Planner(app.settings, app.client, doc, who, flags, app.tools.running(who.servers))
 
     @staticmethod
     def _own(opened: Opened) -> Opened:

@@ -8,17 +8,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import show, stdio
 from gptsh.cli.approval import Approval
-from gptsh.cli.fitting import Built, Fitter, Hands
 from gptsh.cli.interrupts import Interrupted, Interrupts, each, waiting
-from gptsh.cli.prepare import Job
+from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.session import Session
 from gptsh.core import document, sessions, settings, tokens
-from gptsh.core.context import Context
 from gptsh.core.messages import (
     BROKEN_OFF,
     Call,
@@ -42,7 +40,7 @@ from gptsh.core.messages import (
 from gptsh.core.models import split_model
 from gptsh.core.settings import Settings
 from gptsh.core.shape import Shape
-from gptsh.core.turn import Ask, Request, Round, calls_to_run, result_of, shortcoming
+from gptsh.core.turn import Ask, Request, Round, Tools, calls_to_run, result_of, shortcoming
 from gptsh.errors import (
     Denied,
     GptshError,
@@ -53,10 +51,14 @@ from gptsh.errors import (
     TimedOut,
     TooLong,
 )
+from gptsh.llm.client import Client
 from gptsh.render import structured
 
+if TYPE_CHECKING:
+    from gptsh.core.snapshots import Happening
+
 _TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
-Fit = Callable[[], Built]  # what is sent; raises TooLong, and Interrupted while a summary is waited for
+Fit = Callable[[], Plan]  # raises TooLong, and Interrupted while a summary is waited for
 
 
 class Turn:
@@ -65,40 +67,48 @@ class Turn:
     ``message`` is what the model said last, ``sent`` the last request as it went out.
     """
 
-    def __init__(self, job: Job, session: Session, interrupts: Interrupts, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        loaded: Settings,
+        client: Client,
+        session: Session,
+        planner: Planner,
+        tools: Tools | None,
+        interrupts: Interrupts,
+        reporter: Reporter,
+    ) -> None:
+        """Raises TooLong where the session does not fit, and cannot be made to; nothing is saved then."""
         self.message: Message | None = None
-        self.sent: Built | None = None
-        self._job, self._session, self._interrupts, self._reporter = job, session, interrupts, reporter
-        self._form, self._context = job.form, job.context
-        self._seen = list(job.doc["messages"])  # of the session, and what this turn adds; saving brings others' turns
+        self.sent: Plan | None = None
+        self._settings, self._client, self._session, self._planner = loaded, client, session, planner
+        self._tools, self._interrupts, self._reporter = tools, interrupts, reporter
+        self._doc, self._form = session.doc, planner.form
+        self._choice, self._plan = planner.first()
+        self._seen = list(self._doc["messages"])  # of the session, and what this turn adds; saving brings others' turns
         self._words_shown = False  # whether words of an earlier round are on the screen
         self._text: str | None = None  # what the form takes of the answer
         self._costs: list[float | None] = []
         self._time_is_up = False
         self._notes: list[str] = []  # to be said behind the answer
         self._calls_made: list[Call] = []
-        self._approval = Approval(job.tools, job.doc) if job.tools else None
-        self._title = title_of(job, session)
+        self._approval = Approval(tools, self._doc) if tools else None
+        self._title = title_of(loaded, client, session, planner)
         self._screen = show.Screen()
         self._writer = self._screen.writer(self._form)
-        hands = Hands(
-            job.settings,
-            job.client,
-            lambda request: each(job.client.ask(request)),
-            self._screen.turning,
-            self._writer.tell,
-            partial(session.save, durable=False),
-        )
-        self._fitter = Fitter(job.sending, job.doc, hands)
+        save = partial(session.save, durable=False)
+        planner.serve(lambda request: each(client.ask(request)), self._screen.turning, self._writer.tell, save)
 
-    def run(self) -> int:
-        """All of it; the exit code. Raises GptshError for every failure, Interrupted for a signal."""
-        job = self._job
+    def run(self, happened: "list[Happening]") -> int:
+        """All of it; the exit code. ``happened`` is reported once the question is saved.
+
+        Raises GptshError for every failure, Interrupted for a signal.
+        """
+        planner = self._planner
         failure: BaseException | None = None
         with self._interrupts.shielded():
-            self._save_question(job.question)
+            self._save_question(planner.asked(), happened)
             try:
-                self._rounds(partial(self._fitter.carried_out, job.choice, job.spoken, (job.context, job.request)))
+                self._rounds(partial(planner.carried_out, self._choice, self._doc["messages"], self._plan))
                 if self._form.shape:
                     self._conform(self._form.shape)
             except (GptshError, Interrupted, OSError) as err:
@@ -123,36 +133,35 @@ class Turn:
             if not calls:
                 return
             try:
-                if rounds >= self._fitter.sending.max_rounds:
+                if rounds >= self._planner.max_rounds:
                     what = f"the model still calls tools after {rounds} round{'s' if rounds > 1 else ''}"
                     raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
                 self._run_tools(calls)
             except BaseException:
                 self._session.save(durable=True)
                 raise
-            fit = partial(self._fitter.fitted, self._seen)
+            fit = partial(self._planner.next, self._seen)
 
     def _answered(self, fit: Fit) -> Request:
         """The request that was answered: brought into the window before, and once more where a refusal names one."""
-        sent, request = fit()
-        before = self.message
+        plan, before = fit(), self.message
         try:
-            self._ask(sent, request)
+            self._ask(plan)
         except TooLong as err:
-            again = self._fitter.refitted(err, sent, self._seen) if self.message is before else None
+            again = self._planner.refit(err, plan.context, self._seen) if self.message is before else None
             if again is None:
                 raise
-            sent, request = again
-            self._ask(sent, request)
-        return request
+            plan = again
+            self._ask(plan)
+        return plan.request
 
-    def _ask(self, sent: Context, request: Request) -> None:
+    def _ask(self, plan: Plan) -> None:
         """One request, shown as it comes and saved, however it ends."""
-        answer = Round(each(self._job.client.ask(request)))
+        answer, request = Round(each(self._client.ask(plan.request))), plan.request
         ended: str | None = "error"
-        self._context, self.sent = sent, (sent, request)
+        self._plan = self.sent = plan
         try:
-            with self._screen.turning(f"waiting for {self._job.sending.model}"):
+            with self._screen.turning(f"waiting for {self._planner.model}"):
                 self._show(answer)
             ended = None
         except (GptshError, Interrupted, OSError) as err:
@@ -190,11 +199,11 @@ class Turn:
 
     def _with_size(self, err: NoAnswer) -> NoAnswer:
         """Some servers drop a prompt that is too long for them without a word."""
-        sending = self._job.sending
-        if self._fitter.sending.room.window is not None:
+        planner = self._planner
+        if planner.room.window is not None:
             return err
-        what = f"{sending.model} answered nothing to a prompt of about {self._context.size.likely:,} tokens"
-        todo = f"if that is too long for it, set context_window under [providers.{sending.provider}]"
+        what = f"{planner.model} answered nothing to a prompt of about {self._plan.context.size.likely:,} tokens"
+        todo = f"if that is too long for it, set context_window under [providers.{planner.provider}]"
         return NoAnswer(f"{what}, and its window is not known", todo, detail=err.detail)
 
     # ---- tools
@@ -218,7 +227,7 @@ class Turn:
 
     def _results(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
         """What is denied first, then what runs, as it ends. Raises ToolServerError behind the last result that came."""
-        assert self._job.tools, "only an answer to a request with tools has calls to run"
+        assert self._tools, "only an answer to a request with tools has calls to run"
         assert self._approval, "which comes with them"
         allowed = []
         for call in calls:
@@ -234,7 +243,7 @@ class Turn:
                 stdio.say(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
         names = ", ".join(str(call["function"].get("name")) for call in allowed)
         with self._screen.turning(f"running {names}"):
-            yield from each(self._job.tools.run(allowed))
+            yield from each(self._tools.run(allowed))
 
     # ---- a schema
 
@@ -248,11 +257,11 @@ class Turn:
             raise misshapen
         question = self._append(user_message(shape.repair(faults), ()))
         try:
-            self._fitter.fits(self._seen)
+            self._planner.check(self._seen)
         except TooLong:
             raise misshapen from None
         self._save_question(question)
-        self._rounds(partial(self._fitter.fitted, self._seen))
+        self._rounds(partial(self._planner.next, self._seen))
         if faults := self._faults(shape):
             raise Misshapen(f"the answer is not what --schema asks: {faults[0]}")
 
@@ -263,21 +272,21 @@ class Turn:
 
     # ---- keeping
 
-    def _save_question(self, question: str) -> None:
-        is_new = document.is_unsaved(self._job.doc)
+    def _save_question(self, question: str, happened: "Sequence[Happening]" = ()) -> None:
+        is_new = document.is_unsaved(self._doc)
         self._session.save(durable=False)
         if self._session.is_kept:
             if is_new:
-                self._writer.tell("session_created", session=self._job.doc["id"])
-            for kind, fields in self._job.happened if question == self._job.question else ():
+                self._writer.tell("session_created", session=self._doc["id"])
+            for kind, fields in happened:
                 self._writer.tell(kind, **fields)
             self._writer.tell("message_recorded", id=question, role="user")
 
     def _keep(self, message: Message, *, durable: bool) -> None:
         """Save the answer, with where it came from."""
-        sending, usage, sent = self._job.sending, message.get("usage"), self._context
-        message["agent"], message["model"], message["provider"] = sending.agent.name, sending.model, sending.provider
-        message["cost"] = _cost(self._job.settings, sending.model, usage)
+        planner, usage, sent = self._planner, message.get("usage"), self._plan.context
+        message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
+        message["cost"] = _cost(self._settings, planner.model, usage)
         self._costs.append(message["cost"])
         message["estimated"] = sent.size.plain
         if sent.compaction:
@@ -286,7 +295,7 @@ class Turn:
         if reported and tokens.was_cut(reported, sent.size, sent.messages):
             del message["estimated"]  # what was read of the prompt says nothing about the whole
             self._notes.append(
-                f"{sending.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+                f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
                 "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
             )
         self._append(message, {"tokens": usage})
@@ -294,12 +303,12 @@ class Turn:
         self._session.save(durable=durable)
         if self._session.is_kept:
             self._writer.tell("message_recorded", id=message["id"], role="assistant")
-            self._writer.tell("session_saved", session=self._job.doc["id"])
+            self._writer.tell("session_saved", session=self._doc["id"])
 
     def _append(self, message: Message, usage_delta: dict[str, Any] | None = None) -> str:
         """Add a message behind what this turn has seen, whatever others add to the session; its id."""
         message["id"], message["parent"] = new_message_id(), self._seen[-1]["id"]
-        sessions.append_messages(self._job.doc, [message], usage_delta)
+        sessions.append_messages(self._doc, [message], usage_delta)
         self._seen.append(message)
         return message["id"]
 
@@ -333,14 +342,14 @@ class Turn:
             failure = Denied(f"a tool call was denied: {names}", way)
         if self._form.structured:
             failure = self._conclude(failure)
-        if failure or not (self._session.is_kept and self._job.sending.agent.memory):
+        if failure or not (self._session.is_kept and self._planner.agent.memory):
             return failure
         from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have a memory
 
         if self._screen.finished:
             stdio.let_go()
-        after = AfterTurn(self._job.settings, self._job.client, self._interrupts)
-        ended = after.run(self._job.doc, self._session)
+        after = AfterTurn(self._settings, self._client, self._interrupts)
+        ended = after.run(self._doc, self._session)
         return None if self._reporter.told else ended  # the exit code was reported before, in JSON
 
     def _attempt(self, do: Callable[[], None], failure: BaseException | None) -> BaseException | None:
@@ -380,7 +389,7 @@ class Turn:
                     thread.wait()
         except Interrupted as err:
             failure = failure if err.by_user else failure or err
-        cost = _cost(self._job.settings, thread.model, thread.usage)
+        cost = _cost(self._settings, thread.model, thread.usage)
         if self._session.keep_title(thread.title, thread.model, cost):
             self._writer.tell("title", title=thread.title)
         return failure
@@ -409,13 +418,13 @@ class Turn:
             **structured.ANSWER,
             **{key: message.get(key) for key in ("finish_reason", "usage")},
             "id": message.get("id") if is_kept else None,
-            "session": self._job.doc["id"] if is_kept else None,
+            "session": self._doc["id"] if is_kept else None,
             "text": self._text,
-            "model": self._job.sending.model,
-            "provider": self._job.sending.provider,
-            "cost": sum_costs([*self._costs, *self._fitter.costs]),
+            "model": self._planner.model,
+            "provider": self._planner.provider,
+            "cost": sum_costs([*self._costs, *self._planner.costs]),
             "tool_calls": self._calls_made or message.get("tool_calls", []),
-            "context": self._context.report(),
+            "context": self._plan.context.report(),
             "error": error,
         }
 
@@ -479,14 +488,14 @@ class Title:
             yield event
 
 
-def title_of(job: Job, session: Session) -> Title | None:
+def title_of(loaded: Settings, client: Client, session: Session, planner: Planner) -> Title | None:
     """What will ask for a title; None where the session has one, or none is wanted."""
-    messages = job.doc["messages"]
+    messages = session.doc["messages"]
     starts = document.turns(messages)
     first_turn = len(starts) == 1 and document.unanswered(messages)
-    small = settings.small_model(job.settings, job.sending.agent)
-    offline = "echo" in (job.doc["provider"]["name"], split_model(small or "echo")[0])
-    if not job.settings.titles or not first_turn or not session.wants_title or small is None or offline:
+    small = settings.small_model(loaded, planner.agent)
+    offline = "echo" in (session.doc["provider"]["name"], split_model(small or "echo")[0])
+    if not loaded.titles or not first_turn or not session.wants_title or small is None or offline:
         return None
-    provider, _ = settings.provider_of(job.settings, small)
-    return Title(words_of(messages[starts[0]]), small, job.client.ask, goes_beside=provider.is_hosted)
+    provider, _ = settings.provider_of(loaded, small)
+    return Title(words_of(messages[starts[0]]), small, client.ask, goes_beside=provider.is_hosted)

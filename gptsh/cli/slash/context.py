@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.cli.prepare import equipped, prepare
+from gptsh.cli.plan import with_tools
 from gptsh.cli.question import attached
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
@@ -61,7 +61,7 @@ def choose_tools(talk: Talk, args: str) -> None:
     if args:
         known.chosen(flags.tools_of(()))
     talk.flags = flags
-    servers = known.chosen(equipped(flags, talk.settings, talk.doc).tools)
+    servers = known.chosen(with_tools(flags, talk.settings, talk.doc).tools)
     running = talk.app.tools.running(servers)
     if not servers:
         stdio.write_lines(["no tools"])
@@ -94,12 +94,10 @@ def show_context(talk: Talk, _args: str) -> None:
     from gptsh.cli.ask import print_request  # noqa: PLC0415 - no other command tells it
 
     files = talk.flags.file
-    drafted = talk.draft(user_message("", attached(files)) if files else None)
-    tools = talk.app.tools.running(drafted.servers)
-    job = prepare(drafted, talk.flags._replace(dry_run=True), tools)
-    print_request(job)
-    if drafted.servers and tools is None:
-        stdio.note(f"without the tools of {_named(drafted.servers)}, which start with the next turn")
+    who, planner = talk.planned(user_message("", attached(files)) if files else None)
+    print_request(talk.app.client, planner.first()[1], who.form)
+    if who.servers and talk.app.tools.running(who.servers) is None:
+        stdio.note(f"without the tools of {_named(who.servers)}, which start with the next turn")
 
 
 def _named(servers: Sequence[ToolServer]) -> str:

@@ -1,0 +1,578 @@
+"""What is asked of whom: agent, model and form, then what of the session is sent, and into how much room.
+
+Nothing is saved or sent here, but where a plan needs a summary first: then the small model is asked, and that is saved.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gptsh.cli import stdio
+from gptsh.cli.opening import Opened
+from gptsh.cli.options import Flags
+from gptsh.cli.reporter import Reporter
+from gptsh.cli.show import Form
+from gptsh.cli.small import small_of
+from gptsh.cli.wanted import agent_for
+from gptsh.core import context, cuts, document, references, sessions, settings, tokens
+from gptsh.core.choice import Choice, Frame, Session, is_below, whole
+from gptsh.core.context import Context, Room
+from gptsh.core.document import Document
+from gptsh.core.forms import STRUCTURED
+from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
+from gptsh.core.messages import Message, Usage, safe_params, sum_costs
+from gptsh.core.models import facts
+from gptsh.core.providers import DIRECT
+from gptsh.core.settings import Agent, Settings
+from gptsh.core.shape import Shape, in_words
+from gptsh.core.tokens import Asked, Count
+from gptsh.core.tool_servers import ToolServer
+from gptsh.core.turn import Ask, Request, Tools
+from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
+from gptsh.llm.client import Client
+
+if TYPE_CHECKING:
+    from gptsh.core.snapshots import Happening
+
+ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
+SUMMARY_CALLS = 4  # of the small model in one run
+_SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
+_FAR = 7  # times a limit: an estimate that is so much more than it no report can bring below it
+_LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
+_SURE = 1.05  # times what a refusal counts is what is taken for true
+
+
+# ---- who answers
+
+
+class Respondent(NamedTuple):
+    """Who answers, in which form, with the tools of which servers: all that is known before the question is read."""
+
+    agent: Agent  # its model under its full name
+    form: Form
+    servers: list[ToolServer]
+
+
+def resolve(flags: Flags, loaded: Settings, stored: Document | None, client: Client, reporter: Reporter) -> Respondent:
+    """What can end in exit 2 whatever is asked: agent, model, key, parameters, schema, tools.
+
+    ``reporter`` learns the form of the output. Raises ConfigError and UsageError.
+    """
+    agent = with_tools(flags, loaded, stored)
+    form = _form(flags, loaded, agent)
+    reporter.output = form.output
+    agent, servers = resolve_agent(agent, loaded, client)
+    return Respondent(agent, form, servers)
+
+
+def with_tools(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """Who answers, with the tools that are wanted: the command line's, else the session's, else the agent's own.
+
+    Raises as ``agent_for``.
+    """
+    agent = agent_for(flags, loaded, stored)
+    names = None if stored is None or chooses_tools(flags) else stored["meta"].get("mcp_allowed_servers")
+    if not isinstance(names, list):
+        return agent._replace(tools=flags.tools_of(agent.tools))
+    known = []
+    for name in names:  # as far as they are still configured
+        try:
+            known += [name] if isinstance(name, str) and loaded.tool_servers.chosen([name]) else []
+        except ConfigError as err:
+            stdio.note(f"the session goes on without some of its tools: {err}")
+    return agent._replace(tools=tuple(known))
+
+
+def chooses_tools(flags: Flags) -> bool:
+    """Whether the command line says which tools there are to be, from now on."""
+    return flags.no_tools or flags.tools is not None or flags.agent is not None
+
+
+def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent, list[ToolServer]]:
+    """The agent, its model under its full name, and the servers of its tools. A note says what the model refuses.
+
+    Raises ConfigError for what keeps it from being asked, as far as that is known without asking it.
+    """
+    if agent.model is None:
+        raise no_model(client)
+    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
+    agent = agent._replace(model=client.named(agent.model))
+    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
+        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
+    return agent, servers
+
+
+def no_model(client: Client) -> ConfigError:
+    """What is wrong where nothing says which model is asked: the ways to say it."""
+    near = client.local_models()
+    ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
+    offered = f"; local models: {', '.join(near)}" if near else "; -m echo works offline"
+    return ConfigError("no model is chosen", ways + offered)
+
+
+def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
+    """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
+    output = flags.output or loaded.output or agent.output
+    if output in STRUCTURED and flags.interactive:  # what is configured is for programs
+        output = None
+    if output not in STRUCTURED:
+        person = stdio.is_terminal(stdio.answers_to())
+        output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
+    if flags.extract and flags.schema is not None:
+        raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
+    shape = None if flags.schema is None else Shape(flags.schema)
+    return Form(output, flags.extract, shape, not flags.no_reasoning)
+
+
+# ---- the question in its session
+
+
+def begin(
+    flags: Flags, loaded: Settings, question: Message | None, opened: Opened, who: Respondent
+) -> "tuple[Document, list[Happening]]":
+    """The document with the question in it, and what is to be reported of snapshots once it is saved.
+
+    Without a question the session is taken as it stands. Raises UsageError; nothing is saved.
+    """
+    doc = _document(opened.doc, who.agent, loaded)
+    if opened.doc is None or chooses_tools(flags):
+        doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(who.agent.tools)}
+    happened: list[Happening] = []
+    point = references.split_ref(opened.ref)[1] if opened.ref else None
+    if point and not document.is_numbered(point):
+        origin, _ = references.split_ref(doc["meta"]["forked_from"])
+        happened.append(("snapshot_restored", {"snapshot": point, "session": origin}))
+    if flags.snapshot is not None:
+        from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
+        size = snapshots.size_of(doc)
+        happened += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
+    if question is not None:
+        sessions.append_messages(doc, [question], None)
+    return doc, happened
+
+
+def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
+    """The session's document, its agent and provider those of this turn."""
+    info = {
+        "name": agent.name,
+        "model": agent.model,
+        "model_small": agent.model_small,
+        "params": safe_params(agent.params),
+        "system": agent.system,
+    }
+    provider = {"name": settings.provider_of(loaded, agent.model or "")[0].name}
+    if stored is not None:
+        return {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = None
+    return sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=list(agent.tools), cwd=cwd)
+
+
+def refuse_answered(opened: Opened) -> None:
+    """Raise UsageError where a session has no question without an answer, which could be asked again."""
+    if opened.doc is None or not document.unfinished(opened.doc["messages"]):
+        raise UsageError(
+            f"no prompt, and session {opened.ref} has no question without an answer", "give words or pipe text in"
+        )
+
+
+# ---- what is sent
+
+
+class Plan(NamedTuple):
+    """What is sent of a session, as far as it is told, and the request that sends it."""
+
+    context: Context
+    request: Request
+
+
+class Planner:
+    """Plans each request of a turn. ``costs`` are those of the calls for summaries, in USD.
+
+    ``serve`` tells it how a run asks, waits, reports and saves: a plan may need a summary first.
+    """
+
+    def __init__(
+        self, loaded: Settings, client: Client, doc: Document, who: Respondent, flags: Flags, tools: Tools | None
+    ) -> None:
+        """Raises ToolServerError, and UsageError where the model does not take what is attached."""
+        self.costs: list[float | None] = []
+        self.room = Room(None)
+        self.max_rounds = loaded.max_rounds if tools else 1
+        self._settings, self._client, self._doc, self._flags = loaded, client, doc, flags
+        self.agent, self.form, self.rules = who.agent, who.form, loaded.context
+        self._provider = settings.provider_of(loaded, self.model)[0]
+        self._memory = _memory(who.agent)
+        self._lacks = self._unsupported(doc["messages"])
+        self._system, self._schema = self._asked_for(None)
+        self._tools = tools.tools() if tools else ()
+        if tools and tools.missing:
+            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
+        self._scale: float | None = None  # of estimates, where a refusal has told how far they are from the truth
+        self._calls = SUMMARY_CALLS
+        self._noted = 0  # questions that the user knows to be left out
+        self._room_for(self.measured(self.spoken(doc["messages"]), limit=ASK_FROM))
+
+    def serve(
+        self, ask: Ask, waiting: Callable[[str], Any], report: Callable[..., None], save: Callable[[], bool]
+    ) -> None:
+        """How the small model is asked, what turns meanwhile, who reads of it, and how the document is saved."""
+        self._ask, self._waiting, self._report, self._save = ask, waiting, report, save
+
+    @property
+    def model(self) -> str:
+        """The model, as ``-m`` takes it."""
+        return self.agent.model or ""
+
+    @property
+    def provider(self) -> str:
+        """Whose it is."""
+        return self._provider.name
+
+    # -- the first request of a turn, before anything is saved
+
+    def first(self) -> tuple[Choice, Plan]:
+        """What is sent of the session as it stands. Raises TooLong; a summary that it takes is not made yet."""
+        doc, flags, truncates = self._doc, self._flags, self._flags.truncate is not None
+        choice = self._chosen(self.spoken(doc["messages"]))
+        if truncates and (choice.size.safe > (self.room.prompt or 0) or choice.shortened.questions):
+            doc["messages"] = self._truncated(doc["messages"], flags.truncate or "")
+            choice = self._chosen(self.spoken(doc["messages"]))
+        return choice, self._built(choice, doc["messages"])
+
+    def asked(self) -> str:
+        """The id of the message that is answered."""
+        messages = self._doc["messages"]
+        return next((message["id"] for message in messages[_asked_at(messages) :]), "")
+
+    # -- each request, once the question is saved
+
+    def carried_out(self, choice: Choice, messages: Sequence[Message], plan: Plan) -> Plan:
+        """The plan of a choice: but for a new compaction, which is kept with a snapshot of what was before it."""
+        if choice.made:
+            choice = self.compacted(choice, self.spoken(messages))
+            plan = self._built(choice, self._doc["messages"])
+        if choice.shortened.questions > self._noted:
+            self._noted = count = choice.shortened.questions
+            what = "1 earlier question is" if count == 1 else f"{count:,} earlier questions are"
+            stdio.note(f"{what} left out: the session outgrew the window")
+        return plan
+
+    def next(self, messages: Sequence[Message]) -> Plan:
+        """What is sent of the messages. Raises TooLong, and Interrupted while a summary is waited for."""
+        spoken = self.spoken(messages)
+        # A turn that began with too little to look for the window may have grown beyond what fits any.
+        if self.room.window is None and self.measured(spoken, limit=ASK_FROM).safe > ASK_FROM:
+            self.room = self._room(self._client.window(self.model, ask=True))
+        choice = self._chosen(spoken)
+        return self.carried_out(choice, messages, self._built(choice, messages))
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise TooLong where not even the least of the messages fits."""
+        self._built(self._chosen(self.spoken(messages)), messages)
+
+    def refit(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> Plan | None:
+        """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
+        window = refused.window
+        if window is None or not self.rules.compact:
+            return None
+        self._client.learn(self.model, window)
+        room, scale = self._room(window), None
+        if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
+            scale = _SURE * refused.prompt / sent.size.safe
+            if scale > 1:
+                room = room._replace(reserve=window - int(room.prompt / scale))
+        self.room, self._scale = room, min(1.0, scale) if scale else None
+        choice = self._chosen(self.spoken(messages))
+        if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
+            return None
+        choice = choice._replace(record={**choice.record, "reason": "refused"})
+        try:
+            return self.carried_out(choice, messages, self._built(choice, messages))
+        except TooLong:
+            return None
+
+    # -- sizes
+
+    def spoken(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages of a session as this model can read them."""
+        return context.spoken(cuts.as_sent(message, self._lacks) for message in messages)
+
+    def measured(self, spoken: Sequence[Message], *, limit: int | None) -> Count:
+        """Tokens that the messages take, system prompt, schema and tools included; far beyond the limit about."""
+        return self._measure(spoken, None, fixed=self._fixed(), limit=limit)
+
+    def _measure(self, spoken: Sequence[Message], compacted: str | None, *, fixed: int, limit: int | None) -> Count:
+        asked = Asked(self.model, self.provider, compacted)
+        return tokens.count(spoken, None, asked=asked, beside=fixed, most=None if limit is None else _FAR * limit)
+
+    def _fixed(self) -> int:
+        """Tokens of what stands in front of the messages, or beside them."""
+        schema = None if self._schema is None else json.dumps(self._schema)
+        before = "\n".join(filter(None, (self._system, schema)))
+        return tokens.of_system(before) + tokens.of_tools(self._tools)
+
+    def frame(self, spoken: Sequence[Message]) -> Frame:
+        """What the messages are to fit in."""
+        fixed = self._fixed()
+        scale = self._scale or tokens.safe_scale(spoken, Asked(self.model, self.provider))
+        measure = partial(self._measure, fixed=fixed, limit=self.room.prompt)
+        return Frame(measure, self.room.budget(fixed), fixed, scale=scale)
+
+    def _room(self, window: int | None) -> Room:
+        return context.room_for(window, self.agent.params, self.rules.reserve)
+
+    def _room_for(self, size: Count) -> None:
+        """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
+        flags, truncates = self._flags, self._flags.truncate is not None
+        asks = size.safe > ASK_FROM or truncates
+        least = context.least_window(size.safe, self.agent.params, self.rules.reserve)
+        if asks or least > ASK_FROM or flags.dry_run or self.form.structured:
+            window = self._client.window(self.model, ask=asks)
+        else:
+            window = self._provider.context_window
+        if truncates and window is None:
+            way = f"set context_window under [providers.{self.provider}]"
+            raise UsageError(f"--truncate: the window of {self.model} is not known", way)
+        self.room = self._room(window)
+        if self._memory and window is not None:  # no more of it than a small window has room for
+            self._system, self._schema = self._asked_for(window)
+
+    # -- the choice
+
+    def _chosen(self, spoken: Sequence[Message]) -> Choice:
+        """What of the messages is sent. A summary may still be missing."""
+        state, compacts = self._doc["context"], self._flags.compact
+        session, frame, everything = Session(spoken, state), self.frame(spoken), None
+        if not (state.get("compaction") or compacts):
+            everything = whole(session, frame)
+            if not self.rules.compact or is_below(everything, frame, self.rules):
+                return everything
+        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
+
+        asked_for = compaction.compacted(session, frame, self.rules) if compacts else None
+        return asked_for or compaction.choose(session, frame, self.rules, everything)
+
+    def _built(self, choice: Choice, messages: Sequence[Message]) -> Plan:
+        """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
+        sent, fixed, params = choice.shortened, self._fixed(), self.agent.params
+        if messages:
+            advice = self._advice(choice, messages)
+            made = context.build(sent.messages, self._system, choice.size, self.room, advice=advice, fixed=fixed)
+        else:
+            head = context.head_of(self._system, ())
+            made = Context(head, choice.strategy, choice.size, fixed, self.room, 0)
+        made = made._replace(
+            strategy=choice.strategy,
+            compaction=choice.record["id"] if choice.record else None,
+            included=sent.included,
+            summarized=sent.summarized,
+            left_out=sent.left_out,
+        )
+        taken = context.taken(choice.size, self.room, params, messages)
+        stream = not self._flags.no_stream
+        return Plan(made, Request(self.model, made.messages, dict(params), stream, self._schema, self._tools, taken))
+
+    def _advice(self, choice: Choice, messages: Sequence[Message]) -> str:
+        """What else can be done about a prompt that does not fit."""
+        advice, prompt, asked = "", self.room.prompt, _asked_at(messages)
+        if prompt is None or choice.size.safe <= prompt:
+            return advice
+        if not self.rules.compact and asked:
+            advice += '; compact = "auto" under [context] sends less of the session'
+        if self._flags.truncate is None and any(map(cuts.attached, messages[asked if self.rules.compact else 0 :])):
+            advice += "; --truncate cuts what is piped or attached"
+        if self._memory:
+            from gptsh.core import memory  # noqa: PLC0415 - few agents have one
+
+            told = memory.in_system(None, self._memory, self.room.window) or ""
+            if 2 * tokens.of_system(told) > choice.size.likely:
+                advice += f"; most of it is {memory.folder_of(self.agent.name) / 'MEMORY.md'}, the agent's memory"
+        return advice
+
+    def _truncated(self, messages: list[Message], end: str) -> list[Message]:
+        """The messages, their piped and attached text cut until all fits or nothing is left to cut.
+
+        Where the session can be compacted that is the text of the question alone, and what was said before keeps its
+        share of the room, or all that it takes if that is less.
+        """
+
+        def safe(part: Sequence[Message]) -> int:
+            return self.measured(self.spoken(part), limit=self.room.prompt).safe
+
+        limit = self.room.prompt or 0
+        asked = _asked_at(messages) if self.rules.compact else 0
+        before, own = messages[:asked], messages[asked:]
+        if before:
+            rest = round(self.rules.compact_at * limit) - (safe(before) - safe([]))
+            limit = max(round(_SHARE * limit), rest)
+        room, size = limit - safe(cuts.without(own)), safe(own)
+        made: list[cuts.Cut] = []
+        while size > limit and (cut := cuts.cut(own, room, end)):
+            own, made = cut
+            size = safe(own)
+            room -= max(1, size - limit)  # where more was reported of what stays than is estimated
+        for one in made:
+            stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
+        return [*before, *own]
+
+    # -- what goes along
+
+    def _asked_for(self, window: int | None) -> tuple[str | None, dict[str, Any] | None]:
+        """The system prompt and the schema that are sent into a window.
+
+        A schema goes as a field where the model is known to take it, in words where not, as both where none knows.
+        """
+        system, shape, schema = self.agent.system, self.form.shape, None
+        provider, name = settings.provider_of(self._settings, self.model)
+        if self._memory:
+            from gptsh.core.memory import in_system  # noqa: PLC0415 - few agents have one
+
+            system = in_system(system, self._memory, window)
+        if shape:
+            # Ollama takes one for every model, and shows it to none.
+            takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
+            if takes or (takes is None and provider.wire in DIRECT):
+                schema = shape.schema
+            if not takes:
+                system = in_words(system, shape.schema)
+        return system, schema
+
+    def _unsupported(self, messages: Sequence[Message]) -> frozenset[Kind]:
+        """The kinds of attachments in the session that the model is known not to take; a note says how many there are,
+        those among them that its API has no place for.
+
+        Raises UsageError where the question that is asked has one.
+        """
+        client, model = self._client, self.model
+        asked = next(iter(messages[_asked_at(messages) :]), None)
+        found = [(message, part, media) for message in messages for part, media in media_in(message)]
+        lacks = frozenset(k for k in {media.kind for *_, media in found} if client.can(model, ABILITIES[k]) is False)
+        own = {NAMES[media.kind] for message, _, media in found if message is asked and media.kind in lacks}
+        if own:
+            raise UsageError(f"{model} takes no {', no '.join(sorted(own))}", "choose another model with -m")
+        odd = [
+            media.kind
+            for message, part, media in found
+            if message["role"] != "assistant" and media.kind not in lacks and not client.takes(model, part)
+        ]
+        if left := len(odd) + sum(media.kind in lacks for *_, media in found):
+            what = "1 attachment" if left == 1 else f"{left} attachments"
+            names = sorted({*(NAMES[kind] for kind in lacks), *(f"{NAMES[kind]} of that form" for kind in odd)})
+            stdio.note(f"{what} of the session not sent: {model} takes no {', no '.join(names)}")
+        return lacks
+
+    # -- compaction
+
+    def compacted(self, choice: Choice, spoken: Sequence[Message]) -> Choice:
+        """A new compaction, its summary made, kept in the document with a snapshot of what was before it.
+
+        What is sent instead where no summary can be had; raises GptshError then where the user asked for it.
+        """
+        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
+
+        frame, rules, doc = self.frame(spoken), self.rules, self._doc
+        wanted = choice.record or {}
+        if choice.wanted:
+            session = Session(spoken, doc["context"])
+            try:
+                self._summarise(choice)
+                choice = compaction.with_summary(session, frame, rules, choice)
+            except GptshError as err:
+                self._report("compression_error", error=str(err))
+                if wanted.get("reason") == "asked":
+                    raise
+                stdio.note(f"no summary could be made: {err}")
+                choice = compaction.without_summary(session, frame, rules, choice)
+        snapshot = self._keep_compaction(choice, spoken, wanted.get("before"))
+        if record := choice.record:
+            what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
+            stdio.note(f"{what} ({record['strategy']}){f'; snapshot {snapshot}' if snapshot else ''}")
+            self._report("compressed", **described(choice))
+        return choice
+
+    def _keep_compaction(self, choice: Choice, spoken: Sequence[Message], size: int | None) -> str | None:
+        """Keep a compaction, with a snapshot of where the session stood; what that is called, if it is on disk."""
+        from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
+
+        doc, end = self._doc, None
+        if document.unfinished(spoken):  # who goes back asks again: it stands before the question
+            asked = spoken[document.turns(spoken)[-1]].get("id")
+            end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
+        known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
+        happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=size, end=end)
+        doc["context"]["compaction"] = choice.record
+        if not self._save():
+            return None
+        named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
+        for kind, fields in happened:
+            if kind == "snapshot_created":
+                fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
+                known = fields["snapshot"]["name"]
+            self._report(kind, **fields)
+        return f"{doc['id']}@{known}" if known else None
+
+    def _summarise(self, choice: Choice) -> None:
+        """Make the summary that a choice wants, and put it into the document with what it cost. Raises GptshError."""
+        from gptsh.core import summaries  # noqa: PLC0415 - the same
+
+        wanted = choice.wanted
+        assert wanted, "only asked where one is"
+        model = settings.small_model(self._settings, self.agent) or self.model
+        small = small_of(self._settings, self._client, self._ask, model)
+        spent: list[Usage] = []
+        made: summaries.Made | None = None
+        before = wanted.previous["text"] if wanted.previous else None
+        try:
+            with self._waiting(f"summarising {len(wanted.messages):,} messages with {model}"):
+                if self._calls < 1:
+                    raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
+                if before and not wanted.messages:
+                    made = summaries.condense(small, before, to=wanted.tokens, spent=spent)
+                else:
+                    made = summaries.summarise(
+                        small, before, wanted.messages, tokens=wanted.tokens, calls=self._calls, spent=spent
+                    )
+        finally:
+            self._calls -= max(1, len(spent), made.calls if made else 0)
+            cost = sum_costs(map(small.price, spent))
+            self.costs.append(cost)
+            known = self._doc["context"]["summaries"]
+            if made:
+                known.append(summaries.new_summary(wanted.covered, made, model, cost))
+            elif spent:
+                known.append(summaries.paid(spent, model, cost))
+                self._save()
+        if wanted.previous and (then := wanted.previous.get("tokens") or 0) > summaries.LONGER * wanted.tokens:
+            self._report("summary_aged", before=then, after=made.tokens)
+
+
+def described(choice: Choice) -> dict[str, Any]:
+    """What a compaction came to, for a program."""
+    record, sent = choice.record or {}, choice.shortened
+    sizes = {key: record.get(key) for key in ("reason", "before", "after")}
+    counts = {"included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
+    return {"strategy": choice.strategy, **sizes, **counts}
+
+
+def _asked_at(messages: Sequence[Message]) -> int:
+    """Where the question stands that is answered; behind all messages where none is."""
+    return document.turns(messages)[-1] if document.unfinished(messages) else len(messages)
+
+
+def _memory(agent: Agent) -> str:
+    """What the agent remembers. A memory that cannot be read is worth a note, and no answer."""
+    if not agent.memory or agent.system == "":
+        return ""
+    from gptsh.core import memory  # noqa: PLC0415 - few agents have one
+
+    try:
+        return memory.known(agent.name)
+    except StoreError as err:
+        stdio.note(str(err))
+        return ""

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from gptsh.cli.keeper import ByHand, Keeper
+from gptsh.cli.prepare import draft, prepare
 from gptsh.cli.run import Run
 from gptsh.cli.signals import Endings
 
 from gptsh.cli.opening import open_session
 from gptsh.cli.options import Flags, build
-from gptsh.cli.prepare import draft, prepare
 from gptsh.cli.reporter import Reporter
 from gptsh.core import settings
 from gptsh.core.messages import Call, Tool, ToolResult, user_message

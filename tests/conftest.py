@@ -1,6 +1,7 @@
 """What tests are given: a home of their own, a model on loopback, processes that end with them."""
 
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ __all__ = ["bash", "long", "talker", "untold"]  # fixtures that stand with what 
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")
+
+# A shell starts what runs in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and a process of a test
+# would inherit that. Where there is a handler it gets the default instead; SIGHUP still does not end the suite.
+for _signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_signum) is signal.SIG_IGN:
+        signal.signal(_signum, lambda _signum, _frame: None)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

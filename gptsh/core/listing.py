@@ -123,9 +123,10 @@ def list_sessions(limit: int | None = None) -> list[SessionSummary]:
 
 
 def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
-    """What a list tells, of a document or its head."""
+    """What a list prints of a document or its head. ``stats`` are derived: a malformed one counts as 0, or as empty."""
     agent, meta, usage = head.get("agent", {}), head.get("meta", {}), head.get("usage", {})
     stats: dict[str, Any] = head.get("stats", {})
+    turns, messages, preview = stats.get("turns"), stats.get("messages"), stats.get("preview")
     created: str = head.get("created_at", "")
     return {
         "index": index,
@@ -137,13 +138,13 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "agent": agent.get("name"),
         "model": agent.get("model"),
         "provider": head.get("provider", {}).get("name"),
-        "turns": stats.get("turns", 0),
-        "messages": stats.get("messages", 0),
+        "turns": turns if isinstance(turns, int) else 0,
+        "messages": messages if isinstance(messages, int) else 0,
         "tokens": (usage.get("tokens") or {}).get("total"),
         "cost": usage.get("cost"),
         "tags": document.tags_of({"meta": meta}),
         "project": meta.get("project"),
-        "preview": stats.get("preview", ""),
+        "preview": preview if isinstance(preview, str) else "",
     }
 
 

@@ -24,6 +24,17 @@ from gptsh.llm.payloads import as_object
 THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
 
+# By type of a block, the keys that the API takes beside it; any other is refused. What is not listed belongs to a tool
+# that the provider runs, and goes back as it came.
+_KEYS: dict[str, tuple[str, ...]] = {
+    "text": ("text", "citations"),
+    "image": ("source",),
+    "document": ("source", "title", "context", "citations"),
+    "tool_use": ("id", "name", "input", "caller"),
+    "tool_result": ("tool_use_id", "content", "is_error"),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+}
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = (*BROKEN_OFF, "pause_turn")
 _OF_SERVER = re.compile("server_tool_use|mcp_tool_use|mcp_tool_result|container_upload|[a-z_]+_tool_result")
@@ -53,7 +64,18 @@ def conversation(messages: Sequence[Message], provider: str, model: str, *, thin
             _add(said, "user", blocks)
             said.starts.append(len(said.messages) - 1)
     _settle(said.messages)
+    for one in said.messages:
+        one["content"] = list(map(_allowed, one["content"]))
     return said
+
+
+def _allowed(block: Part) -> Part:
+    """The block with the keys that the API takes, and so those inside it."""
+    keys = ("type", *_KEYS.get(block["type"], block))
+    sent = {key: value for key, value in block.items() if key in keys}
+    if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+        sent["content"] = list(map(_allowed, block["content"]))
+    return sent
 
 
 def _add(said: Conversation, role: str, blocks: list[Part]) -> None:
@@ -101,7 +123,8 @@ def _media(part: Part) -> Part:
         return _left_out(part)
     if media.kind == "image":
         return {"type": "image", "source": source}
-    more = {"title": media.title, "context": media.context, "citations": part.get("citations")}
+    cited = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
+    more = {"title": media.title, "context": media.context, "citations": cited}
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
 
 
@@ -191,8 +214,9 @@ def _is_blank(block: Part) -> bool:
 
 
 def _is_signed(block: Part) -> bool:
-    texts = ("thinking", "signature") if block.get("type") == "thinking" else ("data",)
-    return all(isinstance(block.get(key), str) for key in texts) and bool(block[texts[-1]])
+    kind = block.get("type")
+    texts = [block.get(key) for key in _KEYS[kind]] if kind in THOUGHTS else [None]
+    return all(isinstance(text, str) for text in texts) and bool(texts[-1])
 
 
 def _say(said: list[Part], part: Part, *, own: bool) -> None:

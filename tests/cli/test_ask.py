@@ -424,7 +424,7 @@ def test_a_read_only_state_folder_costs_a_note_and_exit_1_but_no_answer(lab: Hom
 
 def test_a_full_disk_costs_a_note_and_exit_1_but_no_answer(lab: Home) -> None:
     lab.sessions.mkdir(parents=True)
-    process = lab.start("x" * 5000, preexec_fn=_no_room)
+    process = lab.start("x" * 5000, preexec_fn=_no_room, env={"PYTHONDONTWRITEBYTECODE": "1"})
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert out == b"You said: " + b"x" * 5000 + b"\n"

@@ -227,6 +227,8 @@ def _check_text(where: str, part: dict[str, Any]) -> None:
 
 def _check_source(where: str, part: dict[str, Any]) -> None:
     source = part["source"]
+    if set(source) - {"type", "media_type", "data", "url"} or set(part.get("citations") or ()) - {"enabled"}:
+        raise Refused(f"{where}: Extra inputs are not permitted")
     kinds = IMAGES if part["type"] == "image" else ("application/pdf",)
     if source["type"] == "url":
         if not source["url"].startswith("https://"):

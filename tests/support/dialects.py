@@ -1,6 +1,7 @@
 """A session as each dialect sends it, and what strict servers refuse of that."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -56,11 +57,11 @@ DIALECTS: dict[str, Callable[[Request], bytes]] = {
 
 
 def refused_by_claude(body: dict[str, Any]) -> str | None:
-    """What Anthropic's API would say."""
+    """What Anthropic's API would say, but for what is answered by asking again without thinking."""
     try:
         claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
     except claude.Refused as refused:
-        return str(refused)
+        return None if re.search("Invalid `signature`|When thinking is disabled", str(refused)) else str(refused)
     return None
 
 

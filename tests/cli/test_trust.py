@@ -1,0 +1,190 @@
+"""What may be relied on, whatever stands in a session file and wherever the suite runs, through the command."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.anthropic_server import AnthropicServer, signature
+from tests.support.home import Home, in_mid_answer
+from tests.support.server import ModelServer
+
+# ---- malformed values in a session that is deleted, blocks with keys that an API refuses, signals that are ignored
+
+ODD: list[Any] = [5, "x", None, [1], {"turns": "x"}, True]
+DERIVED = [(), ("turns",), ("messages",), ("preview",)]  # paths in ``stats``
+OTHERS = [("title",), ("usage",), ("usage", "tokens"), ("usage", "cost"), ("meta",), ("meta", "tags")]
+CLAUDE = "claude-sonnet-4-5"
+
+
+def put(home: Home, ident: str, messages: list[Any], **more: Any) -> Path:
+    """Write a session that was begun and last used in 2025; ``more`` are keys of its document."""
+    doc = {"version": 1, "id": ident, "title": None, "created_at": "2025-10-27T09:15:30.120Z",
+           "updated_at": "2025-10-27T09:15:31.120Z", "provider": {"name": "echo"},
+           "usage": {"tokens": {}, "cost": None}, "stats": {"turns": 1, "messages": 1, "preview": "hi"},
+           "meta": {"tags": []}, "agent": {"name": "default", "model": "echo"}, "context": {}, **more,
+           "messages": messages}  # fmt: skip
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    path = home.sessions / f"20251027-091530-{ident}.json"
+    path.write_text(json.dumps(doc, separators=(",", ":")))
+    return path
+
+
+def put_malformed(home: Home) -> dict[str, bool]:
+    """Sessions that have each odd value at each place. By id, whether it stands inside of ``stats``."""
+    inside = {}
+    for path in [("stats", *rest) for rest in DERIVED] + OTHERS:
+        for value in ODD:
+            more: dict[str, Any] = {path[0]: value}
+            if path[1:]:
+                sound = {"stats": {"turns": 1, "messages": 1, "preview": "hi"}, "usage": {}, "meta": {}}
+                more = {path[0]: {**sound[path[0]], path[1]: value}}
+            ident = f"t{len(inside):03}"
+            put(home, ident, [{"role": "user", "content": "hi"}], **more)
+            inside[ident] = path[0] == "stats" and len(path) > 1
+    return inside
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize(("option", "state"), [("--delete-session", "deleted"), ("--archive-session", "archived")])
+def test_a_session_with_malformed_values_is_deleted_or_archived_and_reported(
+    home: Home, option: str, state: str, output: str
+) -> None:
+    idents = sorted(put_malformed(home))
+    run = home.run(*(word for ident in idents for word in (option, ident)), "-o", output)
+    assert (run.stderr, run.code, home.files()) == ("", 0, [])
+    if output == "json":
+        assert [(one["state"], one["session"]) for one in json.loads(run.stdout)] == [(state, one) for one in idents]
+    else:
+        assert [line.split()[:2] for line in run.stdout.splitlines()] == [[state, ident] for ident in idents]
+    archived = list((home.state / "archive").glob("*.json"))
+    assert len(archived) == (len(idents) if state == "archived" else 0)
+
+
+@pytest.mark.parametrize("archives", [False, True])
+def test_pruning_reports_what_goes_and_what_it_cannot_read(home: Home, archives: bool) -> None:
+    inside = put_malformed(home)
+    run = home.run("--prune-sessions", "--older-than", "1d", "--yes", *(["--archive"] if archives else []))
+    left = {path.stem[-4:] for path in home.files()}
+    assert run.code == 0
+    assert {line.split()[1] for line in run.stdout.splitlines()} == set(inside) - left
+    assert not {ident for ident in left if inside[ident]}
+    assert all(f"-{ident}.json: " in run.stderr for ident in left)
+    assert len(run.stderr.splitlines()) == len(left)
+
+
+@pytest.fixture
+def anthropic(home: Home) -> Iterator[AnthropicServer]:
+    """A strict server, and a home whose provider it is."""
+    server = AnthropicServer()
+    base = server.base_url.removesuffix("/v1")
+    home.configure(f'[sessions]\ntitles = "off"\n[providers.anthropic]\nbase_url = "{base}"\n')
+    home.env["ANTHROPIC_API_KEY"] = "k"
+    yield server
+    server.close()
+
+
+def sent(home: Home, server: AnthropicServer, *messages: Any) -> list[list[dict[str, Any]]]:
+    """The blocks of each message that goes to the server where a session of these messages is gone on with."""
+    agent = {"name": "default", "model": f"anthropic/{CLAUDE}"}
+    numbered = [{"id": f"m{at}", **message} for at, message in enumerate(messages)]
+    put(home, "7x2m", numbered, provider={"name": "anthropic"}, agent=agent)
+    run = home.run("-s", "0", "next")
+    assert (run.stdout, run.stderr, run.code) == ("You said: next\n", "", 0)
+    (body,) = [asked.body for asked in server.asked if asked.path == "/v1/messages"]  # which was not refused
+    return [
+        [{key: value for key, value in block.items() if key != "cache_control"} for block in message["content"]]
+        for message in body["messages"]
+    ]
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    """An answer of the model that is asked."""
+    return {"role": "assistant", "content": content, "provider": "anthropic", "model": CLAUDE, **more}
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **more}
+
+
+def question(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+X: Any = {"x_": None, "x_more": [1]}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": signature("hm")}
+HIDDEN = {"type": "redacted_thinking", "data": "YWJj"}
+SEARCH: list[Any] = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "wet"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "s",
+        "content": [{"type": "web_search_result", "page_age": None}],
+    },
+    text("It is.", citations=[{"type": "web_search_result_location", "cited_text": "It is.", "encrypted_index": "E"}]),
+]
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PDF = {"type": "url", "url": "https://example.com/a.pdf"}
+USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+
+
+def test_keys_of_thoughts_that_anthropic_refuses_are_not_sent(home: Home, anthropic: AnthropicServer) -> None:
+    thoughts = [{"type": "thinking", "thinking": "", **X}, {**THOUGHT, **X}, {**HIDDEN, **X}, {**X, "data": "YWJj"}]
+    reply = said([], refusal="\x00", thinking=[*thoughts, {"type": "other", "data": "YWJj"}])
+    blocks = sent(home, anthropic, question(text("q")), reply)
+    assert blocks[1] == [THOUGHT, HIDDEN, text("\x00")]
+
+
+def test_keys_of_a_kept_answer_that_anthropic_refuses_are_not_sent(home: Home, anthropic: AnthropicServer) -> None:
+    kept = [{**HIDDEN, **X}, text("Hm. ", **X), *SEARCH, {**USE, **X}]
+    reply = said([text("Hm. "), text("It is.")], thinking=[HIDDEN], tool_calls=[{**CALL, **X}], replay={"blocks": kept})
+    result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt", **X}
+    blocks = sent(home, anthropic, question(text("q")), reply, result, said("Done."))
+    assert blocks[1] == [HIDDEN, text("Hm. "), *SEARCH, USE]
+
+
+def test_keys_inside_of_what_was_attached_that_anthropic_refuses_are_not_sent(
+    home: Home, anthropic: AnthropicServer
+) -> None:
+    image = {"type": "image", "source": {**PNG, **X}, **X}
+    document = {"type": "document", "source": {**PDF, **X}, "title": "a", "citations": {"enabled": True, **X}, **X}
+    result = {"role": "tool", "tool_call_id": "c1", "content": [text("here", **X), image, document], **X}
+    asked = question(text("q", **X), image, document)
+    blocks = sent(home, anthropic, asked, said(None, tool_calls=[{**CALL, **X}]), result)
+    attached = [
+        {"type": "image", "source": PNG},
+        {"type": "document", "source": PDF, "title": "a", "citations": {"enabled": True}},
+    ]
+    assert blocks[0] == [text("q"), *attached]
+    assert blocks[1] == [USE]
+    given = {"type": "tool_result", "tool_use_id": "c1", "content": [text("here"), *attached]}
+    assert blocks[2] == [given, text("next")]
+
+
+ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("signum", ENDING)
+def test_a_signal_reaches_what_a_test_starts(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+    process, release = in_mid_answer(lab, model)
+    process.send_signal(signum)
+    process.communicate(timeout=30)
+    release.set()
+    assert -process.returncode == signum
+
+
+def test_the_suite_passes_where_signals_are_ignored() -> None:
+    place = f"{__file__}::{test_a_signal_reaches_what_a_test_starts.__name__}"
+    pytest_there = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", place]
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", *pytest_there],
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert f"{len(ENDING)} passed" in done.stdout

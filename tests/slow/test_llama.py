@@ -131,3 +131,9 @@ def test_two_turns_at_the_prompt(tiny: Home) -> None:
     assert [answer["finish_reason"] for answer in answers] == ["stop", "stop"]
     assert all(WHOLE.fullmatch(answer["content"]) for answer in answers)
     assert doc["title"]
+
+
+def test_a_schema_that_it_does_not_take_is_asked_for_in_words(tiny: Home) -> None:
+    run = tiny.process("--schema", '{"type": "object"}', "Which?")
+    assert "the answer is not what --schema asks" in run.stderr
+    assert (run.stdout, run.code) == ("", 5)

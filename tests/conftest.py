@@ -1,5 +1,6 @@
-"""The command as a user runs it: a real process, a home of its own, a model on loopback."""
+"""What tests are given: a home of their own, a model on loopback, processes that end with them."""
 
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,10 +28,24 @@ for _signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--random-order SEED``."""
+    parser.addoption("--random-order", type=int, metavar="SEED", help="run the tests in an order of chance")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """No test may need another before it."""
+    seed = config.getoption("--random-order")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path) -> Iterator[Home]:
     """A home without a config file."""
-    return Home(tmp_path)
+    home = Home(tmp_path)
+    yield home
+    home.end()
 
 
 @pytest.fixture

@@ -701,7 +701,7 @@ def far(home: Home, model: ModelServer) -> Home:
 def test_gemini_gets_images_documents_and_audio(far: Home, model: ModelServer) -> None:
     reply = {"candidates": [{"content": {"parts": [{"text": "seen"}], "role": "model"}, "finishReason": "STOP"}]}
     model.script(b"data: " + json.dumps(reply).encode() + b"\r\n\r\n")
-    run = far.run("-m", "gemini/gemini-2.5-flash", "-f", "a.png", "-f", "a.pdf", "-f", "a.mp3", "look")
+    run = far.process("-m", "gemini/gemini-2.5-flash", "-f", "a.png", "-f", "a.pdf", "-f", "a.mp3", "look")
     assert (run.stdout, run.code) == ("seen\n", 0)
     (content,) = model.sent[0]["contents"]
     inline = [part.get("inline_data") or part.get("inlineData") for part in content["parts"]]
@@ -714,7 +714,7 @@ def test_gemini_gets_images_documents_and_audio(far: Home, model: ModelServer) -
 @pytest.mark.slow
 def test_the_responses_api_gets_images_and_documents(far: Home, model: ModelServer) -> None:
     model.refuse(400, {"error": {"message": "enough"}})
-    far.run("-m", "openai/gpt-5.3-codex", "-f", "a.png", "-f", "a.pdf", "look")
+    far.process("-m", "openai/gpt-5.3-codex", "-f", "a.png", "-f", "a.pdf", "look")
     assert model.asked[-1].path == "/v1/responses"
     (question,) = model.sent[-1]["input"]
     _, image, document = question["content"]

@@ -123,7 +123,7 @@ def test_a_title_is_waited_for_five_seconds_at_most(home: Home, model: ModelServ
     hold = threading.Event()
     model.script(hold, model="small")
     started = time.monotonic()
-    assert home.run("hi") == ("You said: hi\n", "", 0)
+    assert home.process("hi") == ("You said: hi\n", "", 0)
     assert 4.5 < time.monotonic() - started < 9
     hold.set()
 

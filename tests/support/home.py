@@ -35,7 +35,9 @@ class Home:
         self.state = folder / "state" / "gptsh"
         self.sessions = self.state / "sessions"
         self.config = folder / "config" / "gptsh" / "config.toml"
+        self.started: list[subprocess.Popen[bytes]] = []
         self.env = {
+            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},  # ``make coverage``
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "XDG_STATE_HOME": str(folder / "state"),
@@ -54,7 +56,16 @@ class Home:
     def start(self, *args: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[bytes]":
         """A process that is still running; stdin is closed unless told otherwise."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        return subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
+        process = subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Let no process outlive its test."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def run(
         self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None

@@ -23,7 +23,7 @@ from typing import IO
 
 from gptsh.cli.entrypoint import main
 
-LEFT_ALONE = 5.0  # seconds that a thread may outlive its run: as long as a title is waited for
+LEFT_ALONE = 1.0  # seconds that a thread may outlive its run
 _HANDLERS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,

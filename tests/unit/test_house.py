@@ -142,6 +142,13 @@ def test_the_console_script_and_the_module_are_one_program(home: Home) -> None:
     assert done.stdout == home.run("--version").stdout
 
 
+def test_the_readmes_commands_are_those_that_ci_runs() -> None:
+    """``make try`` and ``make test`` run them, in fresh clones."""
+    commands = re.findall(r"```sh\n(python3 -m venv .*)\n```", (ROOT / "README.md").read_text())
+    assert commands == re.findall("^(?:TRY|TEST) := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+
+
 def test_default_models_stand_in_the_packaged_model_table() -> None:
     spec = importlib.util.find_spec("litellm")
     assert spec

@@ -253,7 +253,10 @@ def test_an_answer_in_one_piece(claude: Home, server: AnthropicServer) -> None:
         (b'{"type":"error","error":{"type":"api_error","message":"it broke"}}', "the provider reported: it broke"),
         (b'{"hello":1}', "the response is no message: is the base URL right?"),
         (b"<html>", "the response is garbage: Expecting value: line 1 column 1 (char 0): is the base URL right?"),
-        (b'{"type":"message","content":[]}', "the model answered nothing: ask again, or try another model with -m"),
+        (
+            b'{"type":"message","content":[]}',
+            "anthropic/claude-sonnet-4-5 answered nothing to a prompt of about 8 tokens",
+        ),
     ],
 )
 def test_what_is_no_answer(claude: Home, server: AnthropicServer, data: bytes, line: str) -> None:
@@ -261,7 +264,7 @@ def test_what_is_no_answer(claude: Home, server: AnthropicServer, data: bytes, l
         server.script(data, framing="length", headers={"Content-Type": "application/json"})
     run = claude.run("hi")
     assert (run.stdout, run.code) == ("", 1)
-    assert run.stderr.splitlines()[0] == f"gptsh: {line}"
+    assert run.stderr.startswith(f"gptsh: {line}")
 
 
 def test_trouble_behind_the_reason_for_ending_takes_nothing_from_the_answer() -> None:

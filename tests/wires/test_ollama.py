@@ -319,7 +319,7 @@ def run_of(home: Home, server: OllamaServer, name: str, **more: Any) -> Any:
         ("garbage", "It is\n", (1, "the response is garbage: "), {"content": "It is", "finish_reason": "error"}),
         ("too_long", "", (6, "the provider reported: the input length exceeds the context length"), None),
         ("other", "", (1, "the response is no answer of Ollama: is the base URL right"), None),
-        ("late", "It is 4.\n", (0, ""), {"content": "It is 4.", "finish_reason": None}),
+        ("late", "It is 4.\n", (0, ""), {"content": "It is 4.", "finish_reason": "stop"}),
     ],
 )  # fmt: skip
 def test_an_answer_as_it_comes(

@@ -64,13 +64,22 @@ class Asking:
             from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
 
             planner = Planner(app.settings, app.client, doc, who, flags, None)
-            return compact(planner, session, happened, flags, app.settings, app.client, interrupts, app.reporter)
+            code = compact(planner, session, happened, flags, app.client, interrupts, app.reporter)
+            if flags.apply and not flags.dry_run and planner.agent.memory:
+                from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have a memory
+
+                stdio.let_go()
+                with interrupts.shielded():
+                    ended = AfterTurn(app.settings, app.client, interrupts).run(doc, session)
+                if ended and not who.form.structured:  # the exit code was reported before, in JSON
+                    raise ended
+            return code
         is_new, resumed = document.is_unsaved(doc), opened.doc is not None and not chooses_tools(flags)
         with app.tools.lent(who.servers, interrupts, lenient=resumed) as tools:
             try:
                 planner = Planner(app.settings, app.client, doc, who, flags, tools)
                 if flags.dry_run:
-                    return print_request(app.client, planner.first()[1], who.form)
+                    return print_request(app.client, planner.first(), who.form)
                 self.turn = Turn(app.settings, app.client, session, planner, tools, interrupts, app.reporter)
             except (ToolServerError, Interrupted) as err:
                 if who.servers:  # which may take their time
@@ -137,7 +146,7 @@ def _ask(flags: Flags, app: App, interrupts: Interrupts) -> int:
         _check_compact(flags, loaded, ref, asks=question is not None)
     elif question is None and ref is not None and flags.labels and not flags.dry_run:
         if not saves(flags, loaded):
-            raise UsageError("--title, --tag and --snapshot need a session that is saved", NOT_SAVED)
+            raise UsageError("--title, --tag and --snapshot need a saved session", NOT_SAVED)
         from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
 
         return label(ref, flags, loaded.context.snapshots)
@@ -176,6 +185,6 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
     if flags.labels and not flags.apply:
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):
-        raise UsageError("--apply needs a session that is saved", NOT_SAVED)
+        raise UsageError("--apply needs a saved session", NOT_SAVED)
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")

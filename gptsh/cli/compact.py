@@ -10,9 +10,7 @@ from gptsh.cli.plan import Planner, described
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import Session
 from gptsh.cli.show import Form, Screen
-from gptsh.core import choice, document
-from gptsh.core.compaction import compacted, current
-from gptsh.core.settings import Settings
+from gptsh.core import document
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.client import Client
 from gptsh.render import structured
@@ -24,7 +22,6 @@ def compact(
     session: Session,
     happened: list[tuple[str, dict[str, Any]]],
     flags: Flags,
-    loaded: Settings,
     client: Client,
     interrupts: Interrupts,
     reporter: Reporter,
@@ -41,9 +38,8 @@ def compact(
     def report(kind: str, **fields: Any) -> None:
         events.append({"type": kind, **fields})
 
-    spoken = planner.spoken(doc["messages"])
-    frame, messages = planner.frame(spoken), choice.Session(spoken, doc["context"])
-    now, then = current(messages, frame), compacted(messages, frame, planner.rules)
+    chooser = planner.chooser(doc["messages"], planner.imagined)
+    now, then = chooser.current(), chooser.compact()
     if applies:
         with interrupts.shielded():
             if flags.labels and session.save(durable=True):  # whatever comes of the compaction
@@ -56,22 +52,26 @@ def compact(
                 lambda: session.save(durable=True),
             )
             try:
-                then = planner.compacted(then, spoken) if then else None
-            except (GptshError, Interrupted):
+                then = planner.chooser(doc["messages"], planner.summarise).compact() if then else None
+                if then:
+                    planner.keep_compaction(then, doc["messages"])
+            except (GptshError, Interrupted) as err:
                 if form.output == "jsonl":
-                    stdio.write_lines(map(structured.line, events))
+                    failed = [{"type": "compression_error", "error": str(err)}] if isinstance(err, GptshError) else []
+                    stdio.write_lines(map(structured.line, [*events, *failed]))
                 raise
     if then is None:
         report("compression_skipped", reason="nothing would be shorter")
-    failure = session.failure
+    failure, fixed = session.failure, planner.fixed(now.size)
+    size = max(0, now.size.tokens - fixed)
     result = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
         "changes": then is not None,
         "applied": then is not None and applies and failure is None,
         **described(then or now),
-        "before": now.size.without(frame.fixed),
-        "after": (then or now).size.without(frame.fixed),
-        "budget": frame.budget,
+        "before": then.record["before"] if then and then.record else size,
+        "after": then.record["after"] if then and then.record else size,
+        "budget": planner.room.budget(fixed),
         "window": planner.room.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
@@ -79,14 +79,6 @@ def compact(
     _print(result, events, form)
     if failure:
         raise failure
-    if applies and planner.agent.memory:
-        from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have a memory
-
-        stdio.let_go()
-        with interrupts.shielded():
-            ended = AfterTurn(loaded, client, interrupts).run(doc, session)
-        if ended and not form.structured:  # the exit code was reported before, in JSON
-            raise ended
     return 0
 
 

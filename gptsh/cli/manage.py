@@ -69,9 +69,10 @@ def label(ref: str, flags: Flags, keep: int) -> int:
     filename = references.filename_of(ref)
     doc = sessions.load_session(filename)
     if flags.snapshot is not None:
-        from gptsh.core import snapshots  # noqa: PLC0415 - a list takes none
+        from gptsh.context.tokens import roughly  # noqa: PLC0415 - a list takes none
+        from gptsh.core import snapshots  # noqa: PLC0415 - the same
 
-        snapshots.record(doc, keep, name=flags.snapshot, tokens=snapshots.size_of(doc))
+        snapshots.record(doc, keep, name=flags.snapshot, tokens=roughly(doc["messages"]))
     sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
     return 0
 

@@ -6,7 +6,6 @@ Nothing is saved or sent here, but where a plan needs a summary first: then the 
 import json
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
@@ -16,32 +15,32 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.show import Form
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import agent_for
-from gptsh.core import context, cuts, document, references, sessions, settings, tokens
-from gptsh.core.choice import Choice, Frame, Session, is_below, whole
-from gptsh.core.context import Context, Room
+from gptsh.context import shorten, tokens, valid
+from gptsh.context.strategies import FULL, Choice, CompactedPrompt
+from gptsh.context.tokens import BYTES, Size, Target
+from gptsh.context.valid import Context, Room
+from gptsh.core import document, references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.forms import STRUCTURED
 from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
-from gptsh.core.messages import Message, Usage, safe_params, sum_costs
-from gptsh.core.models import facts
+from gptsh.core.messages import Message, Usage, safe_params, sum_costs, timestamp
+from gptsh.core.models import facts, split_model
 from gptsh.core.providers import DIRECT
 from gptsh.core.settings import Agent, Settings
 from gptsh.core.shape import Shape, in_words
-from gptsh.core.tokens import Asked, Count
 from gptsh.core.tool_servers import ToolServer
 from gptsh.core.turn import Ask, Request, Tools
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 
 if TYPE_CHECKING:
+    from gptsh.context.compaction import Chooser, Summarise
     from gptsh.core.snapshots import Happening
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 SUMMARY_CALLS = 4  # of the small model in one run
 _SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
-_FAR = 7  # times a limit: an estimate that is so much more than it no report can bring below it
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
-_SURE = 1.05  # times what a refusal counts is what is taken for true
 
 
 # ---- who answers
@@ -147,7 +146,7 @@ def begin(
     if flags.snapshot is not None:
         from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
 
-        size = snapshots.size_of(doc)
+        size = tokens.roughly(doc["messages"])
         happened += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
     if question is not None:
         sessions.append_messages(doc, [question], None)
@@ -185,10 +184,15 @@ def refuse_answered(opened: Opened) -> None:
 
 
 class Plan(NamedTuple):
-    """What is sent of a session, as far as it is told, and the request that sends it."""
+    """What is sent of a session, as far as it is told, and the request that sends it.
+
+    ``is_new``: under a compaction that is still to be kept. ``questions`` of the user are left out of it.
+    """
 
     context: Context
     request: Request
+    is_new: bool = False
+    questions: int = 0
 
 
 class Planner:
@@ -213,10 +217,13 @@ class Planner:
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
-        self._scale: float | None = None  # of estimates, where a refusal has told how far they are from the truth
+        self._scale: float | None = None  # of counts, where a refusal has told how far they are from the truth
+        self._truncates = False  # whether piped or attached text was truncated in this run
         self._calls = SUMMARY_CALLS
         self._noted = 0  # questions that the user knows to be left out
-        self._room_for(self.measured(self.spoken(doc["messages"]), limit=ASK_FROM))
+        self._scales: dict[int, float | None] = {}  # by the number of messages
+        self._imagination: list[dict[str, Any]] = []  # summaries that are not made yet
+        self._find_window(flags)
 
     def serve(
         self, ask: Ask, waiting: Callable[[str], Any], report: Callable[..., None], save: Callable[[], bool]
@@ -234,104 +241,228 @@ class Planner:
         """Whose it is."""
         return self._provider.name
 
-    # -- the first request of a turn, before anything is saved
+    # -- what is sent
 
-    def first(self) -> tuple[Choice, Plan]:
-        """What is sent of the session as it stands. Raises TooLong; a summary that it takes is not made yet."""
-        doc, flags, truncates = self._doc, self._flags, self._flags.truncate is not None
-        choice = self._chosen(self.spoken(doc["messages"]))
-        if truncates and (choice.size.safe > (self.room.prompt or 0) or choice.shortened.questions):
-            doc["messages"] = self._truncated(doc["messages"], flags.truncate or "")
-            choice = self._chosen(self.spoken(doc["messages"]))
-        return choice, self._built(choice, doc["messages"])
+    def first(self) -> Plan:
+        """What is sent of the session as it stands; a summary that this takes is not made yet. Raises TooLong."""
+        doc, flags = self._doc, self._flags
+        choice = self._chosen(doc["messages"], self.imagined)
+        if flags.truncate is not None and (
+            choice.size.tokens > (self.room.prompt or 0) or choice.prompt.questions or choice.is_new
+        ):
+            self._truncates = True
+            doc["messages"] = self._truncated(doc["messages"], flags.truncate)
+            choice = self._chosen(doc["messages"], self.imagined)
+        return self._built(choice, doc["messages"])
 
     def asked(self) -> str:
         """The id of the message that is answered."""
         messages = self._doc["messages"]
         return next((message["id"] for message in messages[_asked_at(messages) :]), "")
 
-    # -- each request, once the question is saved
-
-    def carried_out(self, choice: Choice, messages: Sequence[Message], plan: Plan) -> Plan:
-        """The plan of a choice: but for a new compaction, which is kept with a snapshot of what was before it."""
-        if choice.made:
-            choice = self.compacted(choice, self.spoken(messages))
-            plan = self._built(choice, self._doc["messages"])
-        if choice.shortened.questions > self._noted:
-            self._noted = count = choice.shortened.questions
-            what = "1 earlier question is" if count == 1 else f"{count:,} earlier questions are"
-            stdio.note(f"{what} left out: the session outgrew the window")
-        return plan
+    def kept(self, plan: Plan) -> Plan:
+        """The first plan once the question is saved: a new compaction is made now, and kept."""
+        return self.next(self._doc["messages"]) if plan.is_new else self._noting(plan)
 
     def next(self, messages: Sequence[Message]) -> Plan:
         """What is sent of the messages. Raises TooLong, and Interrupted while a summary is waited for."""
-        spoken = self.spoken(messages)
         # A turn that began with too little to look for the window may have grown beyond what fits any.
-        if self.room.window is None and self.measured(spoken, limit=ASK_FROM).safe > ASK_FROM:
+        if self.room.window is None and self._screened(self.spoken(messages)).at_most > BYTES * ASK_FROM:
             self.room = self._room(self._client.window(self.model, ask=True))
-        choice = self._chosen(spoken)
-        return self.carried_out(choice, messages, self._built(choice, messages))
+        return self._kept(self._chosen(messages, self.summarise), messages)
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise TooLong where not even the least of the messages fits."""
-        self._built(self._chosen(self.spoken(messages)), messages)
+        self._built(self._chosen(messages, self.imagined), messages)
 
-    def refit(self, refused: TooLong, sent: Context, messages: Sequence[Message]) -> Plan | None:
+    def refit(self, refused: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
         """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
-        window = refused.window
+        window, before = refused.window, plan.context.size
         if window is None or not self.rules.compact:
             return None
         self._client.learn(self.model, window)
-        room, scale = self._room(window), None
-        if refused.prompt and room.prompt:  # then it is known how far our estimate is from what the server counts
-            scale = _SURE * refused.prompt / sent.size.safe
-            if scale > 1:
-                room = room._replace(reserve=window - int(room.prompt / scale))
-        self.room, self._scale = room, min(1.0, scale) if scale else None
-        choice = self._chosen(self.spoken(messages))
-        if not choice.record or choice.size.safe > _LEAST_GAIN * sent.size.safe:
+        self.room = self._room(window)
+        if refused.prompt:  # then it is known how far a count is from what the server counts
+            self._scale = refused.prompt / max(1, sum(map(tokens.count_message, plan.request.messages)))
+        choice = self._chosen(messages, self.summarise, reason="refused")
+        if not choice.is_new and choice.size.tokens > _LEAST_GAIN * before.tokens:
             return None
-        choice = choice._replace(record={**choice.record, "reason": "refused"})
         try:
-            return self.carried_out(choice, messages, self._built(choice, messages))
+            return self._kept(choice, messages)
         except TooLong:
             return None
+
+    def _chosen(self, messages: Sequence[Message], summarise: "Summarise", reason: str = "auto") -> Choice:
+        """What of the messages is sent."""
+        spoken, state = self.spoken(messages), self._doc["context"]
+        if not state.get("compaction"):
+            size = self._screened(spoken)
+            fixed = self.fixed(size)
+            budget = self.room.budget(fixed)
+            fits = budget is None or size.tokens - fixed <= self.rules.compact_at * budget
+            if not self._flags.compact and (fits or not self.rules.compact):
+                return Choice(FULL, CompactedPrompt(spoken, len(spoken)), size)
+        chooser = self.chooser(messages, summarise)
+        if self._flags.compact and (asked_for := chooser.compact()):
+            return asked_for
+        choice = chooser.choose()
+        if choice.is_new and choice.record:
+            choice = choice._replace(record={**choice.record, "reason": reason})
+        return choice
+
+    def chooser(self, messages: Sequence[Message], summarise: "Summarise") -> "Chooser":
+        """What chooses how the messages are sent, with such summaries."""
+        from gptsh.context.compaction import Budget, Chooser  # noqa: PLC0415 - most sessions are small
+
+        def measure(sent: Sequence[Message], under: str | None, exact: bool) -> Size:
+            return self.measured(sent, under, exact=exact)
+
+        state = self._doc["context"]
+        if summarise == self.imagined:
+            state = {**state, "summaries": [*state.get("summaries", ())]}
+            self._imagination = state["summaries"]
+        fixed = self.fixed()
+        budget = Budget(measure, self.room.budget(fixed), fixed)
+        return Chooser(self.spoken(messages), state, budget, self.rules, summarise, self._summary_failed)
+
+    def _kept(self, choice: Choice, messages: Sequence[Message]) -> Plan:
+        """The plan of a choice. What does not fit all the same is never built, so that it is not kept either."""
+        plan = self._built(choice, messages)
+        if choice.is_new:
+            self.keep_compaction(choice, messages)
+        return self._noting(plan)
+
+    def _noting(self, plan: Plan) -> Plan:
+        """The plan, the user knowing what it leaves out."""
+        if plan.questions > self._noted:
+            self._noted = plan.questions
+            what = "1 earlier question is" if plan.questions == 1 else f"{plan.questions:,} earlier questions are"
+            stdio.note(f"{what} left out: the session outgrew the window")
+        return plan
+
+    def _built(self, choice: Choice, messages: Sequence[Message]) -> Plan:
+        """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
+        sent, params, fixed = choice.prompt, self.agent.params, self.fixed(choice.size)
+        if messages:
+            advice = self._advice(choice.size, messages)
+            made = valid.build(sent.messages, self._system, choice.size, self.room, advice=advice, fixed=fixed)
+        else:
+            head = valid.head_of(self._system, ())
+            made = Context(head, choice.strategy, choice.size, fixed, self.room, 0)
+        made = made._replace(
+            strategy=choice.strategy,
+            compaction=choice.record["id"] if choice.record else None,
+            included=sent.included,
+            summarized=sent.summarized,
+            left_out=sent.left_out,
+        )
+        taken = valid.taken(choice.size, self.room, params, messages)
+        stream = not self._flags.no_stream
+        request = Request(self.model, made.messages, dict(params), stream, self._schema, self._tools, taken)
+        return Plan(made, request, choice.is_new, sent.questions)
+
+    def _advice(self, size: Size, messages: Sequence[Message]) -> str:
+        """What else can be done about a prompt that does not fit."""
+        advice, prompt, asked = "", self.room.prompt, _asked_at(messages)
+        if prompt is None or size.tokens <= prompt:
+            return advice
+        if not self.rules.compact and asked:
+            advice += '; compact = "auto" under [context] sends less of the session'
+        if self._flags.truncate is None and any(map(shorten.attached, messages[asked if self.rules.compact else 0 :])):
+            advice += "; --truncate cuts what is piped or attached"
+        if self._memory:
+            from gptsh.context import memory  # noqa: PLC0415 - few agents have one
+
+            told = memory.in_system(None, self._memory, self.room.window) or ""
+            if 2 * tokens.count_system(told) > size.tokens:
+                advice += (
+                    f"; most of it is {references.memory_folder(self.agent.name) / 'MEMORY.md'}, the agent's memory"
+                )
+        return advice
+
+    def _truncated(self, messages: list[Message], end: str) -> list[Message]:
+        """The messages, their piped and attached text truncated until all fits or nothing is left to truncate.
+
+        Where the session can be compacted that is the text of the question alone, and what was said before keeps its
+        share of the room, or all that it takes if that is less.
+        """
+
+        def size_of(part: Sequence[Message]) -> int:
+            return self.measured(self.spoken(part), None, exact=True).tokens
+
+        limit = self.room.prompt or 0
+        asked = _asked_at(messages) if self.rules.compact else 0
+        before, own = messages[:asked], messages[asked:]
+        if before:
+            rest = round(self.rules.compact_at * limit) - (size_of(before) - size_of([]))
+            limit = max(round(_SHARE * limit), rest)
+        room, size = limit - size_of(shorten.without_attached(own)), size_of(own)
+        made: list[shorten.Truncation] = []
+        while size > limit and (cut := shorten.truncate(own, room, end)):
+            own, made = cut
+            size = size_of(own)
+            room -= max(1, size - limit)  # where more was reported of what stays than is counted
+        for one in made:
+            stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
+        return [*before, *own]
 
     # -- sizes
 
     def spoken(self, messages: Sequence[Message]) -> list[Message]:
         """The messages of a session as this model can read them."""
-        return context.spoken(cuts.as_sent(message, self._lacks) for message in messages)
+        return valid.spoken(shorten.as_sent(message, self._lacks) for message in messages)
 
-    def measured(self, spoken: Sequence[Message], *, limit: int | None) -> Count:
-        """Tokens that the messages take, system prompt, schema and tools included; far beyond the limit about."""
-        return self._measure(spoken, None, fixed=self._fixed(), limit=limit)
+    def fixed(self, size: Size | None = None) -> int:
+        """Tokens of what stands in front of the messages, or beside them: counted where the size of all was counted."""
+        mark = self._mark
+        if size and (mark is None or size.at_most <= mark):
+            return sum(map(tokens.at_most, self._before)) // BYTES
+        return sum(map(tokens.count_text, self._before))
 
-    def _measure(self, spoken: Sequence[Message], compacted: str | None, *, fixed: int, limit: int | None) -> Count:
-        asked = Asked(self.model, self.provider, compacted)
-        return tokens.count(spoken, None, asked=asked, beside=fixed, most=None if limit is None else _FAR * limit)
+    @property
+    def _mark(self) -> int | None:
+        """Tokens of a prompt above which there is to be a new compaction."""
+        return None if self.room.prompt is None else round(self.rules.compact_at * self.room.prompt)
 
-    def _fixed(self) -> int:
-        """Tokens of what stands in front of the messages, or beside them."""
+    @property
+    def _before(self) -> list[str]:
         schema = None if self._schema is None else json.dumps(self._schema)
-        before = "\n".join(filter(None, (self._system, schema)))
-        return tokens.of_system(before) + tokens.of_tools(self._tools)
+        tools = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
+        return [text for text in (self._system, schema, *tools) if text]
 
-    def frame(self, spoken: Sequence[Message]) -> Frame:
-        """What the messages are to fit in."""
-        fixed = self._fixed()
-        scale = self._scale or tokens.safe_scale(spoken, Asked(self.model, self.provider))
-        measure = partial(self._measure, fixed=fixed, limit=self.room.prompt)
-        return Frame(measure, self.room.budget(fixed), fixed, scale=scale)
+    def _screened(self, spoken: Sequence[Message]) -> Size:
+        """Tokens of all messages, counted only where it is not certain that they are below the mark."""
+        return self.measured(spoken, None, exact=False)
+
+    def measured(self, spoken: Sequence[Message], under: str | None, *, exact: bool) -> Size:
+        """Tokens that messages take when they are sent under a compaction, what stands in front of them included."""
+        # Behind a truncation no earlier report is of what is sent now; behind a refusal none is to be believed.
+        own = not self._truncates and self._scale is None
+        target, before = Target(self.model if own else None, self.provider, under), self._before
+
+        def scale() -> float | None:
+            if not own:
+                return self._scale
+            everything = self.spoken(self._doc["messages"])
+            if len(everything) not in self._scales:
+                self._scales[len(everything)] = tokens.scale_of(everything, before, Target(self.model, self.provider))
+            return self._scales[len(everything)]
+
+        return tokens.size_of(
+            spoken, before, target, small=0 if exact or self._scale is not None else self._mark, scale=scale
+        )
 
     def _room(self, window: int | None) -> Room:
-        return context.room_for(window, self.agent.params, self.rules.reserve)
+        return valid.room_for(window, self.agent.params, self.rules.reserve)
 
-    def _room_for(self, size: Count) -> None:
+    def _find_window(self, flags: Flags) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
-        flags, truncates = self._flags, self._flags.truncate is not None
-        asks = size.safe > ASK_FROM or truncates
-        least = context.least_window(size.safe, self.agent.params, self.rules.reserve)
+        size, truncates = (
+            self._screened(self.spoken(self._doc["messages"])).at_most // BYTES,
+            flags.truncate is not None,
+        )
+        asks = size > ASK_FROM or truncates
+        least = valid.least_window(size, self.agent.params, self.rules.reserve)
         if asks or least > ASK_FROM or flags.dry_run or self.form.structured:
             window = self._client.window(self.model, ask=asks)
         else:
@@ -343,84 +474,6 @@ class Planner:
         if self._memory and window is not None:  # no more of it than a small window has room for
             self._system, self._schema = self._asked_for(window)
 
-    # -- the choice
-
-    def _chosen(self, spoken: Sequence[Message]) -> Choice:
-        """What of the messages is sent. A summary may still be missing."""
-        state, compacts = self._doc["context"], self._flags.compact
-        session, frame, everything = Session(spoken, state), self.frame(spoken), None
-        if not (state.get("compaction") or compacts):
-            everything = whole(session, frame)
-            if not self.rules.compact or is_below(everything, frame, self.rules):
-                return everything
-        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
-
-        asked_for = compaction.compacted(session, frame, self.rules) if compacts else None
-        return asked_for or compaction.choose(session, frame, self.rules, everything)
-
-    def _built(self, choice: Choice, messages: Sequence[Message]) -> Plan:
-        """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
-        sent, fixed, params = choice.shortened, self._fixed(), self.agent.params
-        if messages:
-            advice = self._advice(choice, messages)
-            made = context.build(sent.messages, self._system, choice.size, self.room, advice=advice, fixed=fixed)
-        else:
-            head = context.head_of(self._system, ())
-            made = Context(head, choice.strategy, choice.size, fixed, self.room, 0)
-        made = made._replace(
-            strategy=choice.strategy,
-            compaction=choice.record["id"] if choice.record else None,
-            included=sent.included,
-            summarized=sent.summarized,
-            left_out=sent.left_out,
-        )
-        taken = context.taken(choice.size, self.room, params, messages)
-        stream = not self._flags.no_stream
-        return Plan(made, Request(self.model, made.messages, dict(params), stream, self._schema, self._tools, taken))
-
-    def _advice(self, choice: Choice, messages: Sequence[Message]) -> str:
-        """What else can be done about a prompt that does not fit."""
-        advice, prompt, asked = "", self.room.prompt, _asked_at(messages)
-        if prompt is None or choice.size.safe <= prompt:
-            return advice
-        if not self.rules.compact and asked:
-            advice += '; compact = "auto" under [context] sends less of the session'
-        if self._flags.truncate is None and any(map(cuts.attached, messages[asked if self.rules.compact else 0 :])):
-            advice += "; --truncate cuts what is piped or attached"
-        if self._memory:
-            from gptsh.core import memory  # noqa: PLC0415 - few agents have one
-
-            told = memory.in_system(None, self._memory, self.room.window) or ""
-            if 2 * tokens.of_system(told) > choice.size.likely:
-                advice += f"; most of it is {memory.folder_of(self.agent.name) / 'MEMORY.md'}, the agent's memory"
-        return advice
-
-    def _truncated(self, messages: list[Message], end: str) -> list[Message]:
-        """The messages, their piped and attached text cut until all fits or nothing is left to cut.
-
-        Where the session can be compacted that is the text of the question alone, and what was said before keeps its
-        share of the room, or all that it takes if that is less.
-        """
-
-        def safe(part: Sequence[Message]) -> int:
-            return self.measured(self.spoken(part), limit=self.room.prompt).safe
-
-        limit = self.room.prompt or 0
-        asked = _asked_at(messages) if self.rules.compact else 0
-        before, own = messages[:asked], messages[asked:]
-        if before:
-            rest = round(self.rules.compact_at * limit) - (safe(before) - safe([]))
-            limit = max(round(_SHARE * limit), rest)
-        room, size = limit - safe(cuts.without(own)), safe(own)
-        made: list[cuts.Cut] = []
-        while size > limit and (cut := cuts.cut(own, room, end)):
-            own, made = cut
-            size = safe(own)
-            room -= max(1, size - limit)  # where more was reported of what stays than is estimated
-        for one in made:
-            stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
-        return [*before, *own]
-
     # -- what goes along
 
     def _asked_for(self, window: int | None) -> tuple[str | None, dict[str, Any] | None]:
@@ -431,7 +484,7 @@ class Planner:
         system, shape, schema = self.agent.system, self.form.shape, None
         provider, name = settings.provider_of(self._settings, self.model)
         if self._memory:
-            from gptsh.core.memory import in_system  # noqa: PLC0415 - few agents have one
+            from gptsh.context.memory import in_system  # noqa: PLC0415 - few agents have one
 
             system = in_system(system, self._memory, window)
         if shape:
@@ -469,92 +522,78 @@ class Planner:
 
     # -- compaction
 
-    def compacted(self, choice: Choice, spoken: Sequence[Message]) -> Choice:
-        """A new compaction, its summary made, kept in the document with a snapshot of what was before it.
-
-        What is sent instead where no summary can be had; raises GptshError then where the user asked for it.
-        """
-        from gptsh.core import compaction  # noqa: PLC0415 - most sessions are small
-
-        frame, rules, doc = self.frame(spoken), self.rules, self._doc
-        wanted = choice.record or {}
-        if choice.wanted:
-            session = Session(spoken, doc["context"])
-            try:
-                self._summarise(choice)
-                choice = compaction.with_summary(session, frame, rules, choice)
-            except GptshError as err:
-                self._report("compression_error", error=str(err))
-                if wanted.get("reason") == "asked":
-                    raise
-                stdio.note(f"no summary could be made: {err}")
-                choice = compaction.without_summary(session, frame, rules, choice)
-        snapshot = self._keep_compaction(choice, spoken, wanted.get("before"))
-        if record := choice.record:
-            what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
-            stdio.note(f"{what} ({record['strategy']}){f'; snapshot {snapshot}' if snapshot else ''}")
-            self._report("compressed", **described(choice))
-        return choice
-
-    def _keep_compaction(self, choice: Choice, spoken: Sequence[Message], size: int | None) -> str | None:
-        """Keep a compaction, with a snapshot of where the session stood; what that is called, if it is on disk."""
+    def keep_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
+        """Keep a new compaction in the document, with a snapshot of where the session stood; and say so."""
         from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
 
-        doc, end = self._doc, None
-        if document.unfinished(spoken):  # who goes back asks again: it stands before the question
-            asked = spoken[document.turns(spoken)[-1]].get("id")
+        doc, record, end = self._doc, choice.record or {}, None
+        if document.unfinished(messages):  # who goes back asks again: it stands before the question
+            asked = messages[document.turns(messages)[-1]].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
         known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
-        happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=size, end=end)
-        doc["context"]["compaction"] = choice.record
-        if not self._save():
-            return None
+        happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
+        doc["context"]["compaction"] = record
+        kept = self._save()
         named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
-        for kind, fields in happened:
+        for kind, fields in happened if kept else ():
             if kind == "snapshot_created":
                 fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
                 known = fields["snapshot"]["name"]
             self._report(kind, **fields)
-        return f"{doc['id']}@{known}" if known else None
+        snapshot = f"; snapshot {doc['id']}@{known}" if known and kept else ""
+        what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
+        stdio.note(f"{what} ({record['strategy']}){snapshot}")
+        self._report("compressed", **described(choice))
 
-    def _summarise(self, choice: Choice) -> None:
-        """Make the summary that a choice wants, and put it into the document with what it cost. Raises GptshError."""
-        from gptsh.core import summaries  # noqa: PLC0415 - the same
+    def imagined(
+        self, older: Sequence[Message], _fresh: Sequence[Message], _previous: str | None, size: int
+    ) -> dict[str, Any]:
+        """The record of a summary that is not made yet."""
+        text = "[a summary of what is older, made when this is sent]"
+        ends = {"first": older[0].get("id"), "last": older[-1].get("id")}
+        record = {"id": "pending", "created_at": timestamp(), "text": text, "tokens": size, "pending": True, **ends}
+        self._imagination.append(record)
+        return record
 
-        wanted = choice.wanted
-        assert wanted, "only asked where one is"
+    def summarise(
+        self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
+    ) -> dict[str, Any]:
+        """A summary of the older messages, put into the document with what it cost. Raises GptshError."""
+        from gptsh.context import summaries  # noqa: PLC0415 - most sessions are small
+
         model = settings.small_model(self._settings, self.agent) or self.model
+        if split_model(model)[0] == "echo":
+            raise ModelError("echo makes no summaries", "model_small names a model that does")
+        if self._calls < 1:
+            raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
         small = small_of(self._settings, self._client, self._ask, model)
         spent: list[Usage] = []
-        made: summaries.Made | None = None
-        before = wanted.previous["text"] if wanted.previous else None
+        made: summaries.Summary | None = None
         try:
-            with self._waiting(f"summarising {len(wanted.messages):,} messages with {model}"):
-                if self._calls < 1:
-                    raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
-                if before and not wanted.messages:
-                    made = summaries.condense(small, before, to=wanted.tokens, spent=spent)
-                else:
-                    made = summaries.summarise(
-                        small, before, wanted.messages, tokens=wanted.tokens, calls=self._calls, spent=spent
-                    )
+            with self._waiting(f"summarising {len(fresh):,} messages with {model}"):
+                made = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls, spent=spent)
         finally:
             self._calls -= max(1, len(spent), made.calls if made else 0)
             cost = sum_costs(map(small.price, spent))
             self.costs.append(cost)
             known = self._doc["context"]["summaries"]
             if made:
-                known.append(summaries.new_summary(wanted.covered, made, model, cost))
+                known.append(summaries.new_summary(older, made, model, cost))
             elif spent:
                 known.append(summaries.paid(spent, model, cost))
                 self._save()
-        if wanted.previous and (then := wanted.previous.get("tokens") or 0) > summaries.LONGER * wanted.tokens:
+        if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
             self._report("summary_aged", before=then, after=made.tokens)
+        return dict(known[-1])
+
+    def _summary_failed(self, err: GptshError) -> None:
+        self._report("compression_error", error=str(err))
+        stdio.note(f"no summary could be made: {err}")
 
 
 def described(choice: Choice) -> dict[str, Any]:
     """What a compaction came to, for a program."""
-    record, sent = choice.record or {}, choice.shortened
+    record, sent = choice.record or {}, choice.prompt
     sizes = {key: record.get(key) for key in ("reason", "before", "after")}
     counts = {"included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
     return {"strategy": choice.strategy, **sizes, **counts}
@@ -569,7 +608,7 @@ def _memory(agent: Agent) -> str:
     """What the agent remembers. A memory that cannot be read is worth a note, and no answer."""
     if not agent.memory or agent.system == "":
         return ""
-    from gptsh.core import memory  # noqa: PLC0415 - few agents have one
+    from gptsh.context import memory  # noqa: PLC0415 - few agents have one
 
     try:
         return memory.known(agent.name)

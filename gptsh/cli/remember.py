@@ -13,14 +13,15 @@ from gptsh.cli.reporter import in_words
 from gptsh.cli.session import Session
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import saves, seconds_of
-from gptsh.core import memory, references, sessions, settings
+from gptsh.context import memory
+from gptsh.context.memory import Step
+from gptsh.context.summaries import Small
+from gptsh.core import references, sessions, settings
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary
-from gptsh.core.memory import Step
 from gptsh.core.messages import Event, counted
 from gptsh.core.models import split_model
 from gptsh.core.settings import Settings, Wanted
-from gptsh.core.small import Small
 from gptsh.core.turn import Ask, Request
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy, UsageError
 from gptsh.llm.client import Client

@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from gptsh.context.summaries import Small
 from gptsh.core.messages import Usage
 from gptsh.core.settings import Settings
-from gptsh.core.small import Small
 from gptsh.core.turn import Ask
 from gptsh.llm.client import Client
 

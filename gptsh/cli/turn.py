@@ -16,7 +16,8 @@ from gptsh.cli.interrupts import Interrupted, Interrupts, each, waiting
 from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.session import Session
-from gptsh.core import document, sessions, settings, tokens
+from gptsh.context import tokens
+from gptsh.core import document, sessions, settings
 from gptsh.core.messages import (
     BROKEN_OFF,
     Call,
@@ -83,7 +84,7 @@ class Turn:
         self._settings, self._client, self._session, self._planner = loaded, client, session, planner
         self._tools, self._interrupts, self._reporter = tools, interrupts, reporter
         self._doc, self._form = session.doc, planner.form
-        self._choice, self._plan = planner.first()
+        self._plan = planner.first()
         self._seen = list(self._doc["messages"])  # of the session, and what this turn adds; saving brings others' turns
         self._words_shown = False  # whether words of an earlier round are on the screen
         self._text: str | None = None  # what the form takes of the answer
@@ -108,7 +109,7 @@ class Turn:
         with self._interrupts.shielded():
             self._save_question(planner.asked(), happened)
             try:
-                self._rounds(partial(planner.carried_out, self._choice, self._doc["messages"], self._plan))
+                self._rounds(partial(planner.kept, self._plan))
                 if self._form.shape:
                     self._conform(self._form.shape)
             except (GptshError, Interrupted, OSError) as err:
@@ -148,7 +149,7 @@ class Turn:
         try:
             self._ask(plan)
         except TooLong as err:
-            again = self._planner.refit(err, plan.context, self._seen) if self.message is before else None
+            again = self._planner.refit(err, plan, self._seen) if self.message is before else None
             if again is None:
                 raise
             plan = again
@@ -202,7 +203,7 @@ class Turn:
         planner = self._planner
         if planner.room.window is not None:
             return err
-        what = f"{planner.model} answered nothing to a prompt of about {self._plan.context.size.likely:,} tokens"
+        what = f"{planner.model} answered nothing to a prompt of about {self._plan.context.size.tokens:,} tokens"
         todo = f"if that is too long for it, set context_window under [providers.{planner.provider}]"
         return NoAnswer(f"{what}, and its window is not known", todo, detail=err.detail)
 
@@ -288,14 +289,13 @@ class Turn:
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = _cost(self._settings, planner.model, usage)
         self._costs.append(message["cost"])
-        message["estimated"] = sent.size.plain
         if sent.compaction:
             message["compaction"] = sent.compaction
         reported = usage["prompt"] if usage else None
         if reported and tokens.was_cut(reported, sent.size, sent.messages):
-            del message["estimated"]  # what was read of the prompt says nothing about the whole
+            message["server_truncated"] = True
             self._notes.append(
-                f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.likely:,}: "
+                f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.tokens:,}: "
                 "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
             )
         self._append(message, {"tokens": usage})

@@ -67,4 +67,4 @@ def check_snapshot(flags: Flags, loaded: Settings) -> None:
 
     snapshots.check_name(flags.snapshot, loaded.context.snapshots)
     if not saves(flags, loaded):
-        raise UsageError("--snapshot needs a session that is saved", NOT_SAVED)
+        raise UsageError("--snapshot needs a saved session", NOT_SAVED)

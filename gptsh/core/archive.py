@@ -175,11 +175,10 @@ def _remembered(filename: str) -> list[str]:
     head = found(path, files.read_head)
     if not isinstance(head, dict) or not head.get("context", {}).get("consolidated"):
         return []
-    from gptsh.core import memory  # noqa: PLC0415 - few agents have one
-
     doc = found(path, files.read_document)
-    owners = set(memory.owners_of(doc).values()) if isinstance(doc, dict) else set()
-    return sorted(agent for agent in owners if memory.folder_of(agent).is_dir())
+    messages = doc["messages"] if isinstance(doc, dict) else []
+    agents = {message.get("agent") or head.get("agent", {}).get("name") or "default" for message in messages}
+    return sorted(one for one in agents if isinstance(one, str) and references.memory_folder(one).is_dir())
 
 
 # ---- which of them

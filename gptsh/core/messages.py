@@ -58,7 +58,7 @@ class Message(TypedDict):
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
     compaction: NotRequired[str]  # id of the compaction under which it was asked
-    estimated: NotRequired[int]  # tokens that the prompt was estimated to take, before its usage was reported
+    server_truncated: NotRequired[bool]  # the server has read less than was sent, so its report tells nothing
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
     replay: NotRequired[dict[str, Any]]  # by the provider's keys

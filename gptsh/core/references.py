@@ -29,6 +29,11 @@ def get_sessions_dir() -> Path:
     return state_folder() / "sessions"
 
 
+def memory_folder(agent: str) -> Path:
+    """The folder of an agent's memory, whatever its name is. It may not exist."""
+    return state_folder() / "memory" / safe_name(agent)
+
+
 def get_archive_dir() -> Path:
     """Where sessions are that were put away: in no list, still found by id and name. It may not exist."""
     return get_sessions_dir().parent / "archive"

@@ -161,16 +161,6 @@ def rolled(items: Sequence[Snapshot], keep: int) -> tuple[list[Snapshot], list[S
     return [item for item in ordered if item["id"] in kept], [item for item in ordered if item["id"] not in kept]
 
 
-def size_of(doc: dict[str, Any]) -> int:
-    """Tokens that all of a session's messages are likely to take, behind its system prompt."""
-    from gptsh.core import tokens  # noqa: PLC0415 - most runs take no snapshot
-    from gptsh.core.cuts import as_sent  # noqa: PLC0415 - as above
-
-    agent, provider = doc["agent"], doc["provider"].get("name")
-    sent = [as_sent(message) for message in doc["messages"]]
-    return tokens.count(sent, agent.get("system"), asked=tokens.Asked(agent.get("model"), provider)).likely
-
-
 def _with(items: Iterable[Snapshot], new: Snapshot) -> list[Snapshot]:
     """The snapshots with one more, oldest first.
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from gptsh.core.context import spoken
+from gptsh.context.valid import spoken
 from gptsh.core.document import Document
 from gptsh.core.files import parsed
 from gptsh.core.flat import one_text

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gptsh.context.valid import pair_calls, spoken
 from gptsh.core.calls import OPENAI_ID, as_written, fitted
 from gptsh.core.chat_parts import spread
-from gptsh.core.context import pair_calls, spoken
 from gptsh.core.document import Document
 from gptsh.core.flat import one_text
 from gptsh.core.loose import as_dict, as_dicts

@@ -182,9 +182,9 @@ def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> I
     for key in ("included", "summarized", "left_out"):
         yield f"{key.replace('_', ' '):<11} {report[key]} messages"
     if request.tools:
-        from gptsh.core.tokens import of_tools  # noqa: PLC0415 - a list counts none
+        from gptsh.context.tokens import count_tools  # noqa: PLC0415 - a list counts none
 
-        yield f"tools       {len(request.tools)}, their definitions {of_tools(request.tools):,} tokens at most"
+        yield f"tools       {len(request.tools)}, their definitions ~{count_tools(request.tools):,} tokens"
     for part, media in (found for message in request.messages for found in media_in(message)):
         yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
 

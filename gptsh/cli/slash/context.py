@@ -95,7 +95,7 @@ def show_context(talk: Talk, _args: str) -> None:
 
     files = talk.flags.file
     who, planner = talk.planned(user_message("", attached(files)) if files else None)
-    print_request(talk.app.client, planner.first()[1], who.form)
+    print_request(talk.app.client, planner.first(), who.form)
     if who.servers and talk.app.tools.running(who.servers) is None:
         stdio.note(f"without the tools of {_named(who.servers)}, which start with the next turn")
 
@@ -127,7 +127,7 @@ def show_sent(talk: Talk, _args: str) -> None:
     if talk.place.sent is None:
         stdio.note("nothing was sent yet: /context tells what would be")
         return
-    sent, request = talk.place.sent
+    sent, request = talk.place.sent[:2]
     client, bold = talk.app.client, look(os.environ, terminal=True).styles
     wire, preview = client.wire(request), client.preview(request)
 

@@ -114,6 +114,7 @@ def snapshot(talk: Talk, args: str) -> None:
     if not doc["messages"]:
         raise UsageError("there is nothing yet to take a snapshot of")
     from gptsh.cli.manage import label  # noqa: PLC0415 - few are taken
+    from gptsh.context.tokens import roughly  # noqa: PLC0415 - as above
     from gptsh.core import snapshots  # noqa: PLC0415 - as above
 
     keep, known = talk.settings.context.snapshots, snapshots.named(doc["context"], args)
@@ -122,7 +123,7 @@ def snapshot(talk: Talk, args: str) -> None:
         talk.refresh()
     else:
         assert talk.doc is not None  # there is a session
-        snapshots.record(talk.doc, keep, name=args, tokens=snapshots.size_of(talk.doc))
+        snapshots.record(talk.doc, keep, name=args, tokens=roughly(talk.doc["messages"]))
         talk.changed()
     stdio.note(f"snapshot {args} {'moved' if known else 'taken'}: /fork {args} goes on from here")
 

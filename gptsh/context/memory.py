@@ -15,16 +15,14 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from gptsh.context.consolidation import LIMIT, Reply, taken_in
+from gptsh.context.summaries import Small, moment_of
+from gptsh.context.tokens import count_text
 from gptsh.core import document, files, sessions
-from gptsh.core.consolidation import LIMIT, Reply, taken_in
 from gptsh.core.document import Document
-from gptsh.core.folders import state_folder
-from gptsh.core.material import moment_of
 from gptsh.core.messages import Message, Usage, new_message_id, text_of, timestamp
-from gptsh.core.references import is_kept, make_private, names_in, safe_name
+from gptsh.core.references import is_kept, make_private, memory_folder, names_in
 from gptsh.core.settings import ContextRules
-from gptsh.core.small import Small
-from gptsh.core.tokens import estimate
 from gptsh.errors import BadSession, SessionGone, StoreError
 
 HEADING = (
@@ -48,7 +46,7 @@ _MARK = re.compile(rb" <!-- ([0-9a-zA-F%._-]+) -->\r?$", re.MULTILINE)
 
 def known(agent: str) -> str:
     """What stands in the agent's MEMORY.md. Raises StoreError where it cannot be read."""
-    return _decoded(_read(folder_of(agent) / _MEMORY)).strip()
+    return _decoded(_read(memory_folder(agent) / _MEMORY)).strip()
 
 
 def in_system(system: str | None, text: str, window: int | None = None) -> str | None:
@@ -68,13 +66,13 @@ def limit_in(window: int | None) -> int:
 
 def _fitted(text: str, limit: int) -> str:
     """As much of the beginning as fits, to the end of a line, and a line that says so: what matters most is first."""
-    if len(text) <= _LARGEST and estimate(text) <= limit:
+    if len(text) <= _LARGEST and count_text(text) <= limit:
         return text
     mark = f"\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
     low, high = 0, min(len(text), _LARGEST)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if estimate(text[:middle] + mark) <= limit else (low, middle - 1)
+        low, high = (middle, high) if count_text(text[:middle] + mark) <= limit else (low, middle - 1)
     end = text.rfind("\n", 0, low + 1)
     return text[: end if end > 0 else low].rstrip() + mark
 
@@ -173,7 +171,7 @@ def _key(message: Message) -> str:
 
 def put_off(doc: Document, agent: str) -> None:
     """Note that a session could not be remembered, so that not each turn pays for the same failure."""
-    path = folder_of(agent) / _LATER
+    path = memory_folder(agent) / _LATER
     with contextlib.suppress(OSError, StoreError):  # then it is paid again
         known = _read(path).decode("utf-8", "replace").splitlines()
         others = [line for line in known if line.split()[:1] != [doc["id"]]]
@@ -183,7 +181,7 @@ def put_off(doc: Document, agent: str) -> None:
 
 def is_put_off(doc: Document, agent: str, rules: ContextRules) -> bool:
     """Whether a failure is no older than ``keep_messages`` messages. Raises StoreError."""
-    text = _read(folder_of(agent) / _LATER).decode("utf-8", "replace")
+    text = _read(memory_folder(agent) / _LATER).decode("utf-8", "replace")
     found = re.search(f"^{doc['id']} ([0-9]{{1,9}})$", text, re.MULTILINE)
     return found is not None and len(doc["messages"]) - int(found[1]) < rules.keep_messages
 
@@ -194,7 +192,7 @@ def is_put_off(doc: Document, agent: str, rules: ContextRules) -> bool:
 @contextlib.contextmanager
 def locked(agent: str, wait: float) -> Iterator[None]:
     """Hold the agent's memory against other processes. Raises StoreBusy after ``wait`` seconds, else StoreError."""
-    folder = folder_of(agent)
+    folder = memory_folder(agent)
     with contextlib.ExitStack() as stack:
         try:
             make_private(folder.parent)
@@ -228,7 +226,7 @@ def consolidate(
     everything stands as behind the last call.
     """
     sessions.refuse_newer(doc, filename)
-    folder = folder_of(agent)
+    folder = memory_folder(agent)
     told = _recovered(folder)
     while (stretch := next_stretch(doc, remembering, upto)) and stretch.agent == agent:
         last, note = stretch.messages[-1], None
@@ -279,11 +277,6 @@ def _note_costs(doc: Document, small: Small, spent: Sequence[Usage]) -> None:
 
 
 # ---- the files
-
-
-def folder_of(agent: str) -> Path:
-    """The folder of an agent's memory, whatever its name is. It may not exist."""
-    return state_folder() / "memory" / safe_name(agent)
 
 
 def _read(path: Path) -> bytes:
@@ -366,7 +359,7 @@ def _loss(before: bytes, memory: bytes) -> str | None:
     """What the user should know of a memory that takes the place of another; None where it holds about as much."""
     if len(memory) < _SHRUNK * len(before):
         return "is much shorter now"
-    if len(before) > LIMIT and estimate(_decoded(before)) > LIMIT:
+    if len(before) > LIMIT and count_text(_decoded(before)) > LIMIT:
         return f"had more than {LIMIT:,} tokens, and is shorter now"
     return None
 

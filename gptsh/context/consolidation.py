@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from gptsh.context.summaries import Lengths, Small, fenced, lines_of, request, said, window_of, without_middle
+from gptsh.context.tokens import count_text
 from gptsh.core.loose import as_dict
-from gptsh.core.material import Lengths, fenced, lines_of, without_middle
 from gptsh.core.messages import Message, Usage, shortened
-from gptsh.core.small import Small, request, said, window_of
-from gptsh.core.tokens import estimate
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError, TooLong
 
@@ -115,12 +114,12 @@ def asked(small: Small, memory: str, told: str, spent: list[Usage]) -> Reply:
     """
     limit = _limit(small)
     reply = _parsed(said(small, _request(small, _material(memory, told)), spent).text)
-    if estimate(reply.memory) > limit:
+    if count_text(reply.memory) > limit:
         words = int(_WORDS * limit / 2)
         shorter = _request(small, _SHORTER.format(words=words, memory=fenced("memory", reply.memory)))
         if shorter.tokens <= window_of(small):
             reply = reply._replace(memory=_parsed(said(small, shorter, spent).text).memory)
-    if estimate(reply.memory) > limit:
+    if count_text(reply.memory) > limit:
         raise ModelError(f"what {small.model} made of the memory is too long")
     if memory.strip() and not reply.memory:
         raise ModelError(f"{small.model} left nothing of the memory")
@@ -162,9 +161,9 @@ def piece(messages: Sequence[Message], room: int) -> tuple[Sequence[Message], st
     left = room
     for place, whole in enumerate(lines_of(messages, _LENGTHS, dated=True)):
         line = whole
-        while not lines and estimate(line) > room:
+        while not lines and count_text(line) > room:
             line = without_middle(line, len(line) // 2)
-        left -= estimate(line) + 2
+        left -= count_text(line) + 2
         if left < 0 and lines:
             return messages[:place], "\n".join(lines)
         lines += [line] if line else []

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gptsh.context.tokens import Size
 from gptsh.core import calls
 from gptsh.core.foreign import translated
 from gptsh.core.loose import as_dict
@@ -20,7 +21,6 @@ from gptsh.core.messages import (
     with_blocks,
 )
 from gptsh.core.reported import filled_window
-from gptsh.core.tokens import Count
 from gptsh.errors import TooLong, UsageError
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
@@ -52,7 +52,7 @@ class Context(NamedTuple):
 
     messages: list[Message]
     strategy: str
-    size: Count
+    size: Size
     system: int
     room: Room
     included: int
@@ -64,8 +64,8 @@ class Context(NamedTuple):
         """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
         return {
             "strategy": self.strategy,
-            "tokens": self.size.without(self.system),
-            "at_most": max(0, self.size.safe - self.system),
+            "tokens": max(0, self.size.tokens - self.system),
+            "at_most": max(0, self.size.at_most - self.system),
             "budget": self.room.budget(self.system),
             "window": self.room.window,
             "included": self.included,
@@ -88,7 +88,7 @@ def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> floa
     return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
 
 
-def taken(size: Count, room: Room, params: Mapping[str, Any], messages: Sequence[Message] = ()) -> int:
+def taken(size: Size, room: Room, params: Mapping[str, Any], messages: Sequence[Message] = ()) -> int:
     """Tokens that a prompt and its answer take together, as far as that can be told before.
 
     ``messages`` are the session's: more than a window that its last answer has filled.
@@ -97,7 +97,7 @@ def taken(size: Count, room: Room, params: Mapping[str, Any], messages: Sequence
     if asked is None:
         asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
     last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
-    return max(size.safe, (last and filled_window(last)) or 0) + asked
+    return max(size.at_most, (last and filled_window(last)) or 0) + asked
 
 
 def _asked(params: Mapping[str, Any]) -> int | None:
@@ -113,7 +113,7 @@ def spoken(messages: Iterable[Message]) -> list[Message]:
 
 
 def build(
-    messages: Sequence[Message], system: str | None, size: Count, room: Room, *, advice: str = "", fixed: int = 0
+    messages: Sequence[Message], system: str | None, size: Size, room: Room, *, advice: str = "", fixed: int = 0
 ) -> Context:
     """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take.
 
@@ -122,10 +122,10 @@ def build(
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for; UsageError where the
     question says nothing: some servers leave it out, and refuse a prompt that is empty or ends with an answer.
     """
-    if room.prompt is not None and size.safe > room.prompt:
+    if room.prompt is not None and size.tokens > room.prompt:
         window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
         raise TooLong(
-            f"the prompt takes up to {size.safe:,} tokens and the window has room for {room.prompt:,} ({window})",
+            f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
             f"shorten it, or choose a larger window with -m{advice}",
         )
     said = spoken(messages)

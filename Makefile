@@ -70,4 +70,12 @@ again: ## The quick suite with another Python: make again PYTHON=python3.13
 servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers
 
-.PHONY: help check try test lint types bench man screenshot servers slow coverage again
+# The server needs nothing of gptsh, and is built from source, so it has an environment of its own. 0.3.36 is the
+# release that was tried; gguf 0.19 writes what that reads.
+.venv-llama/bin/gguf-dump:
+	python3 -m venv .venv-llama && .venv-llama/bin/pip install -q 'llama-cpp-python[server]>=0.3.36,<0.4' 'gguf>=0.19,<1'
+
+llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
+	.venv/bin/python -m pytest -n 0 -m llama
+
+.PHONY: help check try test lint types bench man screenshot servers llama slow coverage again

@@ -22,6 +22,7 @@ from gptsh.llm.routes import Route
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _LONGEST_DESCRIPTION = 1024  # characters; whether OpenAI's newest models take more is told nowhere
+_INTERNAL_ERROR = 500  # what llama-cpp-python's server says of a field that it does not take
 _NAMES_FORMAT = re.compile("response.?format|json.?schema", re.IGNORECASE)
 
 
@@ -46,7 +47,7 @@ class ChatCompletions:
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server refused a field that it can be asked without."""
         base = route.provider.base_url
-        if err.status not in failures.BAD_REQUEST:
+        if err.status not in (*failures.BAD_REQUEST, _INTERNAL_ERROR):
             return False
         if "stream_options" in err.detail and base not in self._no_stream_options:
             self._no_stream_options.add(base)

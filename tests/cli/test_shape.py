@@ -153,8 +153,18 @@ def test_a_model_that_is_known_not_to_take_the_field_is_asked_in_words(home: Hom
     assert system["content"].endswith(json.dumps(json.loads(NUMBER)))
 
 
-def test_a_server_that_refuses_the_field_is_asked_without(lab: Home, model: ModelServer) -> None:
-    model.refuse(400, {"error": {"message": "This response_format type is unavailable now"}})
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "This response_format type is unavailable now"),
+        (500, "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"),
+    ],
+    ids=["a refusal", "llama-cpp-python's"],
+)
+def test_a_server_that_refuses_the_field_is_asked_without(
+    lab: Home, model: ModelServer, status: int, said: str
+) -> None:
+    model.refuse(status, {"error": {"message": said}})
     model.say('{"n":1}')
     run = lab.run("--schema", NUMBER, "go")
     assert (run.code, run.stdout) == (0, '{"n":1}\n')

@@ -1,18 +1,15 @@
 """Against real servers from packages: ``make servers``. Each listens on loopback and is ended with its test."""
 
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.home import Home, kind_of_session
+from tests.support.servers import free_port, wait_until_ready
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
@@ -26,26 +23,6 @@ model_list:
 general_settings:
   master_key: sk-of-the-proxy
 """
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 120) -> None:
-    """Return once the server answers with status 200."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text()
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text())
 
 
 @pytest.fixture

@@ -1,0 +1,139 @@
+"""Against a real llama.cpp server with its defaults: ``make llama`` builds it and a model for it, and runs these.
+
+It ends an answer that is streaming when another request arrives, its window has 2,048 tokens, of which it tells
+nothing, and a prompt that is streamed and does not fit gets no answer. It lives in an environment of its own:
+``.venv-llama``, or the one whose Python ``LLAMA_PYTHON`` names.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.home import Home, read_until, wait_for
+from tests.support.paths import ROOT, SUPPORT
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.servers import free_port, wait_until_ready
+from tests.support.talks import prose
+
+pytestmark = [pytest.mark.llama, pytest.mark.timeout(300)]
+
+WHOLE = re.compile(r"[A-Z][a-z]+(?:(?: [a-z]+)+\.)+")  # as tiny_gguf says
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a server for a model of its own."""
+    python = os.environ.get("LLAMA_PYTHON") or str(ROOT / ".venv-llama" / "bin" / "python")
+    assert Path(python).exists(), "make llama builds the server"
+    folder, port = tmp_path_factory.mktemp("llama"), free_port()
+    model, log = folder / "tiny.gguf", folder / "log"
+    subprocess.run([python, SUPPORT / "tiny_gguf.py", model], check=True, timeout=60)
+    command = [python, "-m", "llama_cpp.server", "--model", model, "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink, cwd=folder) as process:
+        try:
+            wait_until_ready(f"http://127.0.0.1:{port}/v1/models", process, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def tiny(home: Home, server: str) -> Home:
+    """A home whose default model is the server's; nothing else is configured."""
+    home.configure(f'[agents.default]\nmodel = "tiny/m"\n[providers.tiny]\nbase_url = "{server}"\n')
+    return home
+
+
+def test_six_new_sessions_are_whole_and_have_titles(tiny: Home) -> None:
+    for number in range(6):
+        run = tiny.process(f"What is the number {number} good for?")
+        doc = tiny.docs()[0]
+        assert (run.stderr, run.code) == ("", 0)
+        assert WHOLE.fullmatch(run.stdout.removesuffix("\n"))
+        assert (doc["messages"][-1]["content"], doc["messages"][-1]["finish_reason"]) == (run.stdout[:-1], "stop")
+        assert doc["title"]
+    assert len(tiny.docs()) == 6
+
+
+def test_a_session_of_30_turns_goes_through_a_window_that_nobody_tells(tiny: Home) -> None:
+    dice, codes = random.Random(17), []
+    for turn in range(30):
+        run = tiny.process(*["-s", "0"] * bool(turn), f"{turn}: {prose(dice, 40)}")
+        doc = tiny.doc()
+        answer = doc["messages"][-1]
+        assert (doc["stats"]["turns"], answer["content"]) == (turn + 1, run.stdout.removesuffix("\n")), run
+        if run.code:  # the answer began in a window that was nearly full
+            assert (run.code, answer["finish_reason"]) == (5, "length"), run
+            assert "the answer is incomplete: cut by the token limit" in run.stderr
+        else:
+            assert WHOLE.fullmatch(answer["content"])
+            assert answer["finish_reason"] == "stop"
+        codes.append(run.code)
+    assert doc["context"]["compaction"]
+    assert "5, 5" not in str(codes), codes  # whoever meets the end of the window goes on behind it
+    assert codes.count(5) < 5, codes
+
+
+def test_of_eight_parallel_runs_each_is_whole_or_says_what_ended_it(tiny: Home) -> None:
+    first = tiny.start("-p", "min_tokens=1900", "Run 0")
+    begun = read_until(first.stdout, b".").decode()
+    forms = ["text", "json"] * 4
+    others = [tiny.start("-p", "min_tokens=200", "-o", forms[at], f"Run {at}") for at in range(1, 8)]
+    ended = [(*process.communicate(timeout=120), process.returncode) for process in (first, *others)]
+    saved = {doc["messages"][0]["content"]: doc["messages"][1:] for doc in tiny.docs()}
+    assert len(saved) == 8
+    for at, (stdout, stderr, code) in enumerate(ended):
+        (answer,) = saved[f"Run {at}"]
+        told = json.loads(stdout) if forms[at] == "json" else {"text": stdout.decode().removesuffix("\n")}
+        if at == 0:
+            told["text"] = begun + told["text"]
+            assert code == 5
+        assert told["text"] == answer["content"]
+        if code == 0:
+            assert WHOLE.fullmatch(answer["content"])
+            assert (answer["finish_reason"], told.get("error")) == ("stop", None)
+        else:
+            assert (code, answer["finish_reason"], told.get("finish_reason")) == (5, None, None), stderr
+            assert b"when another request arrives" in stderr
+            assert forms[at] == "text" or told["error"]["exit_code"] == 5
+    assert any(code == 0 for *_, code in ended)  # whoever came last was ended by nobody
+
+
+def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> None:
+    process = tiny.start("-p", "min_tokens=1900", "Tell me all.")
+    seen = read_until(process.stdout, b".")
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+    assert wait_for(process) == 130
+    answer = tiny.doc()["messages"][-1]
+    assert (answer["content"], answer["finish_reason"]) == ((seen + rest).decode().removesuffix("\n"), "interrupted")
+    again = tiny.process("-s", "0", "Again, briefly.")
+    assert (again.stderr, again.code) == ("", 0)
+    assert WHOLE.fullmatch(again.stdout.removesuffix("\n"))
+
+
+@needs_tmux
+def test_two_turns_at_the_prompt(tiny: Home) -> None:
+    with Tmux(tiny, "-i", "-p", "min_tokens=150") as tmux:
+        for question in ("What is good?", "What is better?"):
+            assert tmux.did(question).endswith(".")
+        tmux.keys("C-d")
+        assert tmux.code() == 0
+    doc = tiny.doc()
+    answers = doc["messages"][1::2]
+    assert [answer["finish_reason"] for answer in answers] == ["stop", "stop"]
+    assert all(WHOLE.fullmatch(answer["content"]) for answer in answers)
+    assert doc["title"]
+
+
+def test_a_schema_that_it_does_not_take_is_asked_for_in_words(tiny: Home) -> None:
+    run = tiny.process("--schema", '{"type": "object"}', "Which?")
+    assert "the answer is not what --schema asks" in run.stderr
+    assert (run.stdout, run.code) == ("", 5)

@@ -1,0 +1,118 @@
+"""A tiny random model as a GGUF file, written by the interpreter that has the ``gguf`` package: ``tiny_gguf.py PATH``.
+
+Its words come of a fixed seed, and each prompt gets an answer of its own. An answer is one sentence of 20 to 40 words
+that begins with a capital letter; only behind its full stop the model ends. So who reads it sees whether it is whole.
+Where the end is forbidden (the server's ``min_tokens``), more words follow.
+
+How: the model walks through STAGES. Each has a dimension, in which its words stand, and to which the words of the next
+two stages answer. Two small layers of noise make some words likelier than others, depending on what was said before.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+from gguf import GGUFWriter, TokenType
+
+STAGES, WORDS = 40, 6  # words of each stage
+WIDTH, HEADS, LAYERS, HIDDEN, WINDOW = 64, 4, 2, 128, 2048
+CLOSING, OTHER = STAGES + 1, STAGES + 2  # the dimension behind a full stop, and that of all that is no word
+LIKELY, POSSIBLE = 20, 12  # how strongly a token answers to a dimension; where all that is likely is forbidden
+SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}<|end|>{% endfor %}<|assistant|>"
+
+
+class Vocabulary:
+    """Bytes, syllables and words of two syllables, as byte-pair encoding joins them, and the special tokens."""
+
+    def __init__(self, dice: numpy.random.Generator) -> None:
+        printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        self.tokens = [chr(byte) for byte in printed] + [chr(256 + at) for at in range(256 - len(printed))]
+        self.merges: list[str] = []
+        space = "\u0120"  # as GPT-2 spells it
+        syllables = [self._joined(consonant, vowel) for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+        begun = {True: {}, False: {}}  # whether it opens an answer: a syllable -> the same at the beginning of a word
+        for syllable in syllables:
+            begun[True][syllable] = self._joined(syllable[0].upper(), syllable[1])
+            begun[False][syllable] = self._joined(space, syllable)
+        chosen = iter(dice.choice(len(syllables) ** 2, STAGES * WORDS, replace=False).tolist())
+        self.stages: list[list[int]] = [[]]  # the tokens of the words of each; the stage before the first word has none
+        for stage in range(1, STAGES + 1):
+            self.stages.append([])
+            for _ in range(WORDS):
+                first, second = (syllables[at] for at in divmod(next(chosen), len(syllables)))
+                self.stages[stage].append(len(self.tokens))
+                self._joined(begun[stage == 1][first], second)
+        self.tokens += SPECIAL
+
+    def _joined(self, left: str, right: str) -> str:
+        self.merges.append(f"{left} {right}")
+        self.tokens.append(left + right)
+        return left + right
+
+
+def ends(vocabulary: Vocabulary, dice: numpy.random.Generator) -> dict[str, Any]:
+    """What tokens mean at the model's entrance, and which of them come out for what."""
+    end, assistant, stop = map(vocabulary.tokens.index, ("<|end|>", "<|assistant|>", "."))
+    entrance, exit_ = dice.normal(0, 0.1, (2, len(vocabulary.tokens), WIDTH))
+    entrance[:, : OTHER + 1] = exit_[:, : OTHER + 1] = 0
+    entrance[:, OTHER] = 1
+    for stage, words in enumerate(vocabulary.stages):
+        entrance[words, OTHER], entrance[words, stage] = 0, 1
+        exit_[words, max(stage - 2, min(stage - 1, 1)) : stage] = LIKELY
+    entrance[[assistant, stop], OTHER] = 0
+    entrance[assistant, 0] = entrance[stop, CLOSING] = 1
+    exit_[stop, STAGES - 1 : STAGES + 1] = exit_[end, CLOSING] = LIKELY
+    exit_[vocabulary.stages[2], CLOSING] = POSSIBLE
+    exit_[:, : OTHER + 1] /= WIDTH**0.5  # a token that comes in is brought to this length before it goes out
+    exit_[:, OTHER + 1 :] *= 5
+    return {"token_embd": entrance, "output": exit_, "output_norm": numpy.ones(WIDTH)}
+
+
+def layer(number: int, dice: numpy.random.Generator) -> dict[str, Any]:
+    """The tensors of a layer, all of them noise."""
+    square = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (WIDTH, WIDTH))
+    shapes = {**square, "ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH), "ffn_down": (WIDTH, HIDDEN)}
+    tensors = {name: dice.normal(0, shape[1] ** -0.5, shape) for name, shape in shapes.items()}
+    for name in ("attn_output", "ffn_down"):
+        tensors[name] *= 0.1  # what it adds is little beside what came in
+    norms = {name: numpy.ones(WIDTH) for name in ("attn_norm", "ffn_norm")}
+    return {f"blk.{number}.{name}": tensor for name, tensor in (tensors | norms).items()}
+
+
+def write(path: Path) -> None:
+    """Write the file."""
+    dice = numpy.random.default_rng(17)
+    vocabulary = Vocabulary(dice)
+    file = GGUFWriter(path, "llama")
+    file.add_context_length(WINDOW)
+    file.add_embedding_length(WIDTH)
+    file.add_block_count(LAYERS)
+    file.add_feed_forward_length(HIDDEN)
+    file.add_head_count(HEADS)
+    file.add_layer_norm_rms_eps(1e-5)
+    file.add_rope_dimension_count(WIDTH // HEADS)
+    file.add_vocab_size(len(vocabulary.tokens))
+    file.add_tokenizer_model("gpt2")
+    file.add_tokenizer_pre("gpt-2")
+    file.add_token_list(vocabulary.tokens)
+    file.add_token_types([TokenType.CONTROL if t in SPECIAL else TokenType.NORMAL for t in vocabulary.tokens])
+    file.add_token_merges(vocabulary.merges)
+    file.add_bos_token_id(vocabulary.tokens.index("<|end|>"))
+    file.add_eos_token_id(vocabulary.tokens.index("<|end|>"))
+    file.add_add_bos_token(False)
+    file.add_chat_template(TEMPLATE)
+    tensors = ends(vocabulary, dice)
+    for number in range(LAYERS):
+        tensors |= layer(number, dice)
+    for name, tensor in tensors.items():
+        file.add_tensor(f"{name}.weight", tensor.astype(numpy.float32))
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

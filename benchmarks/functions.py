@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+from inspect import CO_NEWLOCALS
 from types import FrameType
 from typing import Any
 
@@ -24,9 +25,9 @@ def entered(args: list[str]) -> Entered:
 
     def profile(frame: FrameType, event: str, _arg: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(_OURS) and code.co_flags & 2:  # CO_NEWLOCALS and a body
-            if code.co_name not in ("<module>", "<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"):
-                seen.add((code.co_filename.removeprefix(_OURS), code.co_qualname))
+        is_function = event == "call" and not code.co_name.startswith("<")
+        if is_function and code.co_filename.startswith(_OURS) and code.co_flags & CO_NEWLOCALS:
+            seen.add((code.co_filename.removeprefix(_OURS), code.co_qualname))
 
     threading.setprofile(profile)
     sys.setprofile(profile)

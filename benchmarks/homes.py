@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.clocks import Failed, whole
-from benchmarks.long_sessions import MANY_TURNS, WINDOW, Prefixes, of_long, of_tools, prefixes_of
-from benchmarks.servers import AnthropicServer, LongServer
+from benchmarks.clocks import Failed
+from benchmarks.servers import AnthropicServer
 from benchmarks.talks import Talks
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer
@@ -144,39 +143,6 @@ class Lab:
     def five_thousand(self) -> Home:
         """A home with one session of 5,000 messages in 5 MB."""
         return _long(self.home(), 5_000_000, 5_000)
-
-    @cached_property
-    def small(self) -> LongServer:
-        """A model server with a window of 8,192 tokens."""
-        server = LongServer(8192)
-        self._closing.callback(server.close)
-        return server
-
-    @cached_property
-    def summed_up(self) -> Home:
-        """A home with one session of 2,000 messages in 4 MB on that server; its questions fit beside a summary."""
-        return self._outgrown(2)
-
-    @cached_property
-    def crowded(self) -> Home:
-        """The same with questions so long that not even they fit."""
-        return self._outgrown(60)
-
-    def _outgrown(self, words: int) -> Home:
-        home = self.home(f"{of_long(self.small)}context_window = 8192\n{_NO_TITLES}")
-        path, doc = _first(home)
-        data = _bytes({**doc, "messages": of_tools(*doc["messages"], words)})
-        path.write_bytes(data)
-        (home.folder / "whole").write_bytes(data)
-        return home
-
-    @cached_property
-    def prefixes(self) -> Prefixes:
-        """What came of many turns, which are asked once for all rows that tell of it."""
-        server = LongServer(WINDOW)
-        self._closing.callback(server.close)
-        whole(MANY_TURNS, self.home(of_long(server) + _NO_TITLES).env)
-        return prefixes_of(server)
 
     @cached_property
     def ten_megabytes(self) -> Home:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from benchmarks.clocks import Failed, first_byte, peak_memory, prompt_ready, together, told, whole
 from benchmarks.homes import BIN, GPTSH, Home, Lab
-from benchmarks.long_sessions import FIT_TURN, TURNS
 from benchmarks.talks import ALL, FEW
 
-CHEAP, DEAR, DEAREST, COUNTED = 25, 7, 5, 1  # rounds
+CHEAP, DEAR, DEAREST = 25, 7, 5  # rounds
 CLOSE = 15  # rounds of seconds each, for a budget that is as narrow as the noise of a shared machine
 AT_ONCE = 32
 
@@ -82,11 +81,6 @@ def at_most(limit: float, unit: str) -> Budget:
     return Budget(f"<= {limit:g} {unit}", lambda median, _: median <= limit)
 
 
-def at_least(limit: float, unit: str) -> Budget:
-    """No less than that, whatever the yardstick."""
-    return Budget(f">= {limit:g} {unit}", lambda median, _: median >= limit)
-
-
 def any_time(text: str) -> Budget:
     """No limit: what has to hold is checked while measuring."""
     return Budget(text, lambda *_: True)
@@ -127,28 +121,6 @@ def parallel_resumes(lab: Lab) -> float:
     return took
 
 
-def on_long(home: Home, *work: str) -> float:
-    """Milliseconds of a part of a turn on the home's long session as it was made."""
-    _renew(home)
-    return told([*FIT_TURN, *work], home.env)
-
-
-def turn_on_long(lab: Lab) -> float:
-    """Seconds of a whole turn that sums up a long session, but for those in which the server had a request."""
-    _renew(lab.summed_up)
-    before = lab.small.took
-    took = whole([*GPTSH, "-s", "0", "-m", "lab/m", "and now?"], lab.summed_up.env)
-    compaction = lab.summed_up.doc()["context"]["compaction"]
-    if not compaction or compaction["strategy"] != "summary":
-        raise Failed("the session was not summed up")
-    return took - (lab.small.took - before)
-
-
-def _renew(home: Home) -> None:
-    (path,) = home.sessions.iterdir()
-    path.write_bytes((home.folder / "whole").read_bytes())
-
-
 FLOOR = Yardstick("floor", 'python -c "import click, platformdirs"', lambda lab: whole(FLOOR_COMMAND, lab.usual.env))
 LLM = Yardstick(
     "llm", "first byte of the llm package on the same server", lambda lab: first_byte(LLM_COMMAND, lab.llm.env)
@@ -165,11 +137,6 @@ BARE_WHOLE = Yardstick(
 )
 WRITE = Yardstick("write", "1 MB written and synced to the disk, nothing else", lambda lab: plain_write(lab.megabyte))
 WRITE_TEN = Yardstick("write, 10 MB", "the same with 10 MB", lambda lab: plain_write(lab.ten_megabytes))
-GROWN = Yardstick(
-    "those that only grew", "the same of the requests without a new compaction", lambda lab: lab.prefixes.grown
-)
-REQUESTS = Yardstick("requests", "that these turns take", lambda lab: lab.prefixes.requests)
-FILE = Yardstick("file", "4 MB of a session read and written", lambda lab: on_long(lab.summed_up, "file"))
 FLOOR_MEMORY = Yardstick(
     "floor memory", "peak memory of the floor", lambda lab: peak_memory(FLOOR_COMMAND, lab.usual.env)
 )
@@ -222,44 +189,6 @@ ROWS = (
         "ms",
         1,
     ),
-    # What a provider's cache knows: bytes of all requests with which the one before began.
-    Row(
-        f"stable prefixes, {TURNS} turns",
-        lambda lab: lab.prefixes.all,
-        at_least(95, "%"),
-        GROWN,
-        COUNTED,
-        "%",
-        1,
-    ),
-    Row(
-        f"compactions in the {TURNS} turns",
-        lambda lab: lab.prefixes.compactions,
-        any_time("none"),
-        REQUESTS,
-        COUNTED,
-        "times",
-        0,
-    ),
-    Row(
-        "compaction of 4 MB by a summary",
-        lambda lab: on_long(lab.summed_up, "fit", "summary"),
-        at_most(50, "ms"),
-        FILE,
-        CHEAP,
-        "ms",
-        1,
-    ),
-    Row(
-        "compaction of 4 MB to the least",
-        lambda lab: on_long(lab.crowded, "fit", "minimal"),
-        at_most(50, "ms"),
-        FILE,
-        CHEAP,
-        "ms",
-        1,
-    ),
-    Row("turn that compacts 4 MB, ours", turn_on_long, any_time("none"), FLOOR, DEAR),
     Row(
         "peak memory, one-shot, direct",
         lambda lab: peak_memory(ASK, lab.direct.env),

@@ -1,12 +1,9 @@
-"""Servers on loopback that answer at once: an Anthropic-shaped one, and one with a window that calls tools."""
+"""A server on loopback that answers at once, in Anthropic's shape."""
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-from tests.support.server import ModelServer, Script, answer, chunk, event, prompt_tokens
 
 WORDS = ("You", " said", ": hello")
 
@@ -68,44 +65,3 @@ class AnthropicServer:
         """Stop serving."""
         self._http.shutdown()
         self._http.server_close()
-
-
-_SENTENCES = "The parser now keeps the line that it cannot tell apart. A test for it fails without the change. "
-_SUMMARY, _ANSWER, _EVERY = 3000, 1000, 2  # characters; so many turns have one that reads a file
-
-
-class LongServer(ModelServer):
-    """Answers with 1,000 characters, every second question with a call of the tool first; ``small`` with a summary.
-
-    Its prompt tokens are real, and so is its window. ``took`` are the seconds in which it had a request.
-    """
-
-    def __init__(self, window: int) -> None:
-        super().__init__()
-        self.window = window
-        self.tell(window, "m", "small")
-        self.took = 0.0
-        self._questions = 0
-
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        started = time.perf_counter()
-        super()._serve(handler)
-        self.took += time.perf_counter() - started
-
-    def _default(self, body: Any) -> Script:
-        prompt = prompt_tokens(body)
-        usage = {"prompt_tokens": prompt, "completion_tokens": 300, "total_tokens": prompt + 300}
-        small, asks = body["model"] == "small", body["messages"][-1]["role"] == "user"
-        self._questions += asks and not small
-        said = f"{self._questions}. {_SENTENCES * 100}"[: _SUMMARY if small else _ANSWER]
-        if not body.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
-            whole = json.dumps({"id": "chatcmpl-1", "choices": [choice], "usage": usage}).encode()
-            return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
-        steps = answer(said, usage=usage)
-        if body.get("tools") and asks and self._questions % _EVERY == 0:
-            arguments = json.dumps({"path": f"src/{self._questions}.py"})
-            function = {"name": body["tools"][0]["function"]["name"], "arguments": arguments}
-            call = {"index": 0, "id": f"call_{self._questions}", "type": "function", "function": function}
-            steps[1:3] = [event(chunk({"tool_calls": [call]})), event(chunk({}, "tool_calls"))]
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(steps), "chunked")

@@ -10,18 +10,18 @@ import zlib
 from typing import Any
 
 import pytest
+from gptsh.core.context import build, room_for
+from gptsh.core.cuts import as_sent
+from gptsh.core.tokens import Asked, Count, count, of_media, of_message, was_cut
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core.context import build, room_for
-from gptsh.core.cuts import as_sent
 from gptsh.core.document import stats
 from gptsh.core.kinds import kind_of
 from gptsh.core.measures import Encoded, frame_at, pages, pixels, seconds
 from gptsh.core.media import Media, gist_of, media_of, media_part, without
 from gptsh.core.messages import Message, user_message
 from gptsh.core.providers import OWN, PROVIDERS
-from gptsh.core.tokens import Asked, Count, count, of_media, of_message, was_cut
 from gptsh.core.turn import Request
 from gptsh.llm.chat_completions import body
 from tests.support.attached import a_pdf, a_png

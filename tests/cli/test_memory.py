@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 from gptsh.cli.signals import Ended, Endings
+from gptsh.core.consolidation import SYSTEM
+from gptsh.core.small import Small
+from gptsh.core.tokens import estimate, of_message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.cli.options import Flags, build
 from gptsh.cli.remember import Consolidation
 from gptsh.core import consolidation, document, material, memory, sessions
-from gptsh.core.consolidation import SYSTEM
 from gptsh.core.messages import Text, Usage, Used
 from gptsh.core.references import safe_name
 from gptsh.core.reported import usage_from
 from gptsh.core.settings import ContextRules
-from gptsh.core.small import Small
-from gptsh.core.tokens import estimate, of_message
 from gptsh.core.turn import Request
 from gptsh.errors import ModelError, StoreBusy, TooLong
 from tests.support.answers import answer_of, reply, small_says

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gptsh.core.context import Room, taken
+from gptsh.core.tokens import Count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.core.context import Room, taken
 from gptsh.core.messages import Finished, Reasoning, Text, Tool, ToolCall, Used
 from gptsh.core.settings import load, provider_of
-from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.errors import GptshError, ModelError
 from gptsh.llm import ollama

@@ -164,7 +164,7 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
         ([b"<html>no</html>"], "the response is garbage"),
         ([b""], "the response is garbage"),
     ],
-    ids=["error inside", "garbage", "no end", "a web page"],
+    ids=["error inside", "garbage", "no end", "a web page", "nothing"],
 )
 def test_a_wrong_stream_is_one_line_and_exit_1(lab: Home, model: ModelServer, steps: list[bytes], line: str) -> None:
     streamed = steps[0].startswith(b"data:")

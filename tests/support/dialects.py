@@ -8,12 +8,14 @@ from typing import Any
 from gptsh.core import context, document, tokens, usage
 from gptsh.core.context import Room
 from gptsh.core.cuts import as_sent
+from gptsh.core.messages import Tool
 from gptsh.core.portrait import portrait
 from gptsh.core.providers import OWN, PROVIDERS, Endpoint
 from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request
 from gptsh.llm.anthropic import Messages
+from gptsh.llm.anthropic import body as anthropic_body
 from gptsh.llm.chat_completions import ChatCompletions
 from gptsh.llm.direct import Dialect
 from gptsh.llm.litellm_bridge import arguments
@@ -95,3 +97,20 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     tokens.was_cut(1, size, told.messages)
     for name in dialects or DIALECTS:
         DIALECTS[name](Request("lab/m", told.messages, {}))
+
+
+def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
+    """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
+    there = Provider("anthropic", PROVIDERS["anthropic"], base_url="http://x/v1")
+    built = context.build(messages, None, NO_SIZE, Room(None)).messages
+    route = Route(there, model.partition("/")[2], "anthropic")
+    made = anthropic_body(Request(model, built, params or {}), route, without)
+    claude.check(made, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    return made
+
+
+def offered(provider: str, description: str, parameters: Any) -> Any:
+    """A tool as it is offered to a provider's models, in OpenAI's shape."""
+    asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
+    (tool,) = json.loads(DIALECTS[provider](asked))["tools"]
+    return tool["function"]

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from gptsh.core import context, document, tokens, usage
+from gptsh.core import checks, context, document, files, tokens, usage
 from gptsh.core.context import Room
 from gptsh.core.cuts import as_sent
 from gptsh.core.messages import Tool
@@ -13,7 +13,9 @@ from gptsh.core.portrait import portrait
 from gptsh.core.providers import OWN, PROVIDERS, Endpoint
 from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count
-from gptsh.core.turn import Request
+from gptsh.core.turn import Request, Round
+from gptsh.errors import ModelError, TooLong
+from gptsh.llm import anthropic_stream, chat_stream, ollama_stream
 from gptsh.llm.anthropic import Messages
 from gptsh.llm.anthropic import body as anthropic_body
 from gptsh.llm.chat_completions import ChatCompletions
@@ -114,3 +116,33 @@ def offered(provider: str, description: str, parameters: Any) -> Any:
     asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
     (tool,) = json.loads(DIALECTS[provider](asked))["tools"]
     return tool["function"]
+
+
+READERS: dict[str, Callable[[list[bytes]], Iterator[Any]]] = {
+    "anthropic": anthropic_stream.read_stream,
+    "anthropic, whole": lambda pieces: anthropic_stream.read_whole(b"".join(pieces)),
+    "chat": chat_stream.read_stream,
+    "chat, whole": lambda pieces: chat_stream.read_whole(b"".join(pieces)),
+    "ollama": ollama_stream.read_lines,
+}
+
+
+def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tuple[Any, bool]:
+    """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
+    if isinstance(payloads, bytes):
+        pieces = [b"data: " + payloads.replace(b"\n", b" ") + b"\n\n"] if dialect in STREAMED else [payloads]
+    else:
+        frame = b"data: %s\n\n" if dialect in STREAMED else b"%s\n"
+        pieces = [frame % json.dumps(payload).encode() for payload in payloads]
+    answer, failed = Round(READERS[dialect](pieces)), False
+    try:
+        list(answer)
+    except (ModelError, TooLong):
+        failed = True
+    message = answer.message("error" if failed else None)
+    doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
+    read = checks.check(files.parsed(files.encoded(doc).decode()))["messages"]
+    return (read[0] if read else None), failed
+
+
+STREAMED = ("anthropic", "chat")

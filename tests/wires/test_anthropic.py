@@ -111,7 +111,9 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
 # Streams that nobody has recorded.
 BUILT = {
     "no ends of blocks": [
-        *stream(thought(0, "hm", signed="s")[:-1], tool(1, "t1", "ls", "{}")[:-1], said(1, "Yes.")[:-1], stop="tool_use")
+        *stream(
+            thought(0, "hm", signed="s")[:-1], tool(1, "t1", "ls", "{}")[:-1], said(1, "Yes.")[:-1], stop="tool_use"
+        )
     ],
     "odd index": [piece.replace(b'"index": 0', b'"index": []') for piece in stream(said(0, "a", "b"))],
     "garbage behind the reason": [*stream(said(0, "Whole."))[:-1], b"event: message_stop\ndata: {oops\n\n"],
@@ -133,7 +135,7 @@ READ |= {
     "garbage behind the reason": ("Whole.\n", "", 0, {"finish_reason": "end_turn"}),
     "halves of a pair": (
         "x😀y\n", "x😀y", 0,
-        {"thinking": [thinking("x😀y", "s")], "tool_calls": [call("t1", "ls", '{"a":"😀"}')], "content": parts("x😀y")},
+        {"thinking": [thinking("x😀y", "s")], "tool_calls": [call("t1", "ls", '{"a":"😀"}')], "content": "x😀y"},
     ),
     "keys of other dialects": (
         "I look.\n", "", 0, {"tool_calls": [{**call("t1", "ls", "{}", caller={}), "arguments": 1}]}

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import json
-import re
 import socket
 import ssl
 import threading
@@ -15,13 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
-from gptsh.core.providers import PROVIDERS
-from gptsh.core.settings import load, provider_of
-from gptsh.errors import ModelError
-from gptsh.llm.failures import retry_after, said, without_secrets
-from gptsh.llm.http import proxy_for
 from tests.support.home import Home, Result, lab_config, texts
-from tests.support.server import Cut, ModelServer, answer, chunk, event
+from tests.support.inner import proxy_for, retry_after
+from tests.support.server import Cut, ModelServer, chunk, event
 from tests.support.terminal import Terminal
 
 SECRET = "sk-very-secret-4711"
@@ -60,6 +55,54 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
     assert texts(home.doc()) == ["user: hi"]
 
 
+def test_a_web_page_in_the_place_of_an_answer_is_one_line(lab: Home, model: ModelServer) -> None:
+    model.script(b"<html>no</html>", framing="close", headers={"Content-Type": "text/html"})
+    run = lab.run("go")
+    assert run.code == 1
+    assert "the response is garbage" in run.stderr.splitlines()[0]
+
+
+BUSY = {"error": {"message": "slow down"}}
+TOLD_NOT_TO = {"Retry-After": "0", "x-should-retry": "false"}
+TOLD_TO = {"Retry-After": "0", "x-should-retry": "true"}
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked", "code"),
+    [
+        *(([(status, {"Retry-After": "0.01"}), (status, {"retry-after-ms": "5"})], 3, 0)
+          for status in (408, 429, 500, 502, 503, 529)),
+        ([(429, {"Retry-After": "0"})] * 3, 3, 1),
+        ([(429, {"Retry-After": "31"})], 1, 1),
+        ([(429, TOLD_NOT_TO)], 1, 1),
+        ([(400, TOLD_TO)], 2, 0),
+    ],
+)  # fmt: skip
+def test_what_may_pass_is_tried_again(
+    lab: Home, model: ModelServer, refusals: list[tuple[int, dict[str, str]]], asked: int, code: int
+) -> None:
+    for status, headers in refusals:
+        model.refuse(status, BUSY, headers)
+    run = lab.run("hi")
+    assert (run.code, len(model.asked)) == (code, asked)
+    assert run.stdout == ("" if code else "You said: hi\n")
+    assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
+
+
+@pytest.mark.slow
+def test_a_connection_reset_before_the_answer_is_tried_again(lab: Home, model: ModelServer) -> None:
+    model.hang_up()
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert len(model.asked) == 2
+
+
+def test_a_pause_that_the_timeout_has_no_room_for_is_not_made(lab: Home, model: ModelServer) -> None:
+    model.refuse(503, BUSY, {"Retry-After": "20"})
+    run = lab.run("--timeout", "3", "hi")
+    assert (run.code, len(model.asked)) == (1, 1)
+    assert "(503)" in run.stderr  # and not that the time was over
+
+
 def test_retry_after_in_each_of_its_forms() -> None:
     assert retry_after({"retry-after": "2"}) == 2
     assert retry_after({"retry-after": "0.5", "retry-after-ms": "120"}) == pytest.approx(0.12)
@@ -68,15 +111,6 @@ def test_retry_after_in_each_of_its_forms() -> None:
     for junk in ("soon", "", "²", "-1"):
         assert retry_after({"retry-after": junk}) is None
     assert retry_after({}) is None
-
-
-def test_nothing_listening_is_said_at_once(home: Home) -> None:
-    home.configure('[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
-    started = time.monotonic()
-    run = home.run("hi")
-    assert (run.code, run.stdout) == (1, "")
-    assert run.stderr.startswith("gptsh: nothing answers at 127.0.0.1:9: is the server running")
-    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("framing", ["chunked", "close"])
@@ -96,24 +130,50 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "half an ", "go on"]
 
 
-@pytest.mark.parametrize(
-    ("steps", "line"),
-    [
-        ([event(chunk({"content": "x"})), event({"error": {"message": "overloaded"}})], "reported: overloaded"),
-        ([event(chunk({"content": "x"})), b"data: {garbage\n\n"], "the response is garbage"),
-        ([event(chunk({"content": "x"}))], "broke off"),
-        ([b"<html>no</html>"], "the response is garbage"),
-        ([b""], "the response is garbage"),
-    ],
-    ids=["error inside", "garbage", "no end", "a web page", "nothing"],
-)
-def test_a_wrong_stream_is_one_line_and_exit_1(lab: Home, model: ModelServer, steps: list[bytes], line: str) -> None:
-    streamed = steps[0].startswith(b"data:")
-    model.script(*steps, framing="close", headers={"Content-Type": "text/event-stream" if streamed else "text/html"})
-    run = lab.run("go")
-    assert run.code == 1
-    assert line in run.stderr.splitlines()[0]
-    assert lab.doc()["messages"][0]["role"] == "user"
+WHOLE = [event(chunk({"content": "whole"})), event(chunk({}, "stop"))]
+LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
+    "no first byte": ("first_byte_timeout = 0.2", [5.0], "", 124, "the question is kept"),
+    "silence": ("idle_timeout = 0.2", [event(chunk({"content": "and "})), 5.0], "and \n", 124, "went silent"),
+    "a slow beginning": ("idle_timeout = 0.2", [0.5, *WHOLE], "whole\n", 0, ""),
+    "comments": ("idle_timeout = 0.4", [*[b": ping\n\n", 0.2] * 4, *WHOLE], "whole\n", 0, ""),
+}
+
+
+@pytest.mark.parametrize("framing", ["chunked", "close"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: str) -> None:
+    limit, steps, out, code, line = LIMITS[name]
+    home.configure(lab_config(model, f'[sessions]\ntitles = "off"\n[network]\nretries = 0\n{limit}\n'))
+    model.script(*steps, framing=framing)
+    run = home.run("go")
+    assert (run.stdout, run.code) == (out, code)
+    assert line in run.stderr
+    kept = home.doc()["messages"][1:]
+    assert [reply["finish_reason"] for reply in kept] == ([] if not out else ["timeout" if code else "stop"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behind", [[30.0], [*[b": ping\n\n", 0.5] * 40]], ids=["silence", "pings"])
+@pytest.mark.parametrize("args", [[], ["--timeout", "2"]], ids=["", "deadline"])
+def test_nothing_behind_a_whole_answer_is_waited_for_or_takes_of_it(
+    lab: Home, model: ModelServer, behind: list[Any], args: list[str]
+) -> None:
+    model.script(*WHOLE, *behind)
+    started = time.monotonic()
+    assert lab.run(*args, "go") == ("whole\n", "", 0)
+    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+    assert time.monotonic() - started < 15  # of thirty, or twenty
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nfirst_byte_timeout = 1\n')
+        run = home.run("-m", "lab/m", "--no-save", stdin="x" * 20_000_000)
+    assert run.code == 124
+    assert "does not take the request" in run.stderr
 
 
 def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, model: ModelServer) -> None:
@@ -227,26 +287,6 @@ def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> Non
     assert asked.headers["proxy-authorization"].startswith("Basic ")
 
 
-@pytest.mark.parametrize(
-    ("proxy", "line"),
-    [
-        ("http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
-        ("socks5://127.0.0.1:9", "SOCKS"),
-        ("ftp://127.0.0.1:9", "no way to model.test"),
-        ("socks9://u:s3cret@127.0.0.1:9", "SOCKS"),
-        ("http://u:s3cret@127.0.0.1:99999", "no way to model.test"),
-        ("http://u:s3cret#x@127.0.0.1", "model.test"),
-    ],
-)
-def test_a_proxy_that_does_not_work_is_one_line(home: Home, model: ModelServer, proxy: str, line: str) -> None:
-    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
-    for args in ([], ["--debug"]):
-        run = home.run("--no-save", *args, "hi", env={"ALL_PROXY": proxy})
-        assert run.code == (1 if "cannot be reached" in line else 2)
-        assert line in run.stderr.splitlines()[0]
-        assert "s3cret" not in run.stderr
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
@@ -271,7 +311,56 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
     assert "/nowhere.pem" in missing.stderr
 
 
-# ---- what the second reading found
+NO_WAY: dict[str, tuple[str, dict[str, str], str]] = {
+    "no scheme": ("localhost:8000/v1", {}, "base_url"),
+    "another scheme": ("ftp://x/v1", {}, "base_url"),
+    "empty": ("", {}, "base_url"),
+    "a port beyond all": ("http://model.test:99999/v1", {}, ""),
+    "an empty label": ("http://models..lab/v1", {}, ""),
+    "too long a label": (f"http://{'a' * 64}.lab/v1", {}, ""),
+    "a CA bundle that is none": ("https://model.test/v1", {"SSL_CERT_FILE": "/etc/passwd"}, "/etc/passwd"),
+    "a CA bundle that is not there": ("https://model.test/v1", {"SSL_CERT_FILE": "/nowhere.pem"}, "/nowhere.pem"),
+    "a proxy without a host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@"}, ""),
+    "a proxy of no host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@a..b:1"}, ""),
+    "a proxy of another kind": ("http://model.test/v1", {"HTTP_PROXY": "ftp://127.0.0.1:9"}, "model.test"),
+    "a proxy's port": ("http://model.test/v1", {"ALL_PROXY": "http://u:s3cret@127.0.0.1:99999"}, "model.test"),
+    "a proxy with a fragment": ("http://model.test/v1", {"ALL_PROXY": "http://u:s3cret#x@127.0.0.1"}, "model.test"),
+    "SOCKS": ("http://model.test/v1", {"ALL_PROXY": "socks5://127.0.0.1:9"}, "SOCKS"),
+}
+
+
+@pytest.mark.parametrize("name", NO_WAY)
+def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, name: str) -> None:
+    base, env, named = NO_WAY[name]
+    home.configure(f'[providers.lab]\nbase_url = "{base}"\n')
+    for args in ([], ["--debug"]):
+        run = home.run("-m", "lab/m", *args, "hi", env=env)
+        assert (run.code, run.stdout) == (2, "")
+        assert named in run.stderr
+        assert "s3cret" not in run.stderr
+        assert args or run.stderr.count("\n") == 1
+    assert not home.state.exists()
+
+
+NOWHERE: dict[str, tuple[str, dict[str, str], str]] = {
+    "nothing listens": ("http://127.0.0.1:9/v1", {}, "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
+    "no such host": ("http://no-such-host.invalid/v1", {}, "no-such-host.invalid"),
+    "no proxy there": (
+        "http://model.test/v1", {"ALL_PROXY": "http://127.0.0.1:9"}, "the proxy for model.test cannot be reached"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(home: Home, name: str) -> None:
+    base, env, line = NOWHERE[name]
+    home.configure(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{base}"\n')
+    run = home.run("hi", env=env)
+    assert (run.code, run.stdout) == (1, "")
+    assert line in run.stderr.splitlines()[0]
+    assert texts(home.doc()) == ["user: hi"]
+
+
+# ---- what a server may do
 
 
 @pytest.mark.parametrize("tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"])
@@ -336,9 +425,6 @@ def test_a_key_goes_out_once_whatever_the_configured_headers_are(home: Home, mod
     home.configure(lab_config(model, 'api_key_env = "K"\nheaders = { AUTHORIZATION = "Bearer old" }\n'))
     home.run("--no-save", "hi", env={"K": "new-key"})
     assert model.asked[0].headers["authorization"] == "Bearer new-key"
-
-
-# ---- what the third reading found
 
 
 @pytest.mark.slow

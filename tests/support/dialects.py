@@ -15,7 +15,7 @@ from gptsh.core.settings import Network, Provider
 from gptsh.core.tokens import Count
 from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError, TooLong
-from gptsh.llm import anthropic_stream, chat_stream, ollama_stream
+from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream
 from gptsh.llm.anthropic import Messages
 from gptsh.llm.anthropic import body as anthropic_body
 from gptsh.llm.chat_completions import ChatCompletions
@@ -146,3 +146,10 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tu
 
 
 STREAMED = ("anthropic", "chat")
+
+
+def refusal_of(status: int, payload: Any) -> Any:
+    """What becomes of an error response of a chat completions server."""
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    there = Provider("lab", OWN, base_url="http://x/v1")
+    return failures.refusal("http://x/v1", status, {}, body, Route(there, "m", "chat"))

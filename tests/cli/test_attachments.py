@@ -76,12 +76,6 @@ def test_text_that_begins_like_data_is_text(start: str) -> None:
     assert kind_of(start.encode("latin-1") + b" words") is None
 
 
-@pytest.mark.parametrize("inside", [b"/Count 1 " * 7000, b"/Type /ObjStm stream\n" * 3000], ids=["counts", "streams"])
-def test_a_small_document_that_says_much_of_nothing_does_not_hang(home: Home, inside: bytes) -> None:
-    run = home.run("-m", "echo", "--no-save", "hi", stdin=b"%PDF-1.7\n%\xff\xfe\0\n" + inside + b"\n%%EOF\n")
-    assert (run.code, run.stdout[:12]) == (0, "You said: hi")
-
-
 @pytest.mark.parametrize(
     ("data", "least", "most"),
     [
@@ -130,19 +124,6 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
     assert json.loads(lab.run("--show-session", "0", "-o", "json").stdout) == lab.doc()
 
 
-def test_a_resume_sends_what_the_session_has_though_the_file_is_gone(lab: Home, model: ModelServer) -> None:
-    model.say("one")
-    model.say("two")
-    shot = lab.cwd / "a.png"
-    shot.write_bytes(a_png())
-    lab.run("-f", "a.png", "look")
-    shot.unlink()
-    assert lab.run("-s", "0", "again") == ("two\n", "", 0)
-    first, second = model.sent
-    assert second["messages"][0] == first["messages"][0]
-    assert second["messages"][-1] == {"role": "user", "content": "again"}
-
-
 def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, more=""))
     model.say("a dot")
@@ -150,14 +131,6 @@ def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Hom
     assert len(model.asked) == 1  # no title was asked for
     assert home.doc()["title"] is None
     assert home.doc()["stats"]["preview"] == f"[image/png, {len(a_png())} bytes]"
-
-
-def test_a_title_is_asked_for_from_the_words_alone(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, more=""))
-    model.say("a dot")
-    model.say("A Dot")
-    home.run("what is this", stdin=a_png())
-    assert model.sent[1]["messages"][1] == {"role": "user", "content": "what is this"}
 
 
 def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None:
@@ -207,17 +180,6 @@ def test_a_dry_run_tells_attachments_by_size_and_the_request_whole(lab: Home) ->
     told = json.loads(lab.run("--dry-run", "-o", "json", "-f", "a.png", "look").stdout)
     url = told["body"]["messages"][0]["content"][1]["image_url"]["url"]
     assert base64.b64decode(url.partition(",")[2]) == a_png()
-
-
-def test_a_cut_touches_text_alone(lab: Home, model: ModelServer) -> None:
-    lab.configure(lab_config(model).replace("[sessions]", "context_window = 1000\n[sessions]"))
-    model.say("seen")
-    (lab.cwd / "a.png").write_bytes(a_png())
-    run = lab.run("--truncate", "tail", "-f", "a.png", "look", stdin="a line of a log\n" * 500)
-    assert (run.code, run.stderr.count("cut from its tail")) == (0, 1)
-    _, image, text = model.sent[0]["messages"][0]["content"]
-    assert image["type"] == "image_url"
-    assert "characters are left out here" in text["text"]
 
 
 # ---- what a model does not take
@@ -398,27 +360,3 @@ def test_a_transcript_tells_what_a_tool_gave(home: Home) -> None:
 
 
 # ---- through litellm
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("api", ["gemini", "responses"])
-def test_attachments_through_litellm(home: Home, model: ModelServer, api: str) -> None:
-    bare = model.base_url.removesuffix("/v1")
-    home.configure(
-        f'[providers.gemini]\nbase_url = "{bare}/v1beta"\n[providers.openai]\nbase_url = "{model.base_url}"\n'
-        '[sessions]\ntitles = "off"\n'
-    )
-    for name in ("a.png", "a.pdf", "a.mp3"):
-        (home.cwd / name).write_bytes(FILES[name][0])
-    files = ["-f", "a.png", "-f", "a.pdf", *(["-f", "a.mp3"] if api == "gemini" else [])]
-    model.refuse(400, {"error": {"message": "enough"}})
-    which = "gemini/gemini-2.5-flash" if api == "gemini" else "openai/gpt-5.3-codex"
-    assert home.process("-m", which, *files, "look", env=KEYS).code == 1
-    if api == "gemini":
-        inline = [part.get("inline_data") or part.get("inlineData") for part in model.sent[0]["contents"][0]["parts"]]
-        assert [base64.b64decode(part["data"]) for part in inline if part] == [a_png(), a_pdf(), MP3]
-        return
-    assert model.asked[-1].path == "/v1/responses"
-    _, image, document = model.sent[-1]["input"][0]["content"]
-    assert (image["type"], image["image_url"]) == ("input_image", PNG_URL["image_url"]["url"])  # type: ignore[index]
-    assert (document["type"], document["filename"], document["file_data"]) == ("input_file", "a.pdf", PDF_URL)

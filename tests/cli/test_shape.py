@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.dry import dry
 from tests.support.home import Home, texts, wait_for
 from tests.support.inner import Shape, UsageError, first_block
-from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.server import ModelServer, answer
 
 KEY = {"OPENAI_API_KEY": "sk-x"}
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
@@ -136,16 +136,6 @@ def test_an_answer_that_conforms_is_printed_alone_and_another_asked_for_once(
         assert "$.n: 'one' is not of type 'integer'" in repair["content"]
 
 
-def test_what_is_no_whole_answer_is_not_asked_for_again(lab: Home, model: ModelServer) -> None:
-    model.say('{"n":', finish="length")
-    model.script(event(chunk({"refusal": "I will not."})), *answer()[1:])
-    for line in ("cut by the token limit", "refused"):
-        run = lab.run("-n", "--schema", NUMBER, "go")
-        assert (run.code, run.stdout) == (5, "")
-        assert line in run.stderr
-    assert len(model.sent) == 2
-
-
 @pytest.mark.parametrize(
     ("which", "field", "words"),
     [("lab/m", True, True), ("openai/gpt-4.1", True, False), ("openai/gpt-audio", False, True)],
@@ -207,21 +197,16 @@ def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer,
         ('{"$ref":"#/$defs/gone"}', "is not in it"),
         ('{"properties":{"a":{"$ref":"http://127.0.0.1:9/far"}}}', "is not in it"),
         ("nowhere.json", "No such file"),
-        ("", "is empty"),
         (".", "Is a directory"),
         ("list.json", "a JSON object is expected"),
         ("bytes.json", "no UTF-8"),
         ('{"items":' * 900 + "{" + "}" * 901, "nested too deeply"),
         ('{"maximum":1e999}', "too large a number"),
         ('{"$schema":5}', "no JSON Schema"),
-        ('{"$schema":["a"]}', "no JSON Schema"),
-        ('{"allOf":[{}],"$ref":"#/allOf/x"}', "is not in it"),
-        ('{"minimum":1,"$ref":"#/minimum/x"}', "is not in it"),
         ('{"title":"abc","$ref":"#/title"}', "is no schema"),
         ('{"$ref":"http://[x"}', "is not in it"),
         ('{"$dynamicRef":"http://127.0.0.1:9/far"}', "is not in it"),
         ('{"properties":{"default":{"$ref":"#/gone"}}}', "is not in it"),
-        ('{"$defs":{"enum":{"$ref":"#/gone"}}}', "is not in it"),
     ],
 )
 def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: ModelServer, schema: str, why: str) -> None:
@@ -258,10 +243,7 @@ def test_what_a_schema_asks_is_asked(schema: str, fits: str, does_not: str) -> N
         ('{"$ref":"#"}', "1"),
         ('{"$ref":"#/x/y","x":{"y":{"$ref":"#/gone"}}}', "1"),  # a place that no draft calls one of schemas
         ('{"$ref":"#/x/y","x":{"y":{"type":"nonsense"}}}', "1"),
-        ('{"$ref":"#/x/y","x":{"y":{"minimum":"a"}}}', "1"),
         ('{"$ref":"#/x/y","x":{"y":{"pattern":"("}}}', '"1"'),
-        ('{"$ref":"#/x/y","x":{"y":{"allOf":5}}}', "1"),
-        ('{"$ref":"#/x/y","x":{"y":{"items":5}}}', "[1]"),
     ],
 )
 def test_a_check_that_cannot_be_carried_out_is_the_schemas_fault(schema: str, answers: str) -> None:

@@ -86,7 +86,7 @@ def spoilt(draw: st.DrawFn, payloads: Payloads) -> Payloads:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(dialect: str, data: Any) -> None:
     message, _ = answer_of_events(dialect, data.draw(spoilt(DIALECTS[dialect])))
@@ -104,7 +104,7 @@ def test_what_is_spoilt_is_a_whole_answer_before(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.binary(max_size=60))
 def test_bytes_of_any_kind_are_an_answer_or_an_error(dialect: str, data: bytes) -> None:
     answer_of_events(dialect, data)

@@ -278,3 +278,16 @@ def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env
     run = far.process("-m", CLAUDE, "hi", env=env)
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
     assert not far.state.exists()
+
+
+def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:
+    home.configure('[providers.cohere]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
+    nested = '{"client": "secret-value", "private_key": "secret-value"}'
+    args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
+    run = home.process("--dry-run", "-o", "json", "-m", "cohere/command-a", *args, "hi", env={"COHERE_API_KEY": "k1"})
+    assert "secret-value" not in run.stdout
+    call = json.loads(run.stdout)["call"]
+    assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
+    assert call["aws_secret_access_key"] == call["api_key"] == "***"
+    assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}
+    assert (call["max_tokens"], call["messages"]) == (7, [{"role": "user", "content": "hi"}])

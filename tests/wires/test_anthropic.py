@@ -250,9 +250,6 @@ FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
     [
         ("claude-sonnet-4-5", {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3,
                                "output_tokens": 15}, 10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5),
-        ("claude-sonnet-4-5", {"input_tokens": 1000, "output_tokens": 0}, 0.003),
-        ("claude-opus-4-6", {"input_tokens": 0, "cache_read_input_tokens": 1_000_000, "output_tokens": 1000,
-                             "output_tokens_details": {"thinking_tokens": 900}}, 0.5 + 0.025),
         ("claude-haiku-4-5", {"input_tokens": None, "cache_creation_input_tokens": None, "output_tokens": 2}, 1e-5),
         ("claude-nobody-knows", {"input_tokens": 10, "output_tokens": 1}, None),
         ("claude-opus-4-8", {**FEW, "inference_geo": "us"}, 1.1 * FEW_COST),
@@ -301,14 +298,6 @@ def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicS
     assert (KEY in run.stdout, server.asked) == (False, [])
 
 
-def test_headers_of_the_config_are_sent(claude: Home, server: AnthropicServer) -> None:
-    claude.configure(config(server, 'headers = { anthropic-beta = "interleaved-thinking-2025-05-14" }\n'))
-    assert claude.run("hi").code == 0
-    headers = server.asked[0].headers
-    assert (headers["anthropic-beta"], headers["x-api-key"]) == ("interleaved-thinking-2025-05-14", KEY)
-    assert "authorization" not in headers
-
-
 def test_a_token_goes_as_one(claude: Home, server: AnthropicServer) -> None:
     del claude.env["ANTHROPIC_API_KEY"]
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0
@@ -331,12 +320,7 @@ def test_a_server_of_ones_own_needs_no_key_and_tells_its_models(claude: Home, se
 @pytest.mark.parametrize(
     ("status", "said_as", "code", "line"),
     [
-        (400, "messages: no", 1, "anthropic refused (400): messages: no"),
-        (401, "invalid x-api-key", 1,
-         "anthropic refused the key (401): invalid x-api-key: check ANTHROPIC_API_KEY"),
-        (403, "not yours", 1, "anthropic refused the key (403): not yours"),
-        (404, "model: x", 1, "does not know 'claude-sonnet-4-5' (404): model: x"),
-        (413, "Request exceeds the maximum size", 1, "anthropic refused (413): Request exceeds"),
+        (401, f"invalid {KEY}", 1, "anthropic refused the key (401): invalid ***: check ANTHROPIC_API_KEY"),
         (400, "prompt is too long: 208310 tokens > 200000 maximum", 6,
          "anthropic has no room for the prompt: prompt is too long: 208310 tokens > 200000 maximum"),
         (400, "input length and `max_tokens` exceed context limit: 190000 + 50000 > 200000", 6,
@@ -346,18 +330,11 @@ def test_a_server_of_ones_own_needs_no_key_and_tells_its_models(claude: Home, se
 def test_refusals(claude: Home, server: AnthropicServer, status: int, said_as: str, code: int, line: str) -> None:
     error = {"type": "invalid_request_error", "message": said_as}
     server.refuse(status, {"type": "error", "error": error, "request_id": "req_1"})
-    run = claude.run("hi")
+    run = claude.run("--debug", "hi")
     assert (run.stdout, run.code, len(server.asked)) == ("", code, 1)
-    assert line in run.stderr.splitlines()[0]
+    assert line in run.stderr
+    assert KEY not in run.stderr + claude.files()[0].read_text()
     assert texts(claude.doc()) == ["user: hi"]
-
-
-def test_no_key_is_shown_or_kept(claude: Home, server: AnthropicServer) -> None:
-    for status in (401, 400):
-        server.refuse(status, {"type": "error", "error": {"type": "x", "message": f"bad key {KEY}"}})
-        run = claude.run("--debug", "-n", "hi")
-        assert KEY not in run.stdout + run.stderr
-    assert not any(KEY.encode() in path.read_bytes() for path in claude.state.rglob("*") if path.is_file())
 
 
 def test_a_session_pays_for_its_history_once(claude: Home, server: AnthropicServer) -> None:

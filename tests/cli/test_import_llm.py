@@ -156,28 +156,6 @@ def test_a_conversation_of_both_eras_is_one_and_nothing_of_it_is_there_twice(hom
     assert sorted(doc["stats"]["messages"] for doc in home.docs()) == [2, 17]
 
 
-PAYLOADS = [
-    '{"text_ref": 7}', '{"text_ref": [7, {"fragment": 1000000000000000000000}, {"fragment": "1"}, {"literal": 7}]}',
-    '{"text_ref": [{"fragment": true}]}', '[]', '"x"', '{"text": 7}', '{"type": "text", "hash": "x"}',
-    '{"provider_metadata": {"anthropic": {"signature": 7}}}', '{"name": 7, "arguments": "{"}',
-    '{"attachment": {"id": "nobody"}}', '{"attachment": {"id": 7}}', '{"attachment": 7}',
-    '{"output": 7, "tool_call_id": 7, "attachments": [{"id": "\\ud800"}], "exception": 7}',
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call", "tool_result", "attachment", "odd"])
-def test_payloads_of_any_shape_do_no_harm(home: Home, kind: str) -> None:
-    rows = [
-        f"""INSERT INTO threads VALUES ('t{n}', NULL, 'a{n}', NULL, NULL);
-        INSERT INTO messages VALUES ('q{n}', NULL, 'user', NULL), ('a{n}', 'q{n}', 'assistant', NULL);
-        INSERT INTO parts VALUES (NULL, 'q{n}', 0, 'text', NULL, 'hello', NULL), (NULL, 'a{n}', 0, '{kind}', NULL, NULL,
-            '{payload}');"""
-        for n, payload in enumerate(PAYLOADS)
-    ]
-    docs, _ = read(home, STORE, *rows)
-    assert [len(doc["messages"]) for doc in docs] == [2] * len(PAYLOADS)
-
-
 @contextlib.contextmanager
 def being_written(folder: Path) -> Iterator[Path]:
     """A database whose writer is still there, with what it has written last in its log beside it."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support import vocabulary
 from tests.support.histories import PIXEL, brought, imported, of, put, states, told, written
 from tests.support.home import Home
-from tests.support.nanobot import ANSWER, CALL, CALLING, ERAS, HEADER, RESULT, USER, python
+from tests.support.nanobot_files import ANSWER, CALL, CALLING, ERAS, HEADER, RESULT, USER, python
 from tests.support.paths import HISTORIES, ROOT
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.histories import imported, of, put
 from tests.support.home import Home, Result
-from tests.support.nanobot import CALL, ERAS, HEADER, STATE, USER, python
+from tests.support.nanobot_files import CALL, ERAS, HEADER, STATE, USER, python
 from tests.support.paths import ROOT, SUPPORT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]

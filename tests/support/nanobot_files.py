@@ -1,4 +1,4 @@
-"""Sessions of nanobot, of each of its times, as it writes them."""
+"""Sessions of nanobot, of each of its times, as it writes them. (A file called nanobot.py would hide the real one.)"""
 
 import json
 from typing import Any

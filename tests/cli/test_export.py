@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.histories import PIXEL, brought, imported, of, put, states, told, written
+from tests.support.histories import PIXEL, brought, imported, of, put, states, told, words, written
 from tests.support.home import Home
 from tests.support.nanobot_files import ANSWER, CALL, CALLING, ERAS, HEADER, RESULT, USER, python
 from tests.support.paths import HISTORIES, ROOT
@@ -49,10 +49,6 @@ def assistant(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def result(ident: str, content: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": ident, "content": content}
-
-
-def words(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 MISSING = "error: this tool call was interrupted and has no result"
@@ -171,21 +167,6 @@ def test_sessions_of_two_machines_that_begin_alike_stay_two(home: Home, times: t
             path = written(home.folder / str(machine), python(*lines[:upto]), "cli_direct.jsonl")
             assert states(imported(home, path)) == [state]
     assert len(home.files()) == 2
-
-
-NAMES = {
-    "telegram_12_3": "telegram:12_3",
-    "dGVsZWdyYW06MTIzNDU2Nzg": "telegram:12345678",
-    "w6k6w6k": "é:é",
-    "plain": "plain",
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_name_of_a_file_is_nanobots_key_where_it_says_none(home: Home, name: str) -> None:
-    headless = {"_type": "metadata", "metadata": {}}
-    brought(home, written(home.folder, python(headless, USER), f"{name}.jsonl"))
-    assert home.doc()["meta"]["imported"]["session"] == NAMES[name]
 
 
 def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> None:

@@ -22,6 +22,7 @@ from tests.support.histories import (
     states,
     told,
     unread,
+    words,
     written,
 )
 from tests.support.home import Home
@@ -157,13 +158,13 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     run = home.run("--import-session", str(path), "-o", "json")
     assert (run.code, unread(run, path)) == (0, NOT_IN_THE_LOG if LEGACY in expected[0][0] else [])
     items, docs = json.loads(run.stdout), {doc["id"]: doc for doc in home.docs()}
-    for item, (words, facts) in zip(items, expected, strict=True):
+    for item, (lines_of_it, facts) in zip(items, expected, strict=True):
         doc = docs[item["session"]]
-        assert (item["format"], told(doc)) == (format_name, words)
+        assert (item["format"], told(doc)) == (format_name, lines_of_it)
         assert {place: at(doc, place) for place in facts} == facts
         assert doc["meta"].get("tags", []) == ([] if format_name == "gptsh" else [format_name])
         assert all("imported" in m["source"] for m in doc["messages"])
-        assert PIXEL in json.dumps(doc) or "[image/png]" not in words
+        assert PIXEL in json.dumps(doc) or "[image/png]" not in lines_of_it
         asked_in(doc)
     before = snapshot(home)
     assert set(states(imported(home, path))) == {"known"}
@@ -171,13 +172,13 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     assert (path.read_bytes(), path.stat().st_mtime_ns) == kept
 
 
-def carried(form: str, words: str) -> str:
+def carried(form: str, of_it: str) -> str:
     """What of a session's lines comes back from a format: no errors as such, no thinking in the one of OpenAI."""
     if form == "json":
-        return words
-    words = re.sub(r" (failed|well):", ":", words.replace(" ()", ""))
-    words = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", re.sub(" +", " ", words))
-    return re.sub(r" \((.*; signed|PLAN|Second.*)\)", "", words) if form == "openai" else words
+        return of_it
+    of_it = re.sub(r" (failed|well):", ":", of_it.replace(" ()", ""))
+    of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", re.sub(" +", " ", of_it))
+    return re.sub(r" \((.*; signed|PLAN|Second.*)\)", "", of_it) if form == "openai" else of_it
 
 
 UNANSWERED = {f"{CHECKPOINT}/conversation.json", SHOT, "llm/logs_legacy_0.31.db", BOTH}  # calls or results alone
@@ -233,10 +234,6 @@ def said(number: int, *content: Any, **more: Any) -> dict[str, Any]:
     return line(number, list(content), "assistant", message=message, **more)
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
-
-
 def use(ident: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": ident, "name": "ls", "input": {}}
 
@@ -258,7 +255,7 @@ TITLES = dict(zip(TITLED, ("S", None, "A", "Y", None), strict=True))
 
 
 ENVELOPES, RECORDS = in_file("codelet/envelopes_full.jsonl"), in_file("codelet/.fspec/messages/messages.jsonl")
-NANO, OLLM, LISTED, SNAPPED = (in_file(sample) for sample in (NANOCODER, TALKED, HISTORY, SHOT))
+NANO, OLLM, SNAPPED = map(in_file, (NANOCODER, TALKED, SHOT))
 
 
 def nano(**message: Any) -> dict[str, Any]:
@@ -296,15 +293,15 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
        {"messages.1.usage.completion": 9, "usage.tokens.total": 12, "messages.2.raw": {"stdout": "a"}}),
     "claude-code: what is marked keeps its mark": ("a.jsonl", (
         line(1, "caveat", isMeta=True),
-        said(2, text("API Error"), message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
+        said(2, words("API Error"), message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
         {**line(3, ""), "type": "attachment", "message": None,
          "attachment": {"type": "queued_command", "prompt": "and this"}},
-        said(4, {"type": "redacted_thinking", "data": "x"}), said(5, text("42")),
+        said(4, {"type": "redacted_thinking", "data": "x"}), said(5, words("42")),
     ), ["user: caveat\nassistant: API Error\nuser: and this\nassistant: (redacted_thinking) 42\n"],
        {"messages.0.source.isMeta": True, "messages.1.finish_reason": "error", "messages.1.model": None}),
     "claude-code: zeros of what no model said are not the latest usage": ("a.jsonl", (
-        line(1, "q"), said(2, text("a"), message={"usage": {"input_tokens": 50, "output_tokens": 5}}),
-        said(3, text("b"), message={"id": "n", "model": "<synthetic>", "usage": {"input_tokens": 0}}),
+        line(1, "q"), said(2, words("a"), message={"usage": {"input_tokens": 50, "output_tokens": 5}}),
+        said(3, words("b"), message={"id": "n", "model": "<synthetic>", "usage": {"input_tokens": 0}}),
     ), ["user: q\nassistant: a\nassistant: b\n"], {"usage.tokens.total": 55}),
     **{f"claude-code: a title, {which}": ("a.jsonl", (*TITLED[which], FIRST), ["user: hello\n"], {"title": title})
        for which, title in TITLES.items()},
@@ -331,8 +328,8 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         ],
     }, ['assistant: ls{}=d\ntool d: [{"text": "x"}]\nuser: ASKED\nassistant: ls{}=c\n'], {}),
     "ollm: parts that are more than a text stay parts": ("a.json", {
-        **OLLM, "toolCalls": [], "messages": [{"role": "user", "parts": [text("a"), text("b")]}],
-    }, ["user: a b\n"], {"messages.0.content": [text("a"), text("b")]}),
+        **OLLM, "toolCalls": [], "messages": [{"role": "user", "parts": [words("a"), words("b")]}],
+    }, ["user: a b\n"], {"messages.0.content": [words("a"), words("b")]}),
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in in_file(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
@@ -342,7 +339,7 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     }, ["user: hi\n"], {"agent.model": "openai/gpt-4.1", "agent.params": {"temperature": 0.5},
                         "agent.system": "Be brief."}),
     "openai: instructions in front are the system prompt, later ones messages": ("a.json", [
-        {"role": "developer", "content": [text("a")]}, {"role": "system", "content": "b"}, HI,
+        {"role": "developer", "content": [words("a")]}, {"role": "system", "content": "b"}, HI,
         {"role": "assistant", "content": None, "id": "x-1", "cost": 9e9, "reasoning_content": "r",
          "tool_calls": [{"id": "c2", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}]},
         {"role": "system", "content": "later"},
@@ -360,10 +357,10 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_file_comes_in(home: Home, shape: str) -> None:
-    name, content, words, facts = SHAPES[shape]
+    name, content, expected, facts = SHAPES[shape]
     path = written(home.folder, content, name)
     docs = brought(home, path)
-    assert [told(doc) for doc in docs] == words
+    assert [told(doc) for doc in docs] == expected
     assert {place: at(docs[0], place) for place in facts} == facts
     assert {doc["meta"]["imported"]["format"] for doc in docs} == {shape.partition(":")[0]}
     assert set(states(imported(home, path))) == {"known"}
@@ -452,18 +449,18 @@ def as_expected(line: str, expected: str) -> bool:
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_cannot_be_read_is_told_and_the_rest_comes_in(home: Home, odd: str) -> None:
-    name, content, words, expected = ODD[odd]
+    name, content, taken, expected = ODD[odd]
     path = home.folder / "in" / name
     if content is not None:
         written(path.parent, content, name)
     run = imported(home, path)
     docs, complaints = home.docs(), unread(run, path)
-    assert (run.code, [told(doc) for doc in docs]) == (0 if words else 2, words)
+    assert (run.code, [told(doc) for doc in docs]) == (0 if taken else 2, taken)
     assert all(map(as_expected, complaints, expected)), complaints
     assert len(complaints) == len(expected)
     for doc in docs:
         asked_in(doc)
-    if not words:
+    if not taken:
         for form in ("json", "jsonl"):
             failed = json.loads(home.run("--import-session", str(path), "-o", form).stdout)
             assert complaints[0].startswith(failed["error"]["message"].replace(str(path), ""))
@@ -478,7 +475,7 @@ RESULTS = f"{uuid(700)}/tool-results"
 # Files that hold no session, and are no file of an unknown format either.
 BESIDE: dict[str, Any] = {
     "sessions-index.json": INDEX, f"{uuid(700)}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
-    f"{RESULTS}/mcp.json": [text("x")], f"{RESULTS}/toolu_1.json": [HI], f"{RESULTS}/torn.json": "{",
+    f"{RESULTS}/mcp.json": [words("x")], f"{RESULTS}/toolu_1.json": [HI], f"{RESULTS}/torn.json": "{",
     "history.jsonl": (TYPED, TYPED), "sessions.json": [], "snapshot-map.json": {},
     "snapshots-index.json": {"version": "1.0", "snapshots": []},
 }  # fmt: skip

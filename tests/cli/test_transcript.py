@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import of, put
+from tests.support.histories import of, put, words
 from tests.support.home import Home
 
 LONG = json.dumps({"path": "/home", "words": "x y\n" * 100})
@@ -13,10 +13,6 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": 
 USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {"p": 1}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "out"}]}
 SEALED = {"type": "redacted_thinking", "data": "d"}
-
-
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
 
 
 def tool(content: str | None, **more: Any) -> dict[str, Any]:
@@ -30,7 +26,7 @@ def said(content: Any, **more: Any) -> dict[str, Any]:
 # A message, and the lines that are shown of it.
 SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a call, where it stood": (
-        said([text("Let me."), text("And?")], tool_calls=[CALL], order=["text:0", "tool_call:0", "text:1"]),
+        said([words("Let me."), words("And?")], tool_calls=[CALL], order=["text:0", "tool_call:0", "text:1"]),
         ["## assistant", "Let me.", '`[tool call ls({"path": "/home", "words": "x y\\nx y…', "And?"],
     ),
     "a long result": (tool("\na.txt\n" + "b.txt\n" * 500, name="ls"), ["## tool (ls)", "`a.txt [3.0 kB]`"]),
@@ -47,7 +43,7 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "parts that nobody knows": (
         said([USE, {"type": "unheard_of"}]), ["## assistant", '`[tool call ls({"p": 1})]`', "`[unheard_of]`"],
     ),
-    "a result among words": ({"role": "user", "content": [RESULT, text("and?")]}, ["## user", "`out`", "and?"]),
+    "a result among words": ({"role": "user", "content": [RESULT, words("and?")]}, ["## user", "`out`", "and?"]),
     "a role that nobody knows": ({"role": "notice", "content": "x"}, ["## notice", "x"]),
 }  # fmt: skip
 

@@ -29,6 +29,11 @@ def answer(text: str, ident: str = "m2") -> dict[str, Any]:
     return {**question(text, ident), "role": "assistant", "model": "gpt-4.1", "parent": "m1"}
 
 
+def words(text: str) -> dict[str, Any]:
+    """A part that is a text."""
+    return {"type": "text", "text": text}
+
+
 def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A session as another machine's gptsh left it."""
     return {
@@ -142,9 +147,9 @@ def _who(message: dict[str, Any]) -> str:
 
 def _pieces(message: dict[str, Any]) -> Iterator[str]:
     for block in message.get("thinking") or ():
-        words = block.get("thinking", block["type"])
-        yield f"({words}; signed)" if block.get("signature") else f"({words})"
-    yield from (f"({words})" for words in (message.get("replay") or {}).values())
+        thought = block.get("thinking", block["type"])
+        yield f"({thought}; signed)" if block.get("signature") else f"({thought})"
+    yield from (f"({thought})" for thought in (message.get("replay") or {}).values())
     content = message["content"]
     for part in [{"text": content}] if isinstance(content, str) else content or ():
         yield part["text"] if "text" in part else _medium(part)

@@ -220,7 +220,7 @@ CONTENT = TEXT | st.lists(TEXT.map(words), max_size=3)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), min_size=1, max_size=5))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_any_text_comes_back_from_markdown_as_it_was(tmp_path_factory: Any, said: list[tuple[str, Any]]) -> None:
     home = Home(tmp_path_factory.mktemp("home"))
     text = out(home, "markdown", of(*({"role": role, "content": content} for role, content in said)))

@@ -124,14 +124,14 @@ WORDS = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(PIECE | vocabulary.TEXT, max_size=8).map("".join), WORDS)
 def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text: str, words: str) -> None:
     reader = page(a_home, said(text), {"role": "user", "content": text}, said(words), title="t")
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(vocabulary.messages(least=1))
 def test_whatever_a_session_holds_is_a_page(a_home: Home, messages: list[Any]) -> None:
     page(a_home, *messages)

@@ -96,7 +96,7 @@ def survives(home: Home, *args: str, stdin: bytes | None = None) -> None:
 PLACES = [*vocabulary.ODD, SECRET, f"file://{SECRET}", f"../../../../..{SECRET}"]
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(data=st.data())
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_whatever_a_file_holds_it_is_read_or_told(
@@ -124,7 +124,7 @@ CELLS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_whatever_stands_in_the_cells_of_a_log_it_is_read_or_told(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -1,72 +1,63 @@
-"""``--show-session`` for reading: words in full, calls and results in a line each."""
+"""``--show-session`` for reading: words in full, calls, results and thinking in a line each."""
 
 import json
 from typing import Any
 
+import pytest
+
+from tests.support.histories import of, put, words
 from tests.support.home import Home
 
+LONG = json.dumps({"path": "/home", "words": "x y\n" * 100})
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": LONG}}
+USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {"p": 1}}
+RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "out"}]}
+SEALED = {"type": "redacted_thinking", "data": "d"}
 
-def shown(home: Home, *messages: dict[str, Any]) -> list[str]:
-    """The transcript of a session of these messages, without its header."""
-    home.run("-m", "echo", "q")
-    path, doc = home.files()[0], home.doc()
-    path.write_text(json.dumps({**doc, "messages": messages}))
-    run = home.run("--show-session", "0")
+
+def tool(content: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "c1", "content": content, **more}
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+# A message, and the lines that are shown of it.
+SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a call, where it stood": (
+        said([words("Let me."), words("And?")], tool_calls=[CALL], order=["text:0", "tool_call:0", "text:1"]),
+        ["## assistant", "Let me.", '`[tool call ls({"path": "/home", "words": "x y\\nx y…', "And?"],
+    ),
+    "a long result": (tool("\na.txt\n" + "b.txt\n" * 500, name="ls"), ["## tool (ls)", "`a.txt [3.0 kB]`"]),
+    "a failed one": (tool("one line\n", is_error=True), ["## tool", "`[error] one line`"]),
+    "an empty one": (tool(None), ["## tool", "`[nothing]`"]),
+    "thinking": (
+        said("a", thinking=[{"type": "thinking", "thinking": "x" * 1200, "signature": "s"}, SEALED]),
+        ["## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a"],
+    ),
+    "reasoning and a refusal": (
+        said("", refusal="I cannot.", replay={"reasoning": "hm", "d": [1]}),
+        ["## assistant", "`[thinking, 2 characters]`", "I cannot."],
+    ),
+    "parts that nobody knows": (
+        said([USE, {"type": "unheard_of"}]), ["## assistant", '`[tool call ls({"p": 1})]`', "`[unheard_of]`"],
+    ),
+    "a result among words": ({"role": "user", "content": [RESULT, words("and?")]}, ["## user", "`out`", "and?"]),
+    "a role that nobody knows": ({"role": "notice", "content": "x"}, ["## notice", "x"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SHOWN)
+def test_a_message_is_shown(home: Home, row: str) -> None:
+    message, expected = SHOWN[row]
+    put(home, of({**message, "timestamp": None}))
+    run = home.run("--show-session", "7x2m")
     assert (run.code, run.stderr) == (0, "")
-    return [line for line in run.stdout[run.stdout.index("\n## ") :].split("\n") if line]
-
-
-def test_calls_and_results_are_a_line_each(home: Home) -> None:
-    long = json.dumps({"path": "/home", "words": "x y\n" * 100})
-    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": long}}
-    texts = [{"type": "text", "text": "Let me."}, {"type": "text", "text": "And?"}]
-    lines = shown(
-        home,
-        {"role": "assistant", "content": texts, "tool_calls": [call], "order": ["text:0", "tool_call:0", "text:1"]},
-        {"role": "tool", "name": "ls", "tool_call_id": "c1", "content": "\na.txt\n" + "b.txt\n" * 500},
-        {"role": "tool", "tool_call_id": "c1", "content": "one line\n", "is_error": True},
-        {"role": "tool", "tool_call_id": "c1", "content": None},
-    )
-    assert lines[:2] == ["## assistant", "Let me."]
-    assert lines[2].startswith('`[tool call ls({"path": "/home", "words": "x y\\nx y')
-    assert len(lines[2]) < 150
-    assert lines[2].endswith("…)]`")
-    assert lines[3:] == [
-        "And?",
-        "## tool (ls)",
-        "`a.txt [3.0 kB]`",
-        "## tool",
-        "`[error] one line`",
-        "## tool",
-        "`[nothing]`",
+    lines = [line for line in run.stdout[run.stdout.index("\n## ") :].split("\n") if line]
+    assert all(len(line) < 150 for line in lines)
+    shown = [
+        want if want.endswith("…") and line.startswith(want[:-1]) else line
+        for line, want in zip(lines, expected, strict=True)
     ]
-
-
-def test_reasoning_is_measured_and_a_refusal_shown(home: Home) -> None:
-    blocks = [
-        {"type": "thinking", "thinking": "x" * 1200, "signature": "s"},
-        {"type": "redacted_thinking", "data": "d"},
-    ]
-    lines = shown(
-        home,
-        {"role": "assistant", "content": "a", "thinking": blocks},
-        {"role": "assistant", "content": "", "refusal": "I cannot.", "replay": {"reasoning": "hm", "d": [1]}},
-    )
-    assert lines == [
-        "## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a",
-        "## assistant", "`[thinking, 2 characters]`", "I cannot.",
-    ]  # fmt: skip
-
-
-def test_what_nobody_knows_is_named(home: Home) -> None:
-    result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "out"}]}
-    use = {"type": "tool_use", "id": "c1", "name": "ls", "input": {"p": 1}}
-    lines = shown(
-        home,
-        {"role": "assistant", "content": [use, {"type": "unheard_of"}]},
-        {"role": "user", "content": [result, {"type": "text", "text": "and?"}]},
-        {"role": "notice", "content": "x"},
-    )
-    assert lines == [
-        "## assistant", '`[tool call ls({"p": 1})]`', "`[unheard_of]`", "## user", "`out`", "and?", "## notice", "x",
-    ]  # fmt: skip
+    assert shown == expected

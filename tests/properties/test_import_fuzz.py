@@ -1,146 +1,153 @@
-"""Spoilt files of every format: read without an exception, nothing written outside the store, nothing left behind."""
+"""Spoilt samples of every format: whatever a file holds, it is read or told, and nothing that it names is touched."""
 
 import json
 import os
-import socket
+import shutil
+import sqlite3
+import sys
+import tempfile
+from contextlib import closing, suppress
+from functools import cache
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gptsh.formats.readers import READERS
-from gptsh.formats.source import Source, Unread, walk
-from tests.support.fuzz_imports import SAMPLES, SECRET, Yard, samples, spoilt
+from tests.support import vocabulary
+from tests.support.dialects import everything_with
+from tests.support.histories import in_file, lines, spoilt, states
 from tests.support.home import Home
+from tests.support.paths import HISTORIES
 
-QUICK, ALL, GROUPS = 300, 10_000, 20
-
-
-@pytest.fixture
-def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return Yard(tmp_path)
-
-
-def try_all(yard: Yard, seeds: range) -> None:
-    for seed in seeds:
-        item = spoilt(seed)
-        try:
-            yard.take(item)
-        except Exception as err:
-            err.add_note(f"seed {seed}: {item.place} ({item.done})")
-            raise
-    assert yard.documents > len(seeds) / 4
-    assert yard.unread > len(seeds) / 10
+SECRET = "/etc/hostname"  # what spoilt files name, and nobody may open
+FOLDERS = {
+    "claude_code": "projects/-home-u-my-proj/00000000-0000-4000-8000-000000000700.jsonl",
+    "codelet/.fspec": "messages/messages.jsonl",
+    "codelet": "envelopes_full.jsonl",
+    "nanocoder/sessions": "5f0c2f3e-9a55-4d0e-8f1b-3c1f7a2b4d6e.json",
+    "nanocoder/.nanocoder/checkpoints/before-refactor": "conversation.json",
+    "ollm/sessions": "550e8400-0000-4000-8000-000000000001.json",
+    "ollm/context-storage": "session-1769508000000.json",
+    "nanobot_py_2026-02/sessions": "telegram_12345678.jsonl",
+    "gptsh/sessions": "20251027-091530-7x2m.json",
+}  # a folder of samples, and the file of it that is spoilt
 
 
-@pytest.mark.slow
-def test_a_few_hundred_spoilt_files(yard: Yard) -> None:
-    try_all(yard, range(QUICK))
+class Watch:
+    """What Python opens, writes, runs or calls while it is on."""
+
+    WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+    NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "exec")
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.wrote: list[str] = []
+        self.ran: list[str] = []
+        self.is_on = False
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self.is_on:
+            return
+        if event in self.NEVER and not (event == "exec" and hasattr(args[0], "co_filename")):
+            self.ran.append(event)
+        if event == "open" and isinstance(args[0], (str, bytes)):
+            writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            (self.wrote if writes else self.opened).append(os.fsdecode(args[0]))
+        elif event in self.WRITES:
+            self.wrote += [os.fsdecode(arg) for arg in args[:2] if isinstance(arg, (str, bytes, os.PathLike))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_ten_thousand_spoilt_files(yard: Yard, group: int) -> None:
-    size = ALL // GROUPS
-    try_all(yard, range(QUICK + group * size, QUICK + (group + 1) * size))
+@cache
+def watch() -> Watch:
+    """The only one: a hook stays for good."""
+    sys.addaudithook(found := Watch())
+    return found
 
 
-@pytest.mark.parametrize("place", [place for place in samples() if (SAMPLES / place).exists()])
-def test_no_two_formats_claim_one_sample(place: str) -> None:
-    source = Source(place, SAMPLES / place)
-    assert len([reader.name for reader in READERS if reader.recognises(source)]) <= 1
-
-
-# ---- folders
-
-
-def trapped(folder: Path) -> Path:
-    """A folder of what must not be followed, waited for or read: links, pipes, sockets, devices, circles."""
-    inner = folder / "deep" / ".hidden"
-    inner.mkdir(parents=True)
-    (folder / SECRET).write_text("{}")
-    (inner / "link.json").symlink_to(folder / SECRET)
-    (inner / "gone.json").symlink_to("/nowhere/at/all")
-    (inner / "endless.jsonl").symlink_to("/dev/zero")
-    (inner / "circle").symlink_to(folder)
-    (inner / "itself.json").symlink_to("itself.json")
-    os.mkfifo(inner / "pipe.json")
-    os.mkfifo(inner / "pipe.db")
-    (inner / "folder.json").mkdir()
-    (inner / "logs.db-wal").mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        here = os.open(inner, os.O_RDONLY)  # a socket's path must be short
-        listener.bind(f"/proc/self/fd/{here}/socket.json")
-        os.close(here)
-    (inner / "odd \udcff\n\x1b[31m.json").write_text("{")
-    (inner / "logs.db").write_bytes(samples()["llm/logs.db"])
-    (inner / "sparse.db").write_bytes(b"SQLite format 3\0")
-    os.truncate(inner / "sparse.db", 5_000_000_000)
-    (inner / "sparse.json").write_bytes(b"[")
-    os.truncate(inner / "sparse.json", 5_000_000_000)
-    (inner / "empty.json").write_bytes(b"")
-    (inner / "closed.json").write_bytes(b"{}")
-    (inner / "closed.json").chmod(0)
-    return folder
-
-
-def test_a_walk_through_traps_finds_the_plain_files_alone(tmp_path: Path) -> None:
-    found = list(walk(trapped(tmp_path)))
-    assert not [item for item in found if isinstance(item, Unread)]
-    names = sorted(item.name for item in found if isinstance(item, Path))
-    assert names == sorted(
-        ["odd \udcff\n\x1b[31m.json", "logs.db", "sparse.db", "sparse.json", "empty.json", "closed.json"]
-    )
-
-
-def outside(home: Home) -> set[str]:
-    """All that is in the home but for the store."""
-    state = home.state.parent
-    return {str(path) for path in home.folder.rglob("*") if not path.is_relative_to(state)}
-
-
-def test_the_command_goes_through_traps(home: Home) -> None:
-    trapped(home.folder / "traps")
+def survives(home: Home, *args: str, stdin: bytes | None = None) -> None:
+    """The run ends well or with a word; what it took in can be loaded, exported and asked in, and is known again."""
+    watched = watch()
+    watched.opened, watched.wrote, watched.ran, watched.is_on = [], [], [], True
+    env = {"TMPDIR": str(home.folder / "tmp")}
     (home.folder / "tmp").mkdir()
-    before = outside(home)
-    run = home.run("--import-session", str(home.folder / "traps"), env={"TMPDIR": str(home.folder / "tmp")})
-    assert (run.code, [line.split()[0] for line in run.stdout.splitlines()]) == (0, ["imported"])
-    assert "sparse.db: no plain file, or more than 4000 MB" in run.stderr
-    assert "sparse.json: more than 100 MB" in run.stderr
-    assert "Traceback" not in run.stderr
-    assert outside(home) == before
-
-
-# ---- the real command
-
-
-def test_the_command_takes_dozens_of_spoilt_files_at_once(home: Home) -> None:
-    there, temporary = home.folder / "files", home.folder / "tmp"
-    temporary.mkdir()
-    for seed in range(0, 4000, 50):
-        item = spoilt(seed)
-        path = there / str(seed) / item.place
-        path.parent.mkdir(parents=True)
-        path.write_bytes(item.data)
-    before = outside(home)
-    first = home.run("--import-session", str(there), env={"TMPDIR": str(temporary)})
-    assert (first.code, "Traceback" in first.stderr) == (0, False), first.stderr
-    assert len(home.docs()) > 10
-    again = home.run("--import-session", str(there), "-o", "json", env={"TMPDIR": str(temporary)})
-    assert (again.code, "Traceback" in again.stderr) == (0, False), again.stderr
-    assert {item["state"] for item in json.loads(again.stdout)} <= {"known", "grown"}
-    assert {path.parent for path in home.state.rglob("*.json")} == {home.sessions}
-    for args in (["--list-sessions"], ["--usage"], ["--search-sessions", "the"]):
-        run = home.run(*args)
-        assert (run.code, "Traceback" in run.stderr) == (0, False), run.stderr
-    assert outside(home) == before
-
-
-@pytest.mark.parametrize("seed", range(7, 7000, 700))
-def test_the_command_takes_a_spoilt_file_that_is_piped(home: Home, seed: int) -> None:
-    run = home.run("--import-session", "-", stdin=spoilt(seed).data)
+    try:
+        run = home.run("--import-session", *args, stdin=stdin, env=env)
+    finally:
+        watched.is_on = False
     assert run.code in (0, 2)
     assert "Traceback" not in run.stderr
-    if run.code == 2:
-        assert home.files() == []
+    assert run.code == 0 or (run.stderr and not home.files())
+    assert (SECRET in watched.opened, watched.ran) == (False, [])
+    allowed = (str(home.state.parent), env["TMPDIR"])  # the streams of the run are in the test's own temporary folder
+    elsewhere = [path for path in watched.wrote if os.path.isabs(path) and not path.startswith(allowed)]
+    assert set(elsewhere) <= {tempfile.gettempdir()}
+    assert list((home.folder / "tmp").iterdir()) == []
+    for doc, form in zip(home.docs(), cycle(("openai", "nanobot", "markdown"))):
+        everything_with(doc, "lab", "anthropic")
+        assert home.run("--export-session", doc["id"], "--format", form).code == 0
+    again = home.run("--import-session", *args, stdin=stdin)
+    assert set(states(again)) <= {"known", "grown"}
+    assert not home.files() or home.run("--list-sessions").stderr == ""
+
+
+PLACES = [*vocabulary.ODD, SECRET, f"file://{SECRET}", f"../../../../..{SECRET}"]
+
+
+@settings(max_examples=6)
+@given(data=st.data())
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_whatever_a_file_holds_it_is_read_or_told(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, folder: str
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    copy = Path(shutil.copytree(HISTORIES / folder, home.folder / "in" / folder))
+    value = data.draw(spoilt(in_file(f"{folder}/{FOLDERS[folder]}")))
+    is_lines = FOLDERS[folder].endswith("l")
+    text = lines(*value if isinstance(value, list) else [value]) if is_lines else json.dumps(value)
+    place = data.draw(st.sampled_from(PLACES))
+    if data.draw(st.booleans()):
+        text = text.replace(data.draw(st.sampled_from(["/home/u", "toolu_01", "synthetic"])), json.dumps(place)[1:-1])
+    raw = text.encode()
+    if data.draw(st.integers(0, 3)) == 0:  # bytes that are cut, or of no encoding
+        at = data.draw(st.integers(0, len(raw)))
+        raw = raw[:at] + data.draw(st.sampled_from([b"", b"\0\xff", b"[" * 5000, b"\r\n", b'"'])) + raw[at + 1 :]
+    (copy / FOLDERS[folder]).write_bytes(raw)
+    survives(home, str(copy))
+
+
+CELLS = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=9), st.text(max_size=9),
+    st.sampled_from(["[" * 5000, SECRET, f"file://{SECRET}"]), vocabulary.JSON.map(json.dumps),
+)  # fmt: skip
+
+
+@settings(max_examples=6)
+@given(data=st.data())
+def test_whatever_stands_in_the_cells_of_a_log_it_is_read_or_told(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    shutil.copy(HISTORIES / "llm/logs_continued_0.36.db", path := home.folder / "logs.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(data.draw(st.integers(1, 4))):
+            table = data.draw(st.sampled_from([name for name in tables if "fts" not in name and "sqlite" not in name]))
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            change = f'UPDATE OR IGNORE "{table}" SET "{data.draw(st.sampled_from(columns))}" = ? WHERE rowid = ?'
+            with suppress(sqlite3.IntegrityError):  # a key that stays as it was
+                connection.execute(change, (data.draw(CELLS), data.draw(st.integers(1, 5))))
+        connection.commit()
+    survives(home, str(path))
+
+
+@pytest.mark.parametrize("sample", ["gptsh/sessions/20251027-091530-7x2m.json", "codelet/envelopes_full.jsonl"])
+def test_what_is_piped_is_read_or_told_wherever_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, sample: str
+) -> None:
+    raw = (HISTORIES / sample).read_bytes()
+    for at in range(0, len(raw), len(raw) // 10):
+        survives(Home(tmp_path_factory.mktemp("home")), "-", stdin=raw[:at])

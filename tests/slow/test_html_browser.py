@@ -1,7 +1,6 @@
 """The export as HTML in a real browser: no script of a message runs, nothing is loaded, nothing is complained of."""
 
 import base64
-import contextlib
 import os
 import shutil
 import subprocess
@@ -13,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gptsh.core import checks, document
-from gptsh.render import html
 from tests.support.attached import HOSTILE, a_pdf, a_png
+from tests.support.histories import put, session
+from tests.support.home import Home
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
@@ -24,7 +23,7 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> str:
+def browser() -> str:
     """The path of a browser; where CI runs there must be one."""
     if CHROMIUM is None and not os.environ.get("CI"):
         pytest.skip("has no Chromium")
@@ -55,17 +54,14 @@ def site() -> Iterator[tuple[str, list[str]]]:
     thread.join()
 
 
-def look(browser: str, page: Path, *args: str) -> tuple[str, str]:
+def look(browser: str, page: Path) -> tuple[str, str]:
     """What the browser gives for a page, and what it says of it: the lines of its console."""
-    folder = page.parent / "profile"
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-             "--no-first-run", "--disable-background-networking", "--disable-component-update",
-             f"--user-data-dir={folder}",
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", f"--user-data-dir={page.parent}/profile",
              "--virtual-time-budget=2000", "--enable-logging=stderr"]  # fmt: skip
     env = {**os.environ, "HOME": str(page.parent)}
-    done = subprocess.run(
-        [browser, *quiet, *args, page.as_uri()], env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [browser, *quiet, "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
@@ -85,11 +81,12 @@ def attacks(url: str) -> list[str]:
     ]
 
 
-def a_page(folder: Path, texts: list[str]) -> Path:
+def a_page(home: Home, said: list[str]) -> Path:
+    """A session in which these words stand wherever words can, as a page."""
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(a_png()).decode()}"}}
     pdf = {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{base64.b64encode(a_pdf()).decode()}"}}
     messages: list[Any] = [{"role": "user", "content": [image, pdf]}]
-    for text in texts:
+    for text in said:
         call = {"id": "c", "type": "function", "function": {"name": text, "arguments": text}}
         far = {"type": "image_url", "image_url": {"url": text}}
         messages += [
@@ -99,39 +96,22 @@ def a_page(folder: Path, texts: list[str]) -> Path:
             {"role": "tool", "content": text},
             {"role": "assistant", "content": f"```html\n{text}\n```"},
         ]  # fmt: skip
-    doc = {"version": 1, "id": "7x2m", "title": "A Talk", "messages": messages}
-    path = folder / "page.html"
-    path.write_text("".join(html.page(document.migrate(checks.check(doc)))), "utf-8")
+    named = [{"id": f"m{at}", **message} for at, message in enumerate(messages)]
+    put(home, session(title="A Talk", messages=named))
+    path = home.folder / "page.html"
+    path.write_text(home.run("--export-session", "7x2m", "--format", "html").stdout, "utf-8")
     return path
 
 
-def test_nothing_of_a_session_runs_or_is_loaded(browser: str, site: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_nothing_of_a_session_runs_or_is_loaded(browser: str, site: tuple[str, list[str]], home: Home) -> None:
+    """The same words in a page that obeys them come first: without that nothing would be proved."""
     url, asked = site
-    seen, said = look(browser, a_page(tmp_path, [*attacks(url), *HOSTILE]), "--dump-dom")
-    assert "<title>A Talk</title>" in seen
-    assert "A Talk</h1>" in seen
-    assert "document.title='ran'" in seen  # shown as text
-    assert asked == []
-    assert said == ""
-
-
-def test_such_words_would_run_where_they_are_obeyed(browser: str, site: tuple[str, list[str]], tmp_path: Path) -> None:
-    url, asked = site
-    bare = tmp_path / "bare.html"
+    bare = home.folder / "bare.html"
     bare.write_text(f"<title>A Talk</title>{attacks(url)[0]}{attacks(url)[1]}<script>console.error('heard')</script>")
-    seen, said = look(browser, bare, "--dump-dom")
-    assert "<title>ran</title>" in seen
-    assert {"/script", "/img"} <= set(asked)
-    assert "heard" in said
-
-
-def test_it_looks_otherwise_by_night(browser: str, tmp_path: Path) -> None:
-    page, shots = a_page(tmp_path, ["# A heading\n\n```py\nx = 'code'\n```\n"]), []
-    for scheme in ("0", "1"):  # dark, light
-        shot = tmp_path / f"{scheme}.png"
-        settings = f"--blink-settings=preferredColorScheme={scheme}"
-        look(browser, page, settings, "--window-size=390,844", f"--screenshot={shot}")
-        shots.append(shot.read_bytes())
-    assert shots[0] != shots[1]
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(tmp_path / "profile")
+    seen, said = look(browser, bare)
+    assert ("<title>ran</title>" in seen, {"/script", "/img"} <= set(asked), "heard" in said) == (True, True, True)
+    asked.clear()
+    seen, said = look(browser, a_page(home, [*attacks(url), *HOSTILE]))
+    assert "<title>A Talk</title>" in seen
+    assert "document.title='ran'" in seen  # shown as text
+    assert (asked, said) == ([], "")

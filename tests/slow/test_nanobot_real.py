@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from gptsh.formats import nanobot
-from tests.support.home import Home
-from tests.support.nanobot import CALL, ERAS, HEADER, STATE, USER, ours, python, values, written
+from tests.support.histories import imported, of, put
+from tests.support.home import Home, Result
+from tests.support.nanobot_files import CALL, ERAS, HEADER, STATE, USER, python
 from tests.support.paths import ROOT, SUPPORT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
+KEY = "gptsh:7x2m"
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 RECORD = {
     **STATE,
@@ -40,20 +42,22 @@ def real(home: Home, key: str, **told: Any) -> dict[str, Any]:
     return found
 
 
-def talk() -> dict[str, Any]:
+def talk(consolidated: str | None = "m3") -> dict[str, Any]:
     """A session of ours with all that nanobot knows too."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    doc = ours(
+    return of(
         {"role": "user", "content": "Grüße \u2028 \x00 🐍"},
         {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": 0}], "thinking": [THOUGHT]},
         {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a\nb"},
         {"role": "assistant", "content": "done", "replay": {"reasoning_content": "r"}, "model": "m"},
-        {"role": "user", "content": [{"type": "text", "text": "see"}, {**image, "source": "a.png"}]},
-        {"role": "assistant", "content": "an image", "timestamp": "2026-01-01T00:00:07.000Z"},
-        title="A title",
-    )
-    doc["context"]["consolidated"] = "m3"
-    return doc
+        {"role": "user", "content": [{"type": "text", "text": "see"}, {**IMAGE, "source": "a.png"}]},
+        {"role": "assistant", "content": "an image"},
+        title="A title", context={"consolidated": consolidated, "summaries": [], "snapshots": []},
+    )  # fmt: skip
+
+
+def exported(home: Home, doc: dict[str, Any]) -> Result:
+    put(home, doc)
+    return home.run("--export-session", "7x2m", "--format", "nanobot")
 
 
 def same(doc: dict[str, Any]) -> dict[str, Any]:
@@ -63,10 +67,9 @@ def same(doc: dict[str, Any]) -> dict[str, Any]:
         {"content": None, "tool_calls": [CALL], "thinking_blocks": [THOUGHT]},
         {"tool_call_id": "c1", "name": "ls", "content": "a\nb"},
         {"content": "done", "reasoning_content": "r"},
-        {"content": [{"type": "text", "text": "see"},
-                     {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]},
+        {"content": [{"type": "text", "text": "see"}, IMAGE]},
         {"content": "an image"},
-    ]  # fmt: skip
+    ]
     told = zip(said, doc["messages"], strict=True)
     messages = [{**one, "role": ours["role"], "moment": ours["timestamp"]} for one, ours in told]
     metadata = {"title": "A title"}
@@ -76,20 +79,20 @@ def same(doc: dict[str, Any]) -> dict[str, Any]:
 
 def test_what_is_written_is_what_nanobot_writes_for_the_same_session(home: Home) -> None:
     doc = talk()
-    found = real(home, "telegram:1", session=same(doc))
-    assert written(doc, "telegram:1") == found["file"]
-    assert nanobot.file_names("telegram:1")[1] == found["name"]
+    found, run = real(home, KEY, session=same(doc)), exported(home, doc)
+    assert (run.stdout, run.code) == (found["file"], 0)
+    assert found["name"] in run.stderr
 
 
 def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> None:
-    doc = talk()
-    text = written(doc, "work")
-    found = real(home, "work", file=text)
-    assert (found["messages"], found["count"]) == (6, 4)
-    assert [message["content"] for message in found["history"]] == [values(text)[5]["content"], "an image"]
-    assert found["file"] == text
-    doc["context"]["consolidated"] = None
-    whole = real(home, "whole", file=written(doc, "whole"))["history"]
+    text = exported(home, talk()).stdout
+    found = real(home, KEY, file=text)
+    assert (found["messages"], found["count"], found["file"]) == (6, 4, text)
+    assert [message["content"] for message in found["history"]] == [
+        [{"type": "text", "text": "see"}, IMAGE],
+        "an image",
+    ]
+    whole = real(home, KEY, file=exported(home, talk(consolidated=None)).stdout)["history"]
     assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
 
@@ -101,7 +104,7 @@ def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, 
     assert found["messages"]
     path = home.folder / found["name"]
     path.write_bytes(found["file"].encode())
-    taken = home.run("--import-session", str(path))
+    taken = imported(home, path)
     assert (taken.stderr, taken.code) == ("", 0)
     assert home.run("--export-session", "0", "--format", "nanobot").stdout == found["file"]
     assert ('"provider_state"' in found["file"]) == (era == "a state")

@@ -1,74 +1,181 @@
-"""Sessions of other tools for tests: read as an import reads them, saved and loaded, spoilt, asked in."""
+"""Sessions of other tools for tests: brought in by the command, told in a line each, asked in, spoilt."""
 
 import json
-import shutil
-import tempfile
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
-from gptsh.core import files
-from gptsh.formats.readers import READERS, reader_of
-from gptsh.formats.source import Source, Unread
 from tests.support import vocabulary
 from tests.support.dialects import DIALECTS, STRICT, everything_with, request
+from tests.support.home import Home, Result
 from tests.support.paths import HISTORIES
 
+MOMENT = "2025-10-27T09:15:30.120Z"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP438AAAAQBAYD718vxAAAAAElFTkSuQmCC"
 
-def read(where: Path | bytes, format_name: str) -> tuple[list[dict[str, Any]], list[Unread]]:
-    """The sessions of a file, each as it is once it was saved and loaded, and what could not be read.
-
-    No other format takes the file for its own.
-    """
-    source = Source("it", None, where) if isinstance(where, bytes) else Source(where.name, where)
-    own = [reader for reader in READERS if reader.recognises(source)]
-    assert [reader.name for reader in own] == [format_name]
-    found = list(own[0].read(source))
-    unread = [item for item in found if isinstance(item, Unread)]
-    return [loaded(item) for item in found if isinstance(item, dict)], unread
+# ---- documents of our own
 
 
-def placed(folder: Path, name: str, value: Any) -> Path:
-    """A file of JSON, or of this text, at a place in a folder."""
+def question(text: str, ident: str = "m1") -> dict[str, Any]:
+    """A user's message."""
+    return {"id": ident, "parent": None, "timestamp": MOMENT, "role": "user", "content": text}
+
+
+def answer(text: str, ident: str = "m2") -> dict[str, Any]:
+    """An answer."""
+    return {**question(text, ident), "role": "assistant", "model": "gpt-4.1", "parent": "m1"}
+
+
+def words(text: str) -> dict[str, Any]:
+    """A part that is a text."""
+    return {"type": "text", "text": text}
+
+
+def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A session as another machine's gptsh left it."""
+    return {
+        "version": 1,
+        "id": ident,
+        "title": "From elsewhere",
+        "created_at": MOMENT,
+        "updated_at": "2025-10-27T10:00:00.000Z",
+        "provider": {"name": "openai"},
+        "usage": {"tokens": {}, "cost": None},
+        "meta": {"cwd": "/home/u", "project": "/home/u", "tags": []},
+        "agent": {"name": "default", "model": "gpt-4.1"},
+        "context": {"summaries": [], "snapshots": [], "consolidated": None},
+        "messages": list(messages) or [question("hello"), answer("hi")],
+        **more,
+    }
+
+
+def of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A session of these messages, which have an id and a time each where they do not say one."""
+    named = [{"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m} for at, m in enumerate(messages)]
+    return session("7x2m", **{**more, "messages": named})
+
+
+def put(home: Home, doc: dict[str, Any]) -> Path:
+    """A document in the store, as gptsh would have written it there."""
+    return Path(written(home.sessions, doc, f"20251027-091530-{doc['id']}.json"))
+
+
+# ---- files, and what an import makes of them
+
+
+def written(folder: Path, value: Any, name: str = "one.json") -> str:
+    """The path of a file of JSON, of these lines of it (a tuple), or of these bytes or this text."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value if isinstance(value, str) else json.dumps(value))
-    return path
+    if not isinstance(value, (str, bytes)):
+        value = lines(*value) if isinstance(value, tuple) else json.dumps(value)
+    path.write_bytes(value.encode() if isinstance(value, str) else value)
+    return str(path)
 
 
-def taken_by(path: Path) -> str | None:
-    """The format whose file it is."""
-    reader = reader_of(Source(path.name, path))
-    return reader.name if reader else None
+def lines(*values: Any) -> str:
+    """Values as lines of JSON; a text is a line as it stands."""
+    return "".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values)
 
 
-def nothing_in(path: Path, format_name: str) -> bool:
-    """Whether a file is one of this format in which there is nothing to read, and nothing that could not be."""
-    source = Source(path.name, path)
-    reader = reader_of(source)
-    return reader is not None and reader.name == format_name and list(reader.read(source)) == []
+def in_file(sample: str) -> Any:
+    """The JSON of a sample; of one of lines a tuple."""
+    text = (HISTORIES / sample).read_text()
+    return tuple(map(json.loads, text.split("\n")[:-1])) if sample.endswith("l") else json.loads(text)
 
 
-def read_one(where: Path | bytes, format_name: str) -> dict[str, Any]:
-    """The one session of a file of which all could be read."""
-    docs, unread = read(where, format_name)
-    assert unread == []
-    assert len(docs) == 1
-    return docs[0]
+def imported(home: Home, path: str | Path) -> Result:
+    """A run that brings in what is at a path."""
+    return home.run("--import-session", str(path))
 
 
-def loaded(doc: dict[str, Any]) -> dict[str, Any]:
-    """A session after it was saved and loaded: it is the same."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"20250101-000000-{doc['id']}.json")
-        path.write_bytes(files.to_bytes(doc))
-        found = files.read_document(path)
-    assert {**found, "updated_at": None} == {**doc, "updated_at": None}
-    assert len({message["id"] for message in found["messages"]}) == len(found["messages"])
-    return found
+def states(run: Result) -> list[str]:
+    """What became of each session."""
+    return [line.split()[0] for line in run.stdout.splitlines()]
+
+
+def unread(run: Result, path: str | Path) -> list[str]:
+    """What was said on stderr, the path left out: ``:3: not a JSON object``."""
+    return [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
+
+
+def brought(home: Home, path: str | Path) -> list[dict[str, Any]]:
+    """The sessions of a file, in its order; all of it could be read, and can be asked in."""
+    run = home.run("--import-session", str(path), "-o", "jsonl")
+    assert (run.code, run.stderr) == (0, "")
+    ids = [json.loads(line)["session"] for line in run.stdout.splitlines()]
+    docs = {doc["id"]: doc for doc in home.docs()}
+    for ident in ids:
+        asked_in(docs[ident])
+    return [docs[ident] for ident in ids]
+
+
+def snapshot(home: Home) -> dict[str, bytes]:
+    """All that the state folder holds."""
+    return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
+
+
+# ---- a session in a line for each message
+
+_KNOWN = {
+    'Grüße, 世界 🐍! Read config.json and list /nope\nzwei: naïve “quotes” \\ "x" </script> \u2028 end': "ASKED",
+    "I'll do both — reading first.": "READING",
+    '{"port": 8080, "név": "é"}': "FOUND",
+    "The port is 8080; /nope does not exist. ✓": "TOLD",
+    "And what is in these two?": "TWO",
+    "An orange pixel and an empty PDF.": "LOOKED",
+    "The user wants two things; both calls are independent.": "PLAN",
+    '{"path": "config.json", "limit": 10}': "{CONFIG}",
+    '{"path": "/nope"}': "{NOPE}",
+    "toolu_01SynthAAAAAAAAAAAAAAAAA": "A",
+    "toolu_01SynthBBBBBBBBBBBBBBBBB": "B",
+}  # what the samples have in common
+
+
+def told(doc: dict[str, Any]) -> str:
+    """A line for each message, such as ``assistant: (hm; signed) I look. ls{"a": 1}=c1`` or ``tool c1 failed: x``."""
+    return "".join(_short(" ".join([_who(message), *_pieces(message)])) + "\n" for message in doc["messages"])
+
+
+def _who(message: dict[str, Any]) -> str:
+    error = {True: "failed", False: "well"}.get(message.get("is_error"))
+    return " ".join(filter(None, (message["role"], message.get("tool_call_id"), error))) + ":"
+
+
+def _pieces(message: dict[str, Any]) -> Iterator[str]:
+    for block in message.get("thinking") or ():
+        thought = block.get("thinking", block["type"])
+        yield f"({thought}; signed)" if block.get("signature") else f"({thought})"
+    yield from (f"({thought})" for thought in (message.get("replay") or {}).values())
+    content = message["content"]
+    for part in [{"text": content}] if isinstance(content, str) else content or ():
+        yield part["text"] if "text" in part else _medium(part)
+    for call in message.get("tool_calls") or ():
+        yield f"{call['function']['name']}{call['function']['arguments']}={call['id']}"
+
+
+def _medium(part: dict[str, Any]) -> str:
+    found = re.search(r'(?:data:|"media_type": ")([a-z]+/[a-z-]+)', json.dumps(part))
+    return f"[{found[1] if found else part['type']}]"
+
+
+def _short(text: str) -> str:
+    for whole, name in _KNOWN.items():
+        text = text.replace(whole, name)
+    return text.strip()
+
+
+def at(doc: Any, place: str) -> Any:
+    """What stands at a place in a document, such as ``messages.1.usage.completion``; None where nothing does."""
+    for key in place.split("."):
+        doc = doc[int(key)] if isinstance(doc, list) else (doc or {}).get(key)
+    return doc
+
+
+# ---- what can be done with a session, and to a file
 
 
 def asked_in(doc: dict[str, Any]) -> None:
@@ -79,24 +186,7 @@ def asked_in(doc: dict[str, Any]) -> None:
         assert refused(sent) is None, (name, sent)
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """The objects on the lines of a file."""
-    return [json.loads(line) for line in path.read_text().split("\n") if line]
-
-
-def as_lines(values: list[Any]) -> bytes:
-    """Values as lines of JSON."""
-    return "".join(f"{json.dumps(value)}\n" for value in values).encode()
-
-
-@contextmanager
-def copied(folder: str) -> Iterator[Path]:
-    """A copy of a folder of samples, to spoil."""
-    with tempfile.TemporaryDirectory() as temporary:
-        yield Path(shutil.copytree(HISTORIES / folder, Path(temporary, folder)))
-
-
-# ---- spoilt
+_OTHER: st.SearchStrategy[Any] = st.sampled_from(["gone", "twice"]) | vocabulary.JSON.map(lambda value: [value])
 
 
 def spoilt(value: Any) -> st.SearchStrategy[Any]:
@@ -104,14 +194,11 @@ def spoilt(value: Any) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(st.integers(0, 10**6), _OTHER), max_size=4).map(lambda where: _with(value, where))
 
 
-_OTHER: st.SearchStrategy[Any] = st.sampled_from(["gone", "twice"]) | vocabulary.JSON.map(lambda value: [value])
-
-
 def _with(value: Any, changes: list[tuple[int, Any]]) -> Any:
     new = json.loads(json.dumps(value))
-    for at, change in changes:
+    for where, change in changes:
         places = list(_places(new))
-        holder, key = places[at % len(places)]
+        holder, key = places[where % len(places)]
         if isinstance(change, list):
             holder[key] = change[0]
         elif change == "gone":
@@ -128,16 +215,3 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     for key in keys:
         yield value, key
         yield from _places(value[key])
-
-
-def survives(where: Path | bytes) -> None:
-    """Whatever a file holds, reading it gives sessions that can be saved, loaded and asked in, and what is unread."""
-    source = Source("it", None, where) if isinstance(where, bytes) else Source(where.name, where)
-    for reader in READERS:
-        if reader.recognises(source):
-            for item in reader.read(source):
-                if isinstance(item, Unread):
-                    assert isinstance(item.why, str)
-                else:
-                    doc = loaded(item)
-                    everything_with(doc, "lab", "anthropic")

@@ -1,11 +1,7 @@
-"""Sessions of nanobot, of each of its times, as it writes them."""
+"""Sessions of nanobot, of each of its times, as it writes them. (A file called nanobot.py would hide the real one.)"""
 
 import json
 from typing import Any
-
-from gptsh.core import checks, document
-from gptsh.core.sessions import new_session_doc
-from gptsh.formats import nanobot
 
 HEADER = {"_type": "metadata", "key": "cli:direct", "created_at": "2026-02-23T10:00:00.123456",
           "updated_at": "2026-02-23T10:00:30", "metadata": {}, "last_consolidated": 0}  # fmt: skip
@@ -30,26 +26,21 @@ def go(*values: object, sort: bool = True) -> str:
     return "".join(f"{line}\n" for line in lines).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def written(doc: dict[str, Any], key: str | None = None) -> str:
-    return "".join(nanobot.write(doc, key or nanobot.key_of(doc, None)))
+def without(record: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A record that lacks these keys."""
+    return {key: value for key, value in record.items() if key not in keys}
 
 
-def values(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.split("\n")[:-1]]
-
-
-WITHOUT_KEY = {key: value for key, value in HEADER.items() if key != "key"}
+NOW = {"timestamp": "2026-02-23T10:00:30Z"}
 GO_HEADER = {**HEADER, "created_at": "2026-02-23T10:00:00Z", "updated_at": "2026-02-23T10:00:30Z"}
-GO_USER = {**USER, "timestamp": "2026-02-23T10:00:30Z"}
+GO_USER = {**USER, **NOW}
 ERAS = {
     "python, February": python(HEADER, USER, CALLING, RESULT, ANSWER),
-    "without a key": python(WITHOUT_KEY, USER, ANSWER),
-    "escaped, without a count": "".join(
-        f"{json.dumps(value)}\n" for value in ({k: v for k, v in WITHOUT_KEY.items() if "last" not in k}, USER)
-    ),
+    "without a key": python(without(HEADER, "key"), USER, ANSWER),
+    "escaped, without a count": f"{json.dumps(without(HEADER, 'key', 'last_consolidated'))}\n{json.dumps(USER)}\n",
     "main, with a state": python({**HEADER, "metadata": {"title": "A  title"}}, STATE, USER, CALLING, RESULT, ANSWER),
     "0.3.5, with both counts": python(
-        {**{k: v for k, v in HEADER.items() if k != "last_consolidated"}, "last_archived": 2, "last_consolidated": 2},
+        {**without(HEADER, "last_consolidated"), "last_archived": 2, "last_consolidated": 2},
         USER, ANSWER, USER, ANSWER,
     ),
     "consolidated": python({**HEADER, "last_consolidated": 3}, USER, CALLING, RESULT, ANSWER),
@@ -59,7 +50,6 @@ ERAS = {
         {**USER, "id": "own", "usage": "much", "parent": 3, "source": None, "cost": 1e3},
     ),
     "an unknown record": python(HEADER, USER, {"_type": "mark", "at": 1}, ANSWER),
-    "no metadata": python(USER, ANSWER),
     "no messages": python(HEADER),
     "odd roles and times": python(
         HEADER, {**USER, "role": "alien", "timestamp": 5}, {"role": "system", "content": None},
@@ -67,25 +57,8 @@ ERAS = {
     "an image": python(
         HEADER, {**USER, "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}]},
     ),
-    "go": go(GO_HEADER, GO_USER, {**ANSWER, "timestamp": "2026-02-23T10:00:30Z", "tools_used": ["ls"]}),
-    "go, head": go(GO_HEADER) + go(GO_USER, {**CALLING, "timestamp": "2026-02-23T10:00:30Z"}, sort=False),
+    "go": go(GO_HEADER, GO_USER, {**ANSWER, **NOW, "tools_used": ["ls"]}),
+    "go, head": go(GO_HEADER) + go(GO_USER, {**CALLING, **NOW}, sort=False),
     "numbers and escapes": '{"_type": "metadata", "key": "a:b", "created_at": "", "updated_at": null, "metadata": 3}\n'
                            '{"role": "user", "content": "\\ud83d \\/ \\u00e9", "x": 1e3, "y": 12345678901234567890}\n',
 }  # fmt: skip
-
-
-def ours(*messages: dict[str, Any], title: str | None = None) -> dict[str, Any]:
-    """A session that gptsh made."""
-    doc = new_session_doc(
-        {"model": "m", "params": {}, "system": "Be brief."}, {"name": "p"}, output=None, mcp_allowed_servers=None
-    )
-    for at, message in enumerate(messages):
-        message.setdefault("id", f"m{at}")
-        message.setdefault("timestamp", f"2026-01-01T00:00:0{at}.120Z")
-    doc |= {
-        "id": "7x2m",
-        "title": title,
-        "created_at": "2026-01-01T00:00:00.000Z",
-        "updated_at": "2026-01-01T00:00:09.500Z",
-    }
-    return document.migrate(checks.check({**doc, "messages": list(messages)}))

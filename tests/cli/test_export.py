@@ -1,0 +1,259 @@
+"""--export-session: what goes out can be used where it goes, comes back, and what is left behind is said."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import vocabulary
+from tests.support.histories import PIXEL, brought, imported, of, put, states, told, words, written
+from tests.support.home import Home
+from tests.support.nanobot_files import ANSWER, CALL, CALLING, ERAS, HEADER, RESULT, USER, python
+from tests.support.paths import HISTORIES, ROOT
+
+
+def out(home: Home, form: str, doc: dict[str, Any] | None = None) -> str:
+    """What a session becomes in a format."""
+    if doc is not None:
+        put(home, doc)
+    run = home.run("--export-session", "0", "--format", form)
+    assert run.code == 0, run.stderr
+    return run.stdout
+
+
+# ---- openai: it can be sent as it is
+
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "YWJj"}
+IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+THOUGHT = {"type": "thinking", "thinking": "t", "signature": "s"}
+OLD = {"name": "ls", "arguments": "{}"}
+
+
+def calling(arguments: Any) -> dict[str, Any]:
+    return {**CALL, "function": {"name": "ls", "arguments": arguments}}
+
+
+def part(kind: str, media_type: str, data: str = "YWJj", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}, **more}
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+def assistant(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, **({"tool_calls": list(calls)} if calls else {}), **more}
+
+
+def result(ident: str, content: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": ident, "content": content}
+
+
+MISSING = "error: this tool call was interrupted and has no result"
+# What a session holds, and the messages that it becomes.
+SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "words, parts, a refusal": (
+        [{"role": "user", "content": "hi \u2028 é", "source": {"x": 1}}, user(words("see"), IMAGE),
+         {"role": "assistant", "content": "", "refusal": "no", "model": "m", "usage": {}}],
+        [{"role": "user", "content": "hi \u2028 é"}, user(words("see"), IMAGE),
+         {"role": "assistant", "content": "", "refusal": "no"}],
+    ),
+    "every call has its result behind it, in the order of the calls": (
+        [assistant(CALL, {**CALL, "id": "c2"}, thinking=[THOUGHT]), result("c2", "b")],
+        [assistant(CALL, {**CALL, "id": "c2"}), result("c1", MISSING), result("c2", "b")],
+    ),
+    "the older shape of a call becomes today's": (
+        [assistant(function_call=OLD), {"role": "function", "name": "ls", "content": "a"}],
+        [assistant({"id": "call", "type": "function", "function": OLD}), result("call", "a")],
+    ),
+    **{f"arguments stay the text that came: {text}": (
+        [assistant(calling(text)), result("c1", "x")], [assistant(calling(text)), result("c1", "x")],
+    ) for text in ("{bad", "ls -l", "", "[1]", '{"a": 1.0,  "é":2}')},
+    "arguments that are no text become one": (
+        [assistant(calling({"a": 1})), result("c1", "x")], [assistant(calling('{"a": 1}')), result("c1", "x")],
+    ),
+    "a document is a file, what nobody knows is named": (
+        [user({"type": "document", "source": PDF, "title": "a"}, {"type": "video_url", "video_url": {"url": "x"}})],
+        [user({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YWJj"}},
+              words("[video_url]"))],
+    ),
+    "an image that a tool gave is shown behind its result": (
+        [assistant(CALL), result("c1", [IMAGE])],
+        [assistant(CALL), result("c1", "[image/png, 69 bytes]"),
+         user(words("image of the tool result above (c1):"), IMAGE)],
+    ),
+    **{f"what a server would refuse is a line of text: {line}": (
+        [user(carried)], [{"role": "user", "content": line}],
+    ) for carried, line in (
+        (part("image", "image/svg+xml"), "[image/svg+xml, 3 bytes]"),
+        ({"type": "image_url", "image_url": {"url": "data:image/bmp;base64,YWJj"}}, "[image/bmp, 3 bytes]"),
+        (part("image", "image/png", ""), "[image/png, 0 bytes]"),
+        (part("document", "application/pdf", ""), "[application/pdf, 0 bytes]"),
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SENT)
+def test_openai_takes_what_is_written(home: Home, row: str) -> None:
+    messages, expected = SENT[row]
+    sent = json.loads(out(home, "openai", of(*messages)))
+    assert sent == expected
+
+
+def test_openai_gets_the_instructions_in_their_places(home: Home) -> None:
+    roles = ["system", "user", "developer", "user", "system"]
+    doc = of(*({"role": role, "content": f"{at}"} for at, role in enumerate(roles)), agent={"system": "base"})
+    assert [(m["role"], m["content"]) for m in json.loads(out(home, "openai", doc))] == [
+        ("system", "base"), ("system", "0"), ("user", "1"), ("system", "2"), ("user", "3"), ("system", "4"),
+    ]  # fmt: skip
+
+
+# ---- nanobot: what it wrote comes out again byte for byte, what is ours as it would write it
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_file_of_nanobots_comes_out_as_it_is(home: Home, era: str) -> None:
+    (home.folder / "cli_direct.jsonl").write_bytes(ERAS[era].encode())
+    brought(home, home.folder / "cli_direct.jsonl")
+    assert out(home, "nanobot") == ERAS[era]
+
+
+def test_times_without_a_zone_come_out_as_they_are_in_another_one(home: Home) -> None:
+    (sample,) = (HISTORIES / "nanobot_py_2026-02").rglob("*.jsonl")
+    assert home.run("--import-session", str(sample), env={"TZ": "Asia/Tokyo"}).code == 0
+    assert home.doc()["messages"][0]["timestamp"] == "2026-02-23T01:00:01.000Z"
+    run = home.run("--export-session", "0", "--format", "nanobot", env={"TZ": "America/New_York"})
+    assert run.stdout.encode() == sample.read_bytes()
+    assert run.stderr.startswith("gptsh: nanobot reads it as dGVsZWdyYW06MTIzNDU2Nzg.jsonl")
+    assert "telegram_12345678.jsonl" in run.stderr
+
+
+def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_more(home: Home) -> None:
+    text = ERAS["0.3.5, with both counts"]
+    brought(home, written(home.folder, text, "cli_direct.jsonl"))
+    assert home.run("-m", "echo", "-s", "0", "more").code == 0
+    before, after = text.splitlines(), out(home, "nanobot").splitlines()
+    assert after[1:-2] == before[1:]
+    assert [json.loads(line)["content"] for line in after[-2:]] == ["more", "You said: more"]
+    header = json.loads(after[0])
+    assert header["updated_at"] > HEADER["updated_at"]
+    assert {**header, "updated_at": None} == {**json.loads(before[0]), "updated_at": None}
+
+
+@pytest.mark.parametrize(("said", "taken"), [(0, 0), (2, 2), (4, 4), (5, 0), (-1, 0), (True, 0), ("3", 0), (1.0, 0)])
+def test_what_is_in_nanobots_memory_is_a_count_that_can_be(home: Home, said: object, taken: int) -> None:
+    head = {**HEADER, "last_consolidated": said}
+    (doc,) = brought(home, written(home.folder, python(head, USER, CALLING, RESULT, ANSWER), "cli_direct.jsonl"))
+    ids = [message["id"] for message in doc["messages"]]
+    assert doc["context"]["consolidated"] == (ids[taken - 1] if taken else None)
+
+
+def test_a_count_that_moved_where_the_session_came_from_moves_here(home: Home) -> None:
+    for count, state in ((0, "imported"), (2, "grown"), (2, "known")):
+        text = python({**HEADER, "last_consolidated": count}, USER, ANSWER)
+        assert states(imported(home, written(home.folder, text, "cli_direct.jsonl"))) == [state]
+        assert out(home, "nanobot") == text
+
+
+@pytest.mark.parametrize("times", [("2026-02-23T10:00:01.5", "2026-02-24T10:00:01.5"), (None, None)])
+def test_sessions_of_two_machines_that_begin_alike_stay_two(home: Home, times: tuple[str | None, ...]) -> None:
+    for machine, time in enumerate(times):
+        first = {**USER, "content": "hello", "timestamp": time}
+        said = [first, {**ANSWER, "content": f"Hi from {machine}!"}, USER, ANSWER]
+        lines = [{k: v for k, v in value.items() if time or k != "timestamp"} for value in said]
+        for upto, state in ((2, "imported"), (4, "grown"), (4, "known")):
+            path = written(home.folder / str(machine), python(*lines[:upto]), "cli_direct.jsonl")
+            assert states(imported(home, path)) == [state]
+    assert len(home.files()) == 2
+
+
+def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> None:
+    text = {**words("piped"), "source": "stdin"}
+    pdf = {"type": "document", "source": PDF, "title": "a.pdf"}
+    doc = of(
+        {"role": "user", "content": "é"}, assistant({**CALL, "index": 0}, thinking=[THOUGHT], model="m", cost=0.1),
+        {**result("c1", [words("a")]), "is_error": True}, assistant(content="b", replay={"reasoning": "r"}),
+        {"role": "system", "content": "left out"}, user(words("see"), IMAGE, pdf, text), user(words("see"), text),
+        context={"consolidated": "m1", "summaries": [], "snapshots": []},
+    )  # fmt: skip
+    at = [f"2025-10-27T09:15:{second:02}.120000" for second in range(7)]
+    assert out(home, "nanobot", doc) == python(
+        {"_type": "metadata", "key": "gptsh:7x2m", "created_at": "2025-10-27T09:15:30.120000",
+         "updated_at": "2025-10-27T10:00:00", "metadata": {"title": "From elsewhere"}, "last_archived": 2,
+         "last_consolidated": 2},
+        {"role": "user", "content": "é", "timestamp": at[0]},
+        {"role": "assistant", "content": "", "tool_calls": [CALL], "reasoning_content": "",
+         "thinking_blocks": [THOUGHT], "timestamp": at[1]},
+        {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a", "timestamp": at[2]},
+        {"role": "assistant", "content": "b", "reasoning_content": "r", "timestamp": at[3]},
+        {**user(words("see"), IMAGE, words("a.pdf:\n[application/pdf, 3 bytes]"), words("piped")), "timestamp": at[5]},
+        {"role": "user", "content": "see\n\npiped", "timestamp": at[6]},
+    )  # fmt: skip
+
+
+# ---- Markdown: its texts come back
+
+
+def test_markdown_comes_back_and_ones_own_is_known(home: Home) -> None:
+    home.run("-m", "echo", "--tag", "t", "--title", "A <!-- --> *Talk*", "one")
+    home.run("-m", "echo", "-s", "0", "two ```py\nx")
+    text = out(home, "markdown")
+    assert next(line for line in text.splitlines() if line.startswith("#")) == "# A \\<!-- --> \\*Talk\\*"
+    assert states(home.run("--import-session", "-", stdin=text)) == ["known"]
+    other = home.elsewhere()
+    assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
+    new, old = other.doc(), home.doc()
+    assert (told(new), new["title"], new["created_at"]) == (told(old), old["title"], old["created_at"])
+    assert [m["id"] for m in new["messages"]] == [m["id"] for m in old["messages"]]
+    assert "t" in new["meta"]["tags"]
+    for spoilt in (text[: len(text) // 2], text.partition("\n")[2]):
+        run = home.elsewhere().run("--import-session", "-", stdin=spoilt)
+        assert run.stderr
+
+
+LOOKS = st.sampled_from(["<!-- gptsh 0123456789ab {} -->", "```", "~~~~py", "-->", "--!>", "\r\n", "\r", "\n", "\n\n",
+                         "## You", "\ufeff", "\0", "\u2028", "\x85", "\ud800", "\udfff"])  # fmt: skip
+TEXT = st.lists(LOOKS | st.text(st.characters(codec=None), max_size=8), max_size=8).map("".join).map(vocabulary._whole)
+CONTENT = TEXT | st.lists(TEXT.map(words), max_size=3)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), min_size=1, max_size=5))
+@settings(max_examples=25)
+def test_any_text_comes_back_from_markdown_as_it_was(tmp_path_factory: Any, said: list[tuple[str, Any]]) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    text = out(home, "markdown", of(*({"role": role, "content": content} for role, content in said)))
+    other = home.elsewhere()
+    run = other.run("--import-session", "-", stdin=text)
+    assert (states(run), run.stderr) == (["imported"], "")
+    assert [(m["role"], m["content"]) for m in other.doc()["messages"]] == said
+
+
+# ---- what is lost on the way out is said
+
+EVERYTHING = of(
+    {"role": "system", "content": "Mind the gap."},
+    user(words("see"), IMAGE, {"type": "document", "source": PDF}, {"type": "novel"}),
+    assistant(CALL, model="m", cost=0.1, thinking=[THOUGHT], usage={"prompt": 1, "completion": 1, "total": 2},
+              replay={"reasoning": "r", "reasoning_details": [{"data": "x"}]}, order=["tool_call:0"],
+              finish_reason="interrupted"),
+    {**result("c1", "x"), "is_error": True, "raw": {"stdout": "x"}},
+    agent={"name": "default", "model": "m", "system": "Be brief."},
+    meta={"tags": ["mine"], "forked_from": "aaaa"},
+    context={"snapshots": [{"id": "p", "name": "here", "message": "m1"}], "summaries": [{"id": "s", "text": "s"}]},
+)  # fmt: skip
+ROWS = (ROOT / "README.md").read_text().partition("\n| | `json`")[2].partition("\n\n")[0].splitlines()
+TABLE = [[cell.strip(" `") for cell in f"| | `json`{row}".split("|")[1:-1]] for row in ROWS[:1]] + [
+    [cell.strip() for cell in row.split("|")[1:-1]] for row in ROWS[2:]
+]
+
+
+@pytest.mark.parametrize("form", TABLE[0][1:])
+def test_an_export_names_what_the_readmes_table_says_is_lost(home: Home, form: str) -> None:
+    put(home, EVERYTHING)
+    run = home.run("--export-session", "0", "--format", form)
+    note = next((line for line in run.stderr.splitlines() if "no place for" in line), "")
+    lost = {row[0] for row in TABLE[1:] if row[TABLE[0].index(form)] == "-"}
+    assert {row[0] for row in TABLE[1:] if row[0] in note} == lost
+    assert run.stdout

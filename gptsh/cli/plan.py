@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 SUMMARY_CALLS = 4  # of the small model in one run
+OLLAMA_LEAST = 4096  # tokens of the smallest window that Ollama is asked for
 _SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
 
@@ -414,8 +415,8 @@ class Planner:
 
     def fixed(self, size: Size | None = None) -> int:
         """Tokens of what stands in front of the messages, or beside them: counted where the size of all was counted."""
-        mark = self._mark
-        if size and (mark is None or size.at_most <= mark):
+        small = self._small
+        if size and (small is None or size.at_most <= small):
             return sum(map(tokens.at_most, self._before)) // BYTES
         return sum(map(tokens.count_text, self._before))
 
@@ -429,6 +430,13 @@ class Planner:
         schema = None if self._schema is None else json.dumps(self._schema)
         tools = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
         return [text for text in (self._system, schema, *tools) if text]
+
+    @property
+    def _small(self) -> int | None:
+        """Tokens of a prompt that is not counted: below the mark, and for Ollama in any window that it is given."""
+        if self._provider.wire != "ollama":
+            return self._mark
+        return OLLAMA_LEAST if self._mark is None else min(self._mark, OLLAMA_LEAST)
 
     def _screened(self, spoken: Sequence[Message]) -> Size:
         """Tokens of all messages, counted only where it is not certain that they are below the mark."""
@@ -449,7 +457,7 @@ class Planner:
             return self._scales[len(everything)]
 
         return tokens.size_of(
-            spoken, before, target, small=0 if exact or self._scale is not None else self._mark, scale=scale
+            spoken, before, target, small=0 if exact or self._scale is not None else self._small, scale=scale
         )
 
     def _room(self, window: int | None) -> Room:

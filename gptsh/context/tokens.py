@@ -89,8 +89,8 @@ def count_message(message: Message) -> int:
 
 
 def _bytes_of(message: Message) -> int:
-    """The same as no tokenizer goes beyond it."""
-    return _framing(message) + sum(map(at_most, _texts(message))) + _count_media(message)
+    """The same without attachments, as no tokenizer goes beyond it."""
+    return _framing(message) + sum(map(at_most, _texts(message)))
 
 
 def _framing(message: Message) -> int:
@@ -141,7 +141,7 @@ def count_media(media: Media) -> int:
 
 def roughly(messages: Sequence[Message]) -> int:
     """About how many tokens messages take, without a tokenizer."""
-    return sum(map(_bytes_of, messages)) // BYTES
+    return sum(map(_bytes_of, messages)) // BYTES + sum(map(_count_media, messages))
 
 
 def count_tools(tools: Sequence[Tool]) -> int:
@@ -198,9 +198,9 @@ def size_of(
         # What other runs have said meanwhile stands in front of the question, and was not sent with it.
         late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
         new = [*late, *messages[at + 1 :]]
-    bound = sum(map(_bytes_of, new)) + (0 if known else sum(map(at_most, before)))
-    if small is None or known + bound <= small:
-        return Size(known + bound // BYTES, known + bound, known)
+    bound, media = sum(map(_bytes_of, new)) + (0 if known else sum(map(at_most, before))), sum(map(_count_media, new))
+    if small is None or known + bound + media <= small:
+        return Size(known + bound // BYTES + media, known + bound + media, known)
     counted = sum(map(count_message, new)) + (0 if known else sum(map(count_text, before)))
     factor = scale()
     if factor is None:
@@ -251,8 +251,9 @@ def _reported(messages: Sequence[Message], before: Sequence[str], target: Target
         sent_as_now = _is_by(answer, target) and answer.get("compaction") == target.compaction
         if sent_as_now and _usage(answer) and not answer.get("server_truncated"):
             # Else it speaks of something else: what was sent then has been truncated since, or the server counts oddly.
-            size = sum(map(_bytes_of, messages[:at])) + sum(map(at_most, before))
-            return at if size / _LONGEST <= _usage(answer)["prompt"] <= 2 * size else None
+            sent, prompt = messages[:at], _usage(answer)["prompt"]
+            size = sum(map(_bytes_of, sent)) + sum(map(at_most, before))
+            return at if size / _LONGEST <= prompt <= 2 * (size + sum(map(_count_media, sent))) else None
     return None
 
 

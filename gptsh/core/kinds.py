@@ -99,6 +99,11 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_BIT_RATES = (  # of MP3
+    (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+_SAMPLE_RATES = (44_100, 48_000, 32_000)
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # how a letter of four bytes begins, such as an emoji
 _LATE = 0.9  # of the bytes
 _KILO = 1000
@@ -124,6 +129,8 @@ def kind_of(data: bytes | bytearray) -> Kind | None:
         return Kind(f"{encoding[:6].upper()} text", todo=f"iconv -f {encoding} -t utf-8 makes it text that can be sent")
     odd = len(head) - len(head.translate(None, _NO_TEXT))
     foreign = not _is_in(head, "utf-8")
+    if has_nul and not odd and not foreign and b"\0\0" not in data:
+        return None  # fields with NUL between them: find -print0, git status -z
     if has_nul:
         return _named(head, sure=bool(odd) or foreign) or _no_text(head)
     if foreign and (kind := _named(head, sure=bool(odd))):
@@ -187,12 +194,23 @@ def _of_type(media_type: str) -> Kind:
 
 def _is_mp3(head: bytes) -> bool:
     """Whether it begins with a whole frame of MP3 and, where it goes on, with another behind it."""
-    from gptsh.core.measures import frame_at  # noqa: PLC0415 - a list needs no measures
-
-    first = frame_at(head, 0)
-    if first is None or first.length > len(head):
+    first = _length_of_frame(head)
+    if first is None or first > len(head):
         return False
-    return len(head) - first.length < 4 or frame_at(head, first.length) is not None  # how one begins
+    return len(head) - first < 4 or _length_of_frame(head[first:]) is not None  # how one begins
+
+
+def _length_of_frame(head: bytes) -> int | None:
+    """Bytes of the frame of MP3 that begins there; None where none does."""
+    raw = int.from_bytes(head[:4], "big")
+    version, layer, bit_rate, sample_rate = raw >> 19 & 3, raw >> 17 & 3, raw >> 12 & 15, raw >> 10 & 3
+    sound = raw >> 21 == 0x7FF and version != 1 and layer == 1  # the bits that begin each
+    if not (sound and 0 < bit_rate < 15 and sample_rate < 3):  # free and reserved ones
+        return None
+    old = version != 3  # version 1
+    bits = 1000 * _BIT_RATES[old][bit_rate - 1]
+    rate = _SAMPLE_RATES[sample_rate] // {3: 1, 2: 2, 0: 4}[version]
+    return (72 if old else 144) * bits // rate + (raw >> 9 & 1)
 
 
 def decoded(data: bytearray) -> str:

@@ -79,17 +79,15 @@ def test_text_that_begins_like_data_is_text(start: str) -> None:
 @pytest.mark.parametrize(
     ("data", "least", "most"),
     [
-        (a_png(), 1, 400),
-        (a_gif(1024, 1024), 1000, 1800),
-        (a_gif(60_000, 1), 200, 5000),
-        (a_wav(10), 200, 400),
-        (a_pdf(3, more=9000), 4000, 9000),
-        (a_pdf(12, compressed=True, more=20_000), 10_000, 40_000),
-        (a_pdf(10**6), 1000, 4000),  # it says more pages than fit into the file
+        (a_png(), 1500, 1700),
+        (a_gif(60_000, 1), 1500, 1700),
+        (a_wav(10), 50, 1000),
+        (a_pdf(3, more=9000), 2000, 2200),
+        (a_pdf(3, more=120_000), 6000, 6200),
     ],
-    ids=["a dot", "a picture", "a strip", "ten seconds", "three pages", "twelve pages, compressed", "a lie"],
+    ids=["a dot", "a strip", "ten seconds", "a short document", "a longer one"],
 )
-def test_an_attachment_is_counted_by_what_it_holds(home: Home, data: bytes, least: int, most: int) -> None:
+def test_an_attachment_is_counted_with_a_flat_figure(home: Home, data: bytes, least: int, most: int) -> None:
     run = home.run("-m", "echo", "--dry-run", "-o", "json", "look", stdin=data)
     assert least <= json.loads(run.stdout)["context"]["tokens"] <= most
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gptsh.context.summaries import SYSTEM
 from gptsh.core import sessions
 from gptsh.core.messages import Message
-from gptsh.core.summaries import SYSTEM
 from tests.support.answers import events
 from tests.support.home import Home, Result
 from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens

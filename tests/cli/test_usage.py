@@ -175,7 +175,8 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_once_and_ever_after(pric
     [
         ({**LEGACY, "usage": {**LEGACY["usage"], "cost": None}}, {**OF_LEGACY, "unpriced": 2, "cost": None}),
         ({"messages": [said("a", cost=0, total=1)]}, row(answers=1, total=1, cost=0)),
-        ({"messages": [said("a", cost=0, prompt=3, completion=4)]}, row(answers=1, prompt=3, completion=4, total=7, cost=0)),
+        ({"messages": [said("a", cost=0, prompt=3, completion=4)]},
+         row(answers=1, prompt=3, completion=4, total=7, cost=0)),
         ({"messages": [said("a", cost=0.1), said("b", cost=0.2)]}, row(answers=2, cost=0.3)),
     ],
     ids=["old and of no known cost", "free", "prompt and completion make a total", "not 0.30000000000000004"],

@@ -143,7 +143,7 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     two["agent"] = {**two["agent"], "model": "a label brings none"}
     one["title"], two["our_key"] = "a later title", 2
     sessions.save_session(two, tags=["b", "a"])
-    for _ in "twice":  # counts once
+    for _ in range(2):  # counts once
         sessions.save_session(one, tags=["c"])
     (saved,) = store()
     assert (saved["title"], saved["meta"]["tags"]) == ("first title", ["a", "b", "c"])

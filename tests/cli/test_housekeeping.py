@@ -62,18 +62,6 @@ def test_without_a_setting_nothing_is_looked_at(home: Home, rules: dict[str, int
     assert len(kept(home)) == 2
 
 
-def test_the_session_just_used_stays(home: Home) -> None:
-    configured(home, max_sessions=1)
-    home.run("-m", "echo", "-s", "@one", "one")
-    home.run("-m", "echo", "two")
-    assert [doc["stats"]["preview"] for doc in home.docs()] == ["two"]
-    home.run("-m", "echo", "-s", "@one", "on")  # comes back, and nothing goes for it
-    assert (len(kept(home)), archived(home)) == (2, [])
-    home.run("-m", "echo", "-s", "@one@1", "a fork is new")
-    assert [doc["stats"]["turns"] for doc in home.docs()] == [2]
-    assert len(archived(home)) == 2
-
-
 @pytest.mark.parametrize("args", ["-s bbbb hi", "-s bbbb --tag t", "--no-save hi", "--dry-run hi", "--list-sessions",
                                   "-m no/model hi"])  # fmt: skip
 def test_only_a_new_session_that_was_saved_sends_others_away(home: Home, args: str) -> None:

@@ -69,14 +69,6 @@ def test_the_header_tells_what_there_is_to_know(home: Home) -> None:
     assert home.run("--show-session", older).code == 0
 
 
-@pytest.mark.parametrize(("point", "end"), [("", "03-05"), ("@1", "03-03"), ("@2", "03-05")])
-def test_the_dates_end_with_the_last_message(home: Home, point: str, end: str) -> None:
-    said = [{"role": role, "content": "x", "timestamp": f"2026-03-0{at}T10:00:00.000Z"}
-            for at, role in enumerate(("user", "assistant", "user", "assistant"), 2)]  # fmt: skip
-    keep(home, said, created_at="2026-03-01T10:00:00.000Z", updated_at="2026-03-09T10:00:00.000Z")
-    assert f"- dates: 2026-03-01 10:00 to 2026-{end} 10:00\n" in home.run("--show-session", f"0{point}").stdout
-
-
 @pytest.mark.parametrize(
     ("answers", "line"),
     [
@@ -136,21 +128,6 @@ def test_a_terminal_gets_it_rendered_through_what_pager_there_is(home: Home, pag
     assert code == 0
     assert b"\x1b[1mwhat\x1b[0m is here?" in seen
     assert (b"\n=" in seen) is pager.startswith("sed")
-
-
-def test_a_terminal_without_colours_and_one_that_wants_text(home: Home) -> None:
-    keep(home, SOME)
-    seen, _ = Terminal(home, *SHOW, env={"PAGER": "cat", "NO_COLOR": "1"}).close()
-    assert (b"\x1b[1mwhat" in seen, b"\x1b[35m" in seen) == (True, False)
-    assert b"\x1b" not in Terminal(home, *SHOW, env={"TERM": "dumb"}).close()[0]
-    assert b"**what** is here?" in Terminal(home, *SHOW, "-o", "text", env={"PAGER": "cat"}).close()[0]
-
-
-def test_the_pager_is_told_how_as_git_tells_it(home: Home) -> None:
-    keep(home, SOME)
-    tell = "cat >/dev/null; echo less=$LESS lv=$LV"
-    assert b"less=FRX lv=-c" in Terminal(home, *SHOW, env={"PAGER": tell}).close()[0]
-    assert b"less= lv=-a" in Terminal(home, *SHOW, env={"PAGER": tell, "LESS": "", "LV": "-a"}).close()[0]
 
 
 @pytest.mark.skipif(not shutil.which("less"), reason="has no less")
@@ -213,12 +190,3 @@ def test_a_title_is_shown_as_it_is_whatever_its_characters(home: Home, title: st
 def test_nothing_ends_the_fence_of_a_result_from_within(home: Home, result: str) -> None:
     keep(home, [*SOME[:2], {**SOME[2], "content": f"x{result}x"}])
     assert [token.content for token in read(home) if token.type == "fence"][1:] == [f"x{result}x\n"]
-
-
-@pytest.mark.parametrize(
-    "text", ["```\na", "~~~~ py\n~~~\n", "````\n```\n", "```\n``` py\n", "``` a`b\n", "```\na\n```"]
-)
-def test_a_fence_that_is_left_open_ends_with_its_message(home: Home, text: str) -> None:
-    keep(home, [SOME[0], {"role": "assistant", "content": text}, {"role": "user", "content": "*and now*"}])
-    (said,) = (token for token in read(home) if token.content == "*and now*")
-    assert "em_open" in {part.type for part in said.children}

@@ -89,14 +89,6 @@ def test_a_session_behind_a_link_is_replaced_where_it_lies(home: Home, one: Path
     assert len(json.loads(real.read_text())["messages"]) == 4
 
 
-def test_a_copy_under_another_name_is_a_session_of_its_own(home: Home, one: Path) -> None:
-    before = one.read_bytes()
-    keep(home, "20200101-000000-copy", before)
-    assert home.run("-s", "copy", "-m", "echo", "only here").code == 0
-    assert one.read_bytes() == before
-    assert [doc["stats"]["turns"] for doc in sorted(home.docs(), key=lambda doc: doc["stats"]["turns"])] == [1, 2]
-
-
 # ---- at once
 
 
@@ -213,12 +205,6 @@ def test_any_other_ref_is_exit_2(many: Home, ref: str, said: str) -> None:
     assert said in run.stderr
 
 
-def test_an_ambiguous_prefix_names_ten_candidates_and_how_many_more(home: Home) -> None:
-    for letter in "bcdefghijklmn":
-        put(home, f"a{letter}aa", 1)
-    assert "and 3 more" in home.run("--show-session", "a").stderr
-
-
 def test_a_name_points_at_its_session_until_that_is_gone(home: Home) -> None:
     home.run("-m", "echo", "-s", "@Work:a.b_c-1", "one")
     assert [path.name for path in (home.state / "names").iterdir()] == ["%57ork%3Aa.b_c-1"]
@@ -323,13 +309,6 @@ def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(
     assert home.run("-s", "1", "-m", "echo", "on").code == 0
 
 
-@pytest.mark.parametrize("tags", [[1], [[]], ["a", None]])
-def test_odd_tags_are_left_out(home: Home, one: Path, tags: Any) -> None:
-    change(one, "meta.tags", tags)
-    assert home.run("-s", "0", "--tag", "z").code == 0
-    assert home.doc()["meta"]["tags"][-1] == "z"
-
-
 def test_what_is_no_file_is_skipped_with_a_line_and_not_waited_for(home: Home, one: Path) -> None:
     (home.sessions / "20990101-000000-dang.json").symlink_to("/nowhere/at/all")
     (home.sessions / "20990101-000001-fold.json").mkdir()
@@ -342,12 +321,6 @@ def test_what_is_no_file_is_skipped_with_a_line_and_not_waited_for(home: Home, o
     for ident in causes:
         assert home.run("-s", ident, "-m", "echo", "x").code == 2
     assert home.run("-c", "-m", "echo", "x").code == 0
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_skipped_with_a_line(home: Home, one: Path) -> None:
-    one.chmod(0)
-    assert home.run(*LIST) == ("", f"gptsh: skipped {one}: Permission denied\n", 0)
 
 
 def test_a_newer_version_is_read_and_never_written(home: Home, one: Path) -> None:
@@ -381,32 +354,6 @@ def test_a_list_reads_heads_and_no_messages(home: Home, one: Path) -> None:
     run = home.run(*LIST)
     assert ("T" * 10_000 in run.stdout, run.stderr) == (True, "")
     assert home.run(*SHOW).code == 2
-
-
-def test_messages_with_one_id_keep_their_order(home: Home) -> None:
-    said = [("user", "q1", ""), ("assistant", "a1", "A"), ("user", "q2", ""), ("assistant", "a2", "A")]
-    messages = [{"role": role, "content": text, "id": ident} for role, text, ident in said]
-    keep(home, "20200101-000000-dupl", {"id": "dupl", "created_at": "2020-01-01T00:00:00Z", "messages": messages})
-    assert home.run("-s", "dupl", "-m", "echo", "q3").code == 0
-    assert home.run("-s", "dupl@", "-m", "echo", "q4").code == 0
-    for doc in home.docs():
-        assert len({message["id"] for message in doc["messages"]}) == len(doc["messages"])
-        assert [message["content"] for message in doc["messages"]][:5] == ["q1", "a1", "q2", "a2", "q3"]
-
-
-@pytest.mark.slow
-def test_a_fork_of_many_messages_is_saved_in_time_in_proportion(home: Home) -> None:
-    """The first save of 20,000 messages once took nine seconds, under the lock."""
-
-    def seconds(count: int) -> float:
-        said = [{"id": str(at), "role": ("user", "assistant")[at % 2], "content": "x"} for at in range(count)]
-        keep(home, f"20200101-000000-{count:04}", {"version": 1, "id": f"{count:04}", "messages": said})
-        started = time.perf_counter()
-        assert home.run("-s", f"20200101-000000-{count:04}.json@", "-m", "echo", "--title", "t", "x").code == 0
-        return time.perf_counter() - started
-
-    # the best of three each: a machine that others use pauses now and then
-    assert min(seconds(9_000) for _ in range(3)) < 30 * min(seconds(1000) for _ in range(3))
 
 
 # ---- titles

@@ -243,17 +243,3 @@ def test_an_agent_without_a_model_takes_the_default_agents(home: Home) -> None:
     env = {"OPENAI_API_KEY": "sk-set", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
     assert home.run("-a", "coder", "hi", env=env).stdout == "You said: hi\n"
     assert home.run("hi", env={**env, "GPTSH_AGENT": "coder"}).stdout == "You said: hi\n"
-
-
-def test_a_missing_system_file_stops_only_its_own_agent(home: Home) -> None:
-    home.configure('[agents.default]\nmodel = "echo"\n[agents.broken]\nsystem_file = "missing.txt"\n')
-    assert [home.run(*args).code for args in (["hi"], ["--list-agents"], ["-a", "broken", "hi"])] == [0, 0, 2]
-
-
-@pytest.mark.parametrize(
-    "args", ["--bogus", "-s", "--limit x", "-o pdf x", "--list-sessions words", "--list-sessions --list-agents"]
-)
-def test_wrong_usage_is_one_line_and_exit_2(home: Home, args: str) -> None:
-    run = home.run(*args.split())
-    assert (run.code, run.stdout) == (2, "")
-    assert re.fullmatch(r"gptsh: .+\n", run.stderr)

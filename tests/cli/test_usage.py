@@ -68,14 +68,6 @@ def test_days_models_and_total_of_real_runs(priced: Home) -> None:
     assert found["total"]["cost"] == sum(doc["usage"]["cost"] or 0 for doc in priced.docs())
 
 
-def test_one_model_in_two_spellings_is_one_row(priced: Home) -> None:
-    for name in ("gpt-4.1", "openai/gpt-4.1", "echo"):
-        priced.run("-m", name, "--title", "t", "hi")
-    assert by_model(priced, "answers") == {"openai/gpt-4.1": 2, "echo": 1}
-    for spelling in ("gpt-4.1", "openai/gpt-4.1"):
-        assert report(priced, "-m", spelling)["total"]["answers"] == 2
-
-
 def test_a_title_counts_under_the_model_that_made_it(priced: Home) -> None:
     priced.run("-m", "gpt-4.1", "one")
     priced.configure(priced.config.read_text().replace("gpt-4.1-mini", "gpt-4.1-nano"))
@@ -201,12 +193,6 @@ def test_what_is_a_count_of_tokens(home: Home, value: object, tokens: int | None
     assert (found["days"][0]["day"], found["models"][0]["model"]) == ("2026-11-01", "lab/m")
 
 
-@pytest.mark.parametrize("usage", ["many", [], {"prompt": 3}])
-def test_usage_of_another_shape_is_unknown(home: Home, usage: object) -> None:
-    put(home, {**said("a"), "usage": usage})
-    assert report(home)["total"]["total"] is None
-
-
 @pytest.mark.parametrize(("zone", "day"), [("UTC", "01"), ("Asia/Tokyo", "02"), ("America/New_York", "01")])
 def test_days_are_local(home: Home, zone: str, day: str) -> None:
     put(home, {**said("a", total=1), "timestamp": "2026-11-01T23:30:00Z"})
@@ -317,18 +303,3 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
     assert columns < 60 or (bars[0] == 1 and bars[2] > 4 and bars[2] // 2 <= bars[1] < bars[2])
     assert columns < 60 or "answers of unknown price: 1 " in lines[-1]
     assert ("completion" in lines[0], "cached" in lines[0]) == (columns >= 80, columns >= 120)
-
-
-def test_colours_are_for_who_wants_them_and_bars_of_tokens_where_no_cost_is_known(home: Home) -> None:
-    put(home, said("1", "01", total=10), said("2", "02", total=20))
-
-    def codes(**env: str) -> tuple[set[str], list[str]]:
-        seen = Terminal(home, "--usage", env=env).close()[0].decode()
-        return set(re.findall(r"\x1b\[[0-9;]*m", seen)), seen.splitlines()
-
-    assert codes()[0] == {"\x1b[1m", "\x1b[36m", "\x1b[0m"}
-    assert codes(NO_COLOR="1")[0] == {"\x1b[1m", "\x1b[0m"}
-    plain, lines = codes(TERM="dumb")
-    assert plain == set()
-    assert lines[1].count("█") == 2 * lines[2].count("█") > 0
-    assert Terminal(home, "--usage", "-o", "text").close()[0].decode().split()[:2] == ["by", "name"]

@@ -99,16 +99,6 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(copies: tuple[
     assert document.join_messages(theirs, joined) == joined
 
 
-def test_null_absent_and_false_stay_apart(home: Home) -> None:
-    messages = [
-        {"id": "q", "role": "user", "content": "q"},
-        {"id": "a", "role": "assistant", "content": None, "b": False},
-    ]
-    path = keep(home, "20250101-000000-aaaa", {"version": 1, "id": "aaaa", "messages": messages})
-    assert home.run("-s", "0", "-m", "echo", "on").code == 0
-    assert json.loads(path.read_bytes())["messages"][:2] == messages
-
-
 def test_a_turn_starts_at_a_question_not_at_a_tool_result(home: Home) -> None:
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}, result]

@@ -9,17 +9,14 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gptsh.core import table
 from gptsh.core.models import Facts, facts, likely_facts, small_params, split_model
 from gptsh.core.pricing import cost
-from gptsh.core.providers import PROVIDERS, endpoint
+from gptsh.core.providers import PROVIDERS
 from gptsh.core.settings import load
 from gptsh.llm.routes import wire_for
 from tests.support.home import Home, lab_config
-from tests.support.ollama_server import Known, OllamaServer
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
@@ -77,33 +74,12 @@ def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
     assert line in home.run("-s", "aaaa", "hi", env={"OLLAMA_API_BASE": "http://127.0.0.1:9"}).stderr
 
 
-def test_a_bare_name_that_ollama_has_here_is_ollamas(home: Home) -> None:
-    server = OllamaServer()
-    server.models = {"qwen3:8b": Known(), "llama3.2:latest": Known()}
-    for name in ("qwen3:8b", "llama3.2"):
-        run = home.run("-m", name, "--title", "t", "hi", env={"OLLAMA_API_BASE": server.base_url})
-        assert run.code == 0, run.stderr
-        assert home.docs()[0]["agent"]["model"] == f"ollama/{name}"
-        assert server.sent[-1]["model"] == name
-    run = home.run("-m", "qwen3", "hi", env={"OLLAMA_API_BASE": server.base_url})
-    assert (run.code, run.stderr.count("\n")) == (2, 1)
-    server.close()
-
-
 @pytest.mark.parametrize("name", ["deepinfra_eu", "sambanova", "chutes"])
 def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelServer, name: str) -> None:
     home.configure(f'[providers.{name}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     assert home.run("-m", f"{name}/a/b", "hi", env={"CHUTES_API_KEY": "k"}).stdout == "You said: hi\n"
     assert model.sent[-1]["model"] == "a/b"
     assert model.asked[-1].headers.get("authorization") == ("Bearer k" if name == "chutes" else None)
-
-
-def test_providers_of_litellms_list_have_their_base_key_and_variable(home: Home, model: ModelServer) -> None:
-    env = {"CHUTES_API_KEY": "k1", "REKA_API_BASE": "http://127.0.0.1:9/v1", "REKA_API_KEY": "k2"}
-    run = home.run("-m", "chutes/a/b", "--dry-run", "-o", "json", "hi", env=env)
-    assert json.loads(run.stdout)["url"] == "https://llm.chutes.ai/v1/chat/completions"
-    assert "127.0.0.1:9" in home.run("-m", "reka/m", "hi", env=env).stderr
-    assert all(endpoint(name) for name in table.compatible_endpoints())
 
 
 def test_a_key_command_chooses_the_default_model_too(home: Home, model: ModelServer) -> None:
@@ -120,18 +96,6 @@ def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
     keys += ["gpt-4.1", "claude-haiku-5-5"]  # the latter is indented otherwise
     assert all(table.entry(key) == table.entries()[key] for key in keys)
     assert [table.entry(key) for key in ("fallback_generalizations", "no such model", '"}')] == [None] * 3
-
-
-SHAPES = [
-    b"", b"{", b"[]", b"null", b'{"m": "text"}', b'{"$schema": "x", "m": {"mode": "chat"}}', b'{"m":{"mode":"chat"}}',
-    b'{\n    "m": {\n        "mode": "chat" },\n    "n": {\n        "x": 1\n    }\n}',
-    b'{\n    "a": {\n        "m": {"x": 1}\n    },\n    "m": {\n        "mode": "chat"\n    }\n}',
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("data", SHAPES)
-def test_a_table_of_another_shape_is_read_as_far_as_it_can_be(data: bytes) -> None:
-    assert table.find(data, "m") == table.load(data).get("m") == ({"mode": "chat"} if b"chat" in data else None)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +176,10 @@ def usages(seed: int) -> dict[str, Any]:
     prompt = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000), *edges])
     completion = dice.randint(0, 20_000)
     read = dice.choice([0, dice.randint(0, prompt)])
-    reasoning = dice.choice([0, dice.randint(0, completion)])
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": read},
-        "cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)]),
-        "completion_tokens_details": {"reasoning_tokens": reasoning},
-    }
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    written = {"cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)])}
+    details = {"completion_tokens_details": {"reasoning_tokens": dice.choice([0, dice.randint(0, completion)])}}
+    return {**counts, **written, **details, "prompt_tokens_details": {"cached_tokens": read}}
 
 
 # What the real litellm computes: whose a bare name is; the base and key of a provider; what an answer costs.
@@ -309,31 +268,11 @@ def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("at", "usd"),
-    [
-        ("2026-11-20T02:00:00Z", 0.3), ("2026-11-20T05:59:59Z", 0.15), ("2026-11-20T06:00:00Z", 0.3),
-        ("2026-11-20T23:59:00Z", 0.15), ("2026-11-21T08:00:00Z", 0.15),  # a Saturday
-    ],
-)  # fmt: skip
-def test_a_price_that_depends_on_the_hour(at: str, usd: float) -> None:
-    known = facts("deepseek", "deepseek-v4-flash")
-    assert cost(known, {"prompt_tokens": 1_000_000}, datetime.fromisoformat(at)) == pytest.approx(usd)
-
-
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["cached_tokens", "total_cost"]), inner)
-    ),
-    max_leaves=4,
+    [("20T02:00", 0.3), ("20T05:59", 0.15), ("20T06:00", 0.3), ("20T23:59", 0.15), ("21T08:00", 0.15)],  # a Saturday
 )
-KEYS = ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "cost", "cost_in_usd_ticks"]
-
-
-@settings(max_examples=30)
-@given(st.dictionaries(st.sampled_from(KEYS), ODD), st.sampled_from(["openai/gpt-4.1", "xai/grok-4.3", "openrouter/a"]))
-def test_no_usage_that_a_server_may_send_breaks_the_sum(raw: dict[str, Any], model: str) -> None:
-    known = cost(facts(*split_model(model)), raw)
-    assert known is None or 0 <= known < 1e30
+def test_a_price_that_depends_on_the_hour(at: str, usd: float) -> None:
+    moment = datetime.fromisoformat(f"2026-11-{at}:00Z")
+    assert cost(facts("deepseek", "deepseek-v4-flash"), {"prompt_tokens": 1_000_000}, moment) == pytest.approx(usd)
 
 
 def test_an_answer_is_kept_whatever_its_usage_looks_like(lab: Home, model: ModelServer) -> None:

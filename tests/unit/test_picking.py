@@ -7,7 +7,7 @@ from prompt_toolkit.utils import get_cwidth
 
 from gptsh.core.listing import SessionSummary
 from gptsh.core.picking import Picking, row_of
-from gptsh.render.picked import age, plain, row_line, screen, width_of
+from gptsh.render.picked import age, row_line, screen, width_of
 from tests.support.picking import NOW, listed, row, text_of
 
 OLD: SessionSummary = {
@@ -29,11 +29,6 @@ def shown(picking: Picking, width: int = 80, height: int = 24) -> list[str]:
 )  # fmt: skip
 def test_age(seconds: float, told: str) -> None:
     assert age(seconds) == told
-
-
-def test_a_title_obeys_nothing_and_is_as_wide_as_its_characters() -> None:
-    assert plain("a\x1b[2J\nb\x07 \u202eright") == "a␛[2J b␇ \\u202eright"
-    assert plain("👩\u200d💻 ❤\ufe0f 👍\U0001f3fd क\u200dष") == "👩💻 ❤ 👍 क\u200dष"
 
 
 @pytest.mark.parametrize(
@@ -132,15 +127,6 @@ def test_only_yes_deletes(answer: str, deletes: bool) -> None:
         assert [item.title for item in picking.shown] == ["two"]
 
 
-@pytest.mark.parametrize(
-    ("width", "keys"),
-    [(80, "↑↓ Enter resume   type to filter, or / first   n new   d delete   q quit"),
-     (40, "Enter  / filter  n new  d delete  q quit"), (30, "Enter  /  n new  d del  q quit")],
-)  # fmt: skip
-def test_the_keys_are_shorter_on_a_narrow_screen(width: int, keys: str) -> None:
-    assert shown(listed(row(1)), width)[-1] == keys
-
-
 def test_without_a_session_nothing_but_n_and_q_is_left() -> None:
     picking = listed()
     picking.type_in("x")
@@ -151,15 +137,3 @@ def test_without_a_session_nothing_but_n_and_q_is_left() -> None:
     lines = shown(picking, 40)
     assert "there is no session yet" in lines[1]
     assert lines[-1] == "n new   q quit"
-
-
-def test_what_is_asked_and_said_keeps_to_its_lines() -> None:
-    picking = listed(row(1, "A title that is longer than any screen " * 4))
-    picking.ask()
-    picking.type_in("y")
-    line = shown(picking, 60)[-2]
-    assert (line[:19], line[-4:]) == ("Delete 0001 A title", "…? y")
-    picking = listed(row(1))
-    picking.message = "deleted 0001 " + "word " * 60
-    lines = shown(picking, 40, 10)
-    assert (len(lines), lines[-2][-1]) == (10, "…")

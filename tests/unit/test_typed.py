@@ -1,7 +1,6 @@
 """What was typed at the prompt, in its file; what completion offers; the status line: the pure parts."""
 
 import json
-import os
 import shlex
 import stat
 import threading
@@ -46,13 +45,6 @@ def test_a_broken_line_is_skipped_and_ended_by_the_next_one(file: Path) -> None:
     assert typed.read() == ["whole", "next"]
 
 
-def test_an_entry_that_is_too_long_is_not_kept(file: Path) -> None:
-    typed.append("x" * typed.LONGEST)
-    assert not file.exists()
-    typed.append("x" * (typed.LONGEST - 3))
-    assert [len(text) for text in typed.read()] == [typed.LONGEST - 3]
-
-
 def test_a_file_that_grew_too_large_keeps_its_newest_lines(file: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("".join(f'"{number:05} {"x" * 90}"\n' for number in range(11_000)))
@@ -78,15 +70,6 @@ def test_writers_at_once_tear_nothing_and_lose_nothing(file: Path) -> None:
     found = [text.split()[:2] for text in typed.read()]
     for name in "abc":
         assert [number for who, number in found if who == name] == [str(number) for number in range(50)]
-
-
-def test_what_is_no_file_is_an_error_and_a_pipe_is_not_waited_for(file: Path) -> None:
-    file.mkdir(parents=True)
-    with pytest.raises(IsADirectoryError):
-        typed.append("one")
-    file.rmdir()
-    os.mkfifo(file)
-    assert typed.read() == []
 
 
 # ---- completion
@@ -151,13 +134,6 @@ def test_a_broken_config_file_offers_nothing_and_a_home_is_spelled_out(there: Ho
     assert offered("/agent ") == []
 
 
-@settings(max_examples=30)
-@given(st.text(st.sampled_from("ab '\"\\/~\t"), max_size=12))
-def test_a_path_that_is_typed_in_any_way_breaks_nothing(begun: str) -> None:
-    for offer in offers(f"/file {begun}", None):
-        assert 0 <= offer.replaces <= len(begun)
-
-
 # ---- the status line
 
 FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved=False)
@@ -187,16 +163,6 @@ def test_the_status_line(status: Status, width: int, line: str) -> None:
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
-COUNTS = st.none() | st.integers(0, 10**8)
-
-
-@settings(max_examples=50)
-@given(st.builds(Status, TEXTS, TEXTS, TEXTS, COUNTS, COUNTS, st.none() | st.floats(0, 1e4), st.integers(0, 99),
-                 st.booleans(), st.just("/help")), st.integers(40, 200))  # fmt: skip
-def test_the_status_line_fits_into_one_line(status: Status, width: int) -> None:
-    line = status_line(status, width)
-    assert columns(line) <= width
-    assert not {"\n", "\x1b"} & {*line}
 
 
 @settings(max_examples=50)

@@ -144,7 +144,8 @@ MATCHING = [
     ("c:\\temp", "in C:\\Temp", True),
     ("a/b", "A/B", True), ("a.b", "axb", False), ("a*", "aaa", False), ("[x]", "[X]", True), ("a b", "b then a", True),
     ("a c", "a b", False), ("ab bc", "abc", True), ("\x1b[31m", "\x1b[31mred", True), ("n", "\n", False),
-    ("u00fc", "ü", False), ("b\udce9", "b\udce9", True),
+    ("u00fc", "ü", False), ("content", "the content", True), ("user", "a user's", True), ("stop", "a stop", True),
+    ("type", "text", False), ("role", "role:user", True), ("b\udce9", "b\udce9", True),
 ]  # fmt: skip
 
 

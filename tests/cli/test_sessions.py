@@ -167,8 +167,8 @@ SNAPSHOTS = {"summaries": [], "snapshots": [{"id": "s", "name": "before", "messa
 
 @pytest.fixture
 def many(home: Home) -> Home:
-    """Three sessions of one second, the newest first by their ids: abcd, 7x9q, 7x2m; ``@Work:a.b`` is 7x9q."""
-    for at, ident in enumerate(("7x2m", "7x9q", "abcd")):
+    """Three sessions of one second, the newest first by its milliseconds: 7x9q, 7x2m, abcd; ``@Work:a.b`` is 7x9q."""
+    for at, ident in enumerate(("abcd", "7x2m", "7x9q")):
         moment = f"2025-10-27T09:15:31.{at}00Z"
         doc = {"version": 1, "id": ident, "title": ident, "created_at": moment, "messages": TALK, "context": SNAPSHOTS}
         keep(home, f"20251027-091531-{ident}", doc)
@@ -180,10 +180,10 @@ def many(home: Home) -> Home:
 @pytest.mark.parametrize(
     ("ref", "ident", "messages"),
     [
-        ("0", "abcd", 6), ("1", "7x9q", 6), ("2", "7x2m", 6), ("7x2m", "7x2m", 6), ("a", "abcd", 6),
+        ("0", "7x9q", 6), ("1", "7x2m", 6), ("2", "abcd", 6), ("7x2m", "7x2m", 6), ("a", "abcd", 6),
         ("20251027-091531-7x9q.json", "7x9q", 6), ("@Work:a.b", "7x9q", 6), ("@Work:a.b@1", "7x9q", 2),
-        ("a@", "abcd", 6), ("0@3", "abcd", 6), ("0@2", "abcd", 4), ("0@1", "abcd", 2), ("0@0", "abcd", 0),
-        ("0@-1", "abcd", 4), ("0@-3", "abcd", 0), ("0@before", "abcd", 4),
+        ("a@", "abcd", 6), ("0@3", "7x9q", 6), ("0@2", "7x9q", 4), ("0@1", "7x9q", 2), ("0@0", "7x9q", 0),
+        ("0@-1", "7x9q", 4), ("0@-3", "7x9q", 0), ("0@before", "7x9q", 4),
     ],
 )  # fmt: skip
 def test_a_ref_is_a_session_and_a_point_cuts_it(many: Home, ref: str, ident: str, messages: int) -> None:
@@ -217,7 +217,7 @@ def test_a_name_points_at_its_session_until_that_is_gone(home: Home) -> None:
 def test_resuming_an_old_session_does_not_renumber(many: Home) -> None:
     assert many.run("-s", "2", "-m", "echo", "again").code == 0
     assert re.findall(r"^\[(\d)\] (\w+)", many.run(*LIST).stdout, re.MULTILINE) == [
-        ("0", "abcd"), ("1", "7x9q"), ("2", "7x2m"),
+        ("0", "7x9q"), ("1", "7x2m"), ("2", "abcd"),
     ]  # fmt: skip
 
 

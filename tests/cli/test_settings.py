@@ -10,25 +10,14 @@ from tests.support.sessions import put
 
 WHOLE = """
 default_agent = "default"
-[agents.default]
-model = "openai/gpt-4.1"
-model_small = "openai/gpt-4.1-mini"
-system = "Answer briefly."
-params = { temperature = 0.7 }
-tools = ["time"]
-output = "markdown"
-memory = false
-[agents.file]
-system_file = "prompts/file.txt"
-[providers.openai]
-api_key_env = "OPENAI_API_KEY"
-model_small = "openai/gpt-4.1-mini"
-[providers.other]
-api_key_command = "pass show openai"
-[providers.lab]
-base_url = "http://10.0.0.5:8000/v1"
-context_window = 32768
-headers = { X-Team = "infra" }
+[agents]
+default = { model = "openai/gpt-4.1", model_small = "openai/gpt-4.1-mini", system = "Answer briefly.", \
+tools = ["time"], params = { temperature = 0.7 }, output = "markdown", memory = false }
+file = { system_file = "prompts/file.txt" }
+[providers]
+openai = { api_key_env = "OPENAI_API_KEY", model_small = "openai/gpt-4.1-mini" }
+other = { api_key_command = "pass show openai" }
+lab = { base_url = "http://10.0.0.5:8000/v1", context_window = 32768, headers = { X-Team = "infra" } }
 [sessions]
 save = true
 titles = "model"
@@ -48,11 +37,7 @@ retries = 2
 [mcp]
 servers_file = ""
 max_rounds = 20
-[mcp.servers.time]
-command = "mcp-server-time"
-args = ["--utc"]
-env = { TZ = "UTC" }
-auto_approve = ["get_*"]
+servers.time = { command = "mcp-server-time", args = ["--utc"], env = { TZ = "UTC" }, auto_approve = ["get_*"] }
 """
 
 

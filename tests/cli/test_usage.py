@@ -122,21 +122,6 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
     assert found["total"] == row(answers=1, prompt=40, completion=2, total=47, cost=0.75)
 
 
-@pytest.mark.parametrize(
-    ("agent", "usage", "model"),
-    [
-        ({}, {"title_model": "gpt-4.1-mini"}, "openai/gpt-4.1-mini"),
-        ({"model": "m", "model_small": "gpt-4.1-mini"}, {}, "openai/gpt-4.1-mini"),
-        ({"model": "m"}, {}, "lab/m"),
-    ],
-)
-def test_a_title_of_a_bare_model_counts_with_its_provider(
-    home: Home, agent: dict[str, Any], usage: dict[str, Any], model: str
-) -> None:
-    put(home, version=1, provider={"name": "lab"}, agent=agent, usage={"title_cost": 0.1, **usage})
-    assert by_model(home, "cost") == {model: 0.1}
-
-
 LEGACY: dict[str, Any] = {
     "updated_at": "2025-10-28T09:00:00Z",
     "agent": {"name": "default", "model": "old", "model_small": "older"},

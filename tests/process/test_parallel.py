@@ -52,6 +52,7 @@ def test_16_new_sessions_at_once_are_16_sessions(lab: Home) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # on a machine that others use a run takes seconds
 def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
     home.run("-m", "echo", "-s", "@k", stdin="x" * 2_000_000)  # a file so large that saving is half of the run
     seed = random.Random(4711)

@@ -27,6 +27,29 @@ def put(home: Home, ident: str, days: float, **more: Any) -> Path:
     return path
 
 
+def keep(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
+    """A file among the sessions, as another program may have left it; its name is ``DATE-TIME-ID``."""
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    path = home.sessions / f"{name}.json"
+    path.write_bytes(doc if isinstance(doc, bytes) else json.dumps(doc).encode())
+    return path
+
+
+ABSENT = object()
+
+
+def change(path: Path, place: str, value: object) -> None:
+    """Put another value at a place of a session's file, such as ``meta.tags``; ABSENT takes the key away."""
+    doc = table = json.loads(path.read_bytes())
+    *tables, key = place.split(".")
+    for name in tables:
+        table = table[name]
+    table[key] = value
+    if value is ABSENT:
+        del table[key]
+    path.write_text(json.dumps(doc))
+
+
 def archived(home: Home) -> list[str]:
     folder = home.state / "archive"
     return sorted(os.listdir(folder)) if folder.is_dir() else []

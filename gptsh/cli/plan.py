@@ -268,7 +268,7 @@ class Planner:
     def next(self, messages: Sequence[Message]) -> Plan:
         """What is sent of the messages. Raises TooLong, and Interrupted while a summary is waited for."""
         # A turn that began with too little to look for the window may have grown beyond what fits any.
-        if self.room.window is None and self._screened(self.spoken(messages)).at_most > BYTES * ASK_FROM:
+        if self.room.window is None and self._screened(self.spoken(messages)).tokens > ASK_FROM:
             self.room = self._room(self._client.window(self.model, ask=True))
         return self._kept(self._chosen(messages, self.summarise), messages)
 
@@ -466,7 +466,7 @@ class Planner:
     def _find_window(self, flags: Flags) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
         size, truncates = (
-            self._screened(self.spoken(self._doc["messages"])).at_most // BYTES,
+            self._screened(self.spoken(self._doc["messages"])).tokens,
             flags.truncate is not None,
         )
         asks = size > ASK_FROM or truncates

@@ -21,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.core import settings
-from gptsh.core.cuts import as_sent
+from gptsh.context.shorten import as_sent
 from gptsh.core.messages import Call, Message, Tool
 from gptsh.core.secret import Secret
-from gptsh.core.tokens import estimate, of_message, of_tools
+from gptsh.context.tokens import count_message, count_text, count_tools
 from gptsh.core.tool_servers import ToolServer, ToolServers
 from gptsh.errors import ConfigError, Denied, ToolServerError
 from gptsh.tools import results

@@ -1,181 +1,259 @@
-"""Every exit code of the README's table, each by a run that ends with it."""
+"""Every way that a run can end: its exit code, and how it is said in text and for programs."""
 
+import json
 import re
 import signal
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.home import Home, in_mid_answer, wait_for
-from tests.support.paths import ROOT
-from tests.support.server import ModelServer, answer
+from tests.support.readme import README
+from tests.support.server import Cut, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure
 
-README = (ROOT / "README.md").read_text()
-FINAL = {"x-should-retry": "false"}
-SAID = {"error": {"message": "boom"}}
-Way = Callable[[Home, ModelServer], int]
+DONE = event(b"[DONE]")
+JSON = {"Content-Type": "application/json"}
 
 
-def signalled(signum: signal.Signals) -> Way:
-    def run(lab: Home, model: ModelServer) -> int:
-        process, release = in_mid_answer(lab, model)
-        process.send_signal(signum)
-        process.communicate(timeout=30)
-        release.set()
-        return wait_for(process)
+class Way(NamedTuple):
+    """A run of ``args`` that fails: its code, what stands on stderr, what arrived, and what is kept of the answer."""
 
-    return run
-
-
-def finished(reason: str) -> Way:
-    def run(lab: Home, model: ModelServer) -> int:
-        model.say("half", finish=reason)
-        return lab.run("hi").code
-
-    return run
+    code: int
+    said: str
+    setup: Callable[[Home, ModelServer], object] = lambda _lab, _model: None
+    args: tuple[str, ...] = ("hi",)
+    text: str | None = None
+    finish: str | None = None  # the answer's ``finish_reason``
+    kept: bool = True  # the question, in a session
 
 
-def refused(status: int) -> Way:
-    def run(lab: Home, model: ModelServer) -> int:
-        model.refuse(status, SAID, FINAL)
-        return lab.run("hi").code
-
-    return run
+def refuses(status: int, said: str = "boom") -> Any:
+    return lambda _lab, model: model.refuse(status, {"error": {"message": said}}, {"x-should-retry": "false"})
 
 
-def said(*args: str, stdin: str | None = None) -> Way:
-    return lambda lab, _model: lab.run(*args, stdin=stdin).code
+def says(*steps: Any, **more: Any) -> Any:
+    return lambda _lab, model: model.script(*steps, **more)
 
 
-def _reader_leaves(lab: Home, model: ModelServer) -> int:
-    process, release = in_mid_answer(lab, model)
-    process.stdout.close()
-    release.set()
-    with process.stderr:
-        return wait_for(process)
+def adds(text: str, under: str = "") -> Any:
+    """Add to the config file, under a line of it or at its end."""
+
+    def setup(lab: Home, model: ModelServer) -> None:
+        model.script(*answer("half")[:2], 30.0)
+        before = lab.config.read_text()
+        lab.configure(before.replace(under, under + text) if under else before + text)
+
+    return setup
 
 
-def _empty(lab: Home, model: ModelServer) -> int:
-    model.say("")
-    return lab.run("hi").code
+def has_tools(more: str = "", approved: str = '"*"') -> Any:
+    """The model calls a tool that it is offered."""
+
+    def setup(lab: Home, model: ModelServer) -> None:
+        configure(lab, model, approved, more)
+        model.script(*calling(call("add", a=1, b=1)))
+
+    return setup
 
 
-def _unsaved(lab: Home, _model: ModelServer) -> int:
+def _in_the_way(lab: Home, _model: ModelServer) -> None:
     lab.state.parent.mkdir()
-    lab.state.write_text("in the way")
-    return lab.run("hi").code
+    lab.state.write_text("a file where the folder should be")
 
 
-def _stdout_full(lab: Home, _model: ModelServer) -> int:
-    with open("/dev/full", "wb") as full:
-        process = lab.start("hi", stdout=full)
-        process.communicate(timeout=30)
-    return wait_for(process)
-
-
-def _unreachable(lab: Home, _model: ModelServer) -> int:
-    lab.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
-    return lab.run("-m", "lab/m", "hi").code
-
-
-def _misshapen(lab: Home, model: ModelServer) -> int:
+def _misshapen(_lab: Home, model: ModelServer) -> None:
     model.say("no")
     model.say("no")
-    return lab.run("--schema", '{"type":"object"}', "hi").code
 
 
-def _too_long(lab: Home, _model: ModelServer) -> int:
-    text = lab.config.read_text().replace("[providers.lab]\n", "[providers.lab]\ncontext_window = 100\n")
-    lab.configure(text)
-    return lab.run("word " * 200).code
+def _silent_twice(_lab: Home, model: ModelServer) -> None:
+    model.script(DONE)
+    model.script(b"", headers=JSON)
 
 
-def _deadline(lab: Home, model: ModelServer) -> int:
-    model.script(*answer("slow")[:2], 30.0)
-    return lab.run("--timeout", "0.6", "hi").code
+FOREIGN = {"index": 0, "id": "c1", "function": {"name": "time__get", "arguments": '{"zone": "Europe'}}
+REFUSAL = [event(chunk({"content": "Well, "})), event(chunk({"refusal": "no."})), event(chunk({}, "stop")), DONE]
+NO_REASON = [event(chunk({"role": "assistant", "content": ""})), event(chunk({"content": "half"})), DONE]
+UNREACHABLE = '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
+INTERRUPTS = "when another request arrives"
+WAYS = {
+    "a wrong key": Way(1, "lab refused the key (401): boom", refuses(401)),
+    "an unknown model": Way(1, "boom", refuses(404)),
+    "a rate limit": Way(1, "boom", refuses(429)),
+    "a server error": Way(1, "lab refused (500): boom", refuses(500)),
+    "nobody listens": Way(1, "127.0.0.1:9", adds(UNREACHABLE), ("-m", "gone/m", "hi")),
+    "an empty answer": Way(1, "answered nothing", says(*answer()), finish="stop"),
+    "an empty stream": Way(1, "context_window under [providers.lab]", _silent_twice),
+    "a call that nobody offered": Way(1, "called a tool", says(*calling(call("ls"))), finish="tool_calls"),
+    "not saved": Way(1, "cannot be saved", _in_the_way, text="You said: hi", finish="stop", kept=False),
+    "a tool server that is not there": Way(3, "gone", adds('[mcp.servers.gone]\ncommand = "/no/such"\n'),
+                                           ("--tools", "gone", "hi")),
+    "a denied call": Way(4, "denied", has_tools(approved=""), text="You said: ", finish="stop"),
+    "the token limit": Way(5, "token limit", says(*answer("half", finish="length")), text="half", finish="length"),
+    "a filter": Way(5, "filter", says(*answer("half", finish="content_filter")), text="half", finish="content_filter"),
+    "a refusal": Way(5, "refused", says(*REFUSAL), text="Well, no.", finish="stop"),
+    "a refusal as reason": Way(5, "refus", says(*answer("no", finish="refusal")), text="no", finish="refusal"),
+    "no reason": Way(5, INTERRUPTS, says(*NO_REASON), text="half"),
+    "no reason, and hangs up": Way(5, INTERRUPTS, says(*NO_REASON, framing="close"), text="half"),
+    "no reason, and breaks off": Way(5, INTERRUPTS, says(*NO_REASON, Cut), text="half"),
+    "calls without a reason": Way(5, "", says(event(chunk({"tool_calls": [FOREIGN]})), DONE)),
+    "not what the schema asks": Way(5, "", _misshapen, ("--schema", '{"type":"object"}', "hi"), "no", "stop"),
+    "too many rounds": Way(5, "max_rounds", has_tools("[mcp]\nmax_rounds = 1\n"), finish="tool_calls"),
+    "too long": Way(6, "100", adds("context_window = 100\n", "[providers.lab]\n"), ("word " * 200,), kept=False),
+    "the deadline": Way(124, "--timeout and GPTSH_TIMEOUT", adds(""), ("--timeout", "0.6", "hi"), "half", "timeout"),
+    "a silent server": Way(124, "idle_timeout", adds("[network]\nidle_timeout = 0.3\n"), text="half", finish="timeout"),
+}  # fmt: skip
 
 
-def _silent(lab: Home, model: ModelServer) -> int:
-    lab.configure(lab.config.read_text() + "[network]\nidle_timeout = 0.3\n")
-    model.script(*answer("slow")[:2], 30.0)
-    return lab.run("hi").code
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_turn_that_fails_says_so_in_every_form_and_keeps_what_came(
+    lab: Home, model: ModelServer, name: str, form: str
+) -> None:
+    way = WAYS[name]
+    way.setup(lab, model)
+    run = lab.run("-o", form, *way.args)
+    assert (run.code, "Traceback" in run.stderr) == (way.code, False), run.stderr
+    assert way.said in run.stderr
+    ident = lab.doc()["id"] if way.kept else None
+    if way.kept:
+        question, reply = lab.doc()["messages"][0], lab.doc()["messages"][-1]
+        assert question["content"] == "hi"
+        assert not way.text or (reply["content"][:4], reply["finish_reason"]) == (way.text[:4], way.finish)
+    if form == "text":
+        shown = "" if "--schema" in way.args else way.text or ""  # no text that does not conform
+        assert (run.stdout.startswith(shown), bool(run.stdout)) == (True, bool(shown))
+        assert (f"gptsh -s {ident}" in run.stderr) == way.kept
+        return
+    *events, told = [json.loads(line) for line in run.stdout.splitlines()]
+    assert told["error"]["exit_code"] == way.code
+    assert told["session"] == ident or way.code == 3  # still null where a tool server does not start
+    assert told["error"]["message"] in run.stderr
+    assert (told["finish_reason"], bool(told["text"])) == (way.finish, bool(way.text))
+    assert (told["text"] or "").startswith(way.text or "")
+    if form == "jsonl":
+        assert (events[-1]["type"], events[-1]["error"], told["type"]) == ("error", told["error"], "done")
 
 
-def _ambiguous(lab: Home, _model: ModelServer) -> int:
-    for number in range(40):
-        (lab.sessions).mkdir(parents=True, exist_ok=True)
-        ident = f"q{number:03d}"
-        (lab.sessions / f"20250101-0000{number:02d}-{ident}.json").write_text(f'{{"id":"{ident}","messages":[]}}')
-    return lab.run("-s", "q", "hi").code
+def test_a_failed_call_is_told_with_how_to_go_on(lab: Home, model: ModelServer) -> None:
+    refuses(500)(lab, model)
+    ident = json.loads(lab.run("-o", "json", "hi").stdout)["session"]
+    refuses(500)(lab, model)
+    assert json.loads(lab.run("-o", "json", "-s", ident).stdout)["error"] == {
+        "message": "lab refused (500): boom",
+        "hint": f"the question is kept in session {ident}: 'gptsh -s {ident}' asks it again",
+        "exit_code": 1,
+    }
 
 
-def _no_server(lab: Home, _model: ModelServer) -> int:
-    lab.configure('[mcp.servers.s]\ncommand = "/no/such"\n')
-    return lab.run("--list-tools").code
+# ---- exit 2: nothing was asked, nothing changed
+
+AMBIGUOUS = [f"20250101-0000{number:02d}-q{number:03d}.json" for number in range(40)]
+S = ("-s", "0")
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands on stderr
+    "no such option": (("--nonsense",), "--nonsense"),
+    "an option of lists": (("--here", "hi"), "--here"),
+    "-s and -c": ((*S, "-c", "hi"), "exclude each other"),
+    "-s and -n": ((*S, "-n", "hi"), "exclude each other"),
+    "-c and -n": (("-c", "-n", "hi"), "exclude each other"),
+    "no prompt": ((), "no prompt"),
+    "a title alone": (("--title", "x"), "no prompt"),
+    "an empty prompt": (("",), "no prompt"),
+    "a blank prompt": (("  ",), "no prompt"),
+    "an unknown session": (("-s", "nobody", "hi"), "no session 'nobody'"),
+    "an ambiguous session": (("-s", "q0", "hi"), "q0"),
+    "an index too high": (("-s", "99", "hi"), "99"),
+    "no name": (("-s", "@@", "hi"), "'@' is no name"),
+    "a turn that there is not": (("-s", "0@9", "hi"), "9"),
+    "a turn of a new name": (("-s", "@w@1", "hi"), "@w"),
+    "an empty session": (("-s", "", "hi"), "-s"),
+    "no session shown": (("--show-session", "nobody"), "no session 'nobody'"),
+    "no session to label": (("-s", "nobody", "--title", "T"), "no session 'nobody'"),
+    "a label that is not saved": ((*S, "--title", "X", "--no-save"), "--no-save"),
+    "a label of a turn": (("-s", "0@1", "--title", "X"), "0@1"),
+    "a label of a new name": (("-s", "@unused", "--title", "X"), "@unused"),
+    "a blank title": ((*S, "--title", " "), "--title"),
+    "an empty tag": ((*S, "--tag", ""), "--tag"),
+    "an unknown agent": (("-a", "zz", "hi"), "no agent 'zz'"),
+    "an empty agent": (("-a", "", "hi"), "-a"),
+    "an empty model": (("-m", "", "hi"), "-m"),
+    "an unknown provider": (("-m", "nobody/x", "hi"), "nobody"),
+    "no key": (("-m", "openai/gpt-4.1", "hi"), "OPENAI_API_KEY"),
+    "no such config file": (("--config", "nowhere.toml", "hi"), "nowhere.toml"),
+    "no such config file for a list": (("--list-agents", "--config", "nowhere.toml"), "nowhere.toml"),
+    "an empty config file name": (("--config", "", "hi"), "--config"),
+    "a parameter without a value": (("-p", "temperature", "hi"), "KEY=VALUE"),
+    "no such file": (("-f", "nowhere.txt", "hi"), "nowhere.txt"),
+    "a folder": (("-f", ".", "hi"), "gptsh: ."),
+    "a file that is no text": (("-f", "odd.bin", "hi"), "gptsh: odd.bin"),
+    "a schema that is none": (("--schema", "{", "hi"), "--schema"),
+    "cut to a window that is not known": (("--truncate", "tail", "hi"), "window"),
+    **{f"{seconds} seconds": ((f"--timeout={seconds}", "hi"), "--timeout")
+       for seconds in ("0", "-1", "nan", "inf", "soon", "1e400")},
+}  # fmt: skip
 
 
-def _denied(lab: Home, model: ModelServer) -> int:
-    configure(lab, model, approved="")
-    model.script(*calling(call("add", a=1, b=1)))
-    return lab.run("hi").code
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_meant_is_exit_2_in_one_line_and_nothing_happens(
+    lab: Home, model: ModelServer, name: str, form: str
+) -> None:
+    args, said = WRONG[name]
+    lab.run("-m", "echo", "before")
+    (lab.cwd / "odd.bin").write_bytes(b"\x89PNG\0\0")
+    if "ambiguous" in name:
+        for file in AMBIGUOUS:
+            (lab.sessions / file).write_text(f'{{"id":"{file[16:20]}","messages":[]}}')
+    before = [path.read_bytes() for path in lab.files()]
+    run = lab.run("-o", form, *args, stdin="")
+    assert (run.code, run.stderr.count("\n"), said in run.stderr) == (2, 1, True), run.stderr
+    assert [path.read_bytes() for path in lab.files()] == before
+    assert not [body for body in model.sent if "messages" in (body or {})]
+    if form == "text":
+        assert run.stdout == ""
+    else:
+        told = json.loads(run.stdout.splitlines()[-1])
+        assert told["error"]["exit_code"] == 2
+        assert told["error"]["message"] in run.stderr
 
 
-def _endless(lab: Home, model: ModelServer) -> int:
-    configure(lab, model, more="[mcp]\nmax_rounds = 1\n")
-    model.script(*calling(call("add", a=1, b=1)))
-    return lab.run("hi").code
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("GPTSH_TIMEOUT", "soon"), ("GPTSH_SESSION", "wrogn"), ("GPTSH_AGENT", "zz"), ("GPTSH_OUTPUT", "x")],
+)
+def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(
+    lab: Home, variable: str, value: str
+) -> None:
+    run = lab.run("hi", env={variable: value})
+    assert (run.code, run.stdout, run.stderr.count("\n"), value in run.stderr) == (2, "", 1, True)
+    assert not lab.state.exists()
 
 
-WAYS: list[tuple[int, str, Way]] = [
-    (0, "a complete answer", said("hi")),
-    (0, "a listing", said("--list-sessions")),
-    (0, "help", said("--help")),
-    (0, "a dry run", said("--dry-run", "hi")),
-    (0, "usage", said("--usage")),
-    (0, "the reader left early", _reader_leaves),
-    (1, "the model refused the key", refused(401)),
-    (1, "a rate limit", refused(429)),
-    (1, "a server error", refused(500)),
-    (1, "an unknown model", refused(404)),
-    (1, "nobody listens", _unreachable),
-    (1, "an empty answer", _empty),
-    (1, "not saved", _unsaved),
-    (1, "not written", _stdout_full),
-    (2, "no such option", said("--nonsense")),
-    (2, "no prompt", said()),
-    (2, "a missing config file", said("--config", "nowhere", "hi")),
-    (2, "a missing key", said("-m", "openai/gpt-4.1", "hi")),
-    (2, "an unknown session", said("-s", "nobody", "hi")),
-    (2, "an ambiguous session", _ambiguous),
-    (2, "an unreadable file", said("-f", "nowhere", "hi")),
-    (2, "binary input", said("hi", stdin="a\0b")),
-    (2, "options that exclude each other", said("-s", "0", "-c", "hi")),
-    (2, "a bad schema", said("--schema", "{", "hi")),
-    (2, "an unknown window", said("--truncate", "tail", "hi")),
-    (3, "a tool server that is not there", _no_server),
-    (4, "a denied tool call", _denied),
-    (5, "the token limit", finished("length")),
-    (5, "a filter", finished("content_filter")),
-    (5, "a refusal", finished("refusal")),
-    (5, "not what the schema asks", _misshapen),
-    (5, "too many rounds", _endless),
-    (6, "too long", _too_long),
-    (124, "the deadline", _deadline),
-    (124, "a silent server", _silent),
-    (130, "SIGINT", signalled(signal.SIGINT)),
-    (143, "SIGTERM", signalled(signal.SIGTERM)),
-    (129, "SIGHUP", signalled(signal.SIGHUP)),
-]
+# ---- the codes of the table
+
+FINE = [("hi",), ("--list-sessions",), ("--help",), ("-h",), ("--version",), ("--dry-run", "hi"), ("--usage",)]
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}  # tests/process/test_endings.py has more
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("code", "way"), [(code, way) for code, _, way in WAYS], ids=[name for _, name, _ in WAYS])
-def test_the_exit_code(lab: Home, model: ModelServer, code: int, way: Way) -> None:
-    assert way(lab, model) == code
+@pytest.mark.parametrize("args", FINE, ids=" ".join)
+def test_what_succeeds_is_exit_0_without_a_word_on_stderr(lab: Home, args: tuple[str, ...]) -> None:
+    run = lab.run(*args)
+    assert (run.stderr, run.code) == ("", 0)
+    assert run.stdout or args == ("--list-sessions",)
 
 
-def test_every_code_of_the_readme_is_seen_and_no_other() -> None:
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_is_the_code_of_a_shell(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+    process, release = in_mid_answer(lab, model)
+    process.send_signal(signum)
+    process.communicate(timeout=30)
+    release.set()
+    assert wait_for(process) == SIGNALS[signum]
+
+
+def test_the_codes_of_the_readme_are_these_and_no_other() -> None:
     table = README.partition("| exit | means |\n|---|---|\n")[2].partition("\n\n")[0]
     codes = {int(code) for line in table.splitlines() for code in re.findall("[0-9]+", line.split("|")[1])}
-    assert codes == {code for code, _, _ in WAYS}
+    assert codes == {0, 2, *SIGNALS.values(), *(way.code for way in WAYS.values())}

@@ -1,21 +1,22 @@
-"""What may be relied on, whatever stands in a session file and wherever the suite runs, through the command."""
+"""What may be relied on: whatever stands in a session file, it can be deleted, and what is sent of it is taken.
+
+An answer is whole or says that it is not; a stream with nothing in it is asked for once more.
+``test_exit_codes`` has the ways of chat completions to end without a reason.
+"""
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.anthropic_server import AnthropicServer, signature
-from tests.support.home import Home, in_mid_answer
-from tests.support.server import ModelServer
+from tests.support.anthropic_server import AnthropicServer, named, signature
+from tests.support.home import Home
+from tests.support.server import Cut, ModelServer, event
 
-# ---- malformed values in a session that is deleted, blocks with keys that an API refuses, signals that are ignored
-
+DONE = event(b"[DONE]")
+JSON = {"Content-Type": "application/json"}
 ODD: list[Any] = [5, "x", None, [1], {"turns": "x"}, True]
 DERIVED = [(), ("turns",), ("messages",), ("preview",)]  # paths in ``stats``
 OTHERS = [("title",), ("usage",), ("usage", "tokens"), ("usage", "cost"), ("meta",), ("meta", "tags")]
@@ -167,24 +168,60 @@ def test_keys_inside_of_what_was_attached_that_anthropic_refuses_are_not_sent(
     assert blocks[2] == [given, text("next")]
 
 
-ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+# ---- an answer without a reason for ending
 
 
-@pytest.mark.parametrize("signum", ENDING)
-def test_a_signal_reaches_what_a_test_starts(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
-    process, release = in_mid_answer(lab, model)
-    process.send_signal(signum)
-    process.communicate(timeout=30)
-    release.set()
-    assert -process.returncode == signum
+def test_an_answer_in_one_piece_without_a_reason_is_not_whole(lab: Home, model: ModelServer) -> None:
+    whole = {"choices": [{"message": {"content": "The first half"}, "finish_reason": None}]}
+    model.script(json.dumps(whole).encode(), headers=JSON)
+    run = lab.run("--no-stream", "go")
+    assert (run.stdout, run.code) == ("The first half\n", 5)
 
 
-def test_the_suite_passes_where_signals_are_ignored() -> None:
-    place = f"{__file__}::{test_a_signal_reaches_what_a_test_starts.__name__}"
-    pytest_there = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", place]
-    done = subprocess.run(
-        ["sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", *pytest_there],
-        cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False, timeout=110,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert f"{len(ENDING)} passed" in done.stdout
+def test_a_message_of_anthropic_without_a_reason_is_not_whole(home: Home, anthropic: AnthropicServer) -> None:
+    begun = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": []}}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Half"}}
+    anthropic.script(*map(named, (begun, block, {"type": "content_block_stop", "index": 0}, {"type": "message_stop"})))
+    run = home.run("-m", "anthropic/claude-sonnet-4-5", "go")
+    assert (run.stdout, run.code) == ("Half\n", 5)
+    assert home.doc()["messages"][1]["finish_reason"] is None
+
+
+# ---- a stream with nothing in it
+
+
+def test_a_stream_without_an_answer_is_asked_for_once_more_as_a_whole(lab: Home, model: ModelServer) -> None:
+    model.script()
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert [bool(body.get("stream")) for body in model.sent] == [True, False]
+    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+
+
+def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: ModelServer) -> None:
+    """An overflow is an empty stream there, and a plain refusal where no stream is asked for."""
+    refused = "This model's maximum context length is 2048 tokens. However, you requested 2300 tokens"
+    words = "some words that take their room " * 60
+    for number in range(4):
+        model.say(f"answer {number}: {words}", model="m")
+        lab.run(*(["-s", "0"] if number else []), f"question {number}")
+    model.script(model="m")
+    model.refuse(400, {"error": {"message": refused, "code": "context_length_exceeded"}}, model="m")
+    run = lab.run("-s", "0", "and now?")
+    assert (run.stdout, run.code) == ("You said: and now?\n", 0)
+    assert "are sent as" in run.stderr
+    assert lab.doc()["context"]["compaction"]
+    assert lab.run("-s", "0", "go on").code == 0
+
+
+@pytest.mark.parametrize("steps", [[], [Cut], [DONE]], ids=["ends", "breaks off", "done"])
+def test_where_nothing_is_said_either_way_the_size_and_the_setting_are_named(
+    lab: Home, model: ModelServer, steps: list[object]
+) -> None:
+    model.script(*steps)
+    model.script(b"", headers=JSON)
+    run = lab.run("word " * 500)
+    assert (run.stdout, run.code) == ("", 1)
+    line, hint = run.stderr.splitlines()
+    for words in ("tokens", "its window is not known", "context_window under [providers.lab]"):
+        assert words in line
+    assert hint.startswith("gptsh: the question is kept")

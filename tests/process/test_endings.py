@@ -1,81 +1,251 @@
-"""How a run may end: signals, a closed pipe, the deadline, on pipes and on a real terminal. Nothing is lost."""
+"""How a run may end: signals, the deadline and readers that leave or stall, at any place, in any form. Nothing is lost.
 
+Real processes; what needs a terminal is in ``test_endings_on_a_terminal``.
+"""
+
+import fcntl
 import json
 import os
-import re
+import resource
 import signal
+import struct
 import subprocess
+import sys
+import termios
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from gptsh.core.files import locked
 from tests.support.home import COMMAND, Home, full_pipe, in_mid_answer, lab_config, read_until, texts, wait_for
+from tests.support.paths import ROOT
 from tests.support.server import ModelServer, answer, chunk, event
-from tests.support.terminal import Terminal
+from tests.support.tools import call, calling, configure
 
-SHELL_CODE = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+CODES = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143, "SIGHUP": 129, "deadline": 124}
+LONG = "x" * 300_000  # more than a pipe takes
+FULL = 60_000  # bytes of a pipe that are about all that it takes
+FIRST = event(chunk({"content": "first "}))
+Process = "subprocess.Popen[bytes]"
 
 
-@pytest.mark.parametrize("signum", SHELL_CODE)
-def test_a_signal_in_mid_answer_keeps_the_partial_answer(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+class Hold(threading.Event):
+    """A step of the server: it stays there until the test lets it go, and says when it has come there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.reached.set()
+        return super().wait(timeout)
+
+
+def until(seen: Callable[[], object]) -> None:
+    """Wait, for twenty seconds at most."""
+    end = time.monotonic() + 20
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def settle(process: Any) -> None:
+    """Wait until the process does nothing but wait: what has come is read, and it stands where it will stay."""
+    calm = 0
+    while calm < 5:
+        time.sleep(0.05)
+        threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # none but on Linux
+        calm = calm + 1 if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads) else 0
+
+
+def waiting(pipe: Any) -> int:
+    """The bytes in a pipe that nobody has read yet."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
+
+
+# ---- a signal or the deadline, by the place that it meets and the form of the output
+
+
+def before_the_first_byte(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
+    model.script(hold, *answer("late"))
+    process = lab.start(*args, "go")
+    assert hold.reached.wait(20)
+    return process
+
+
+def in_the_answer(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
+    model.script(FIRST, hold, *answer("second")[1:])
+    process = lab.start(*args, "go")
+    if not args:
+        read_until(process.stdout, b"first ")
+    elif "jsonl" in args:
+        read_until(process.stdout, b'"text":"first "')
+    else:  # nothing is written yet
+        assert hold.reached.wait(20)
+        settle(process)
+    return process
+
+
+def at_the_lock(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
+    """The whole answer has come and waits to be saved."""
+    process = in_the_answer(lab, model, hold, *args)
+    lock = locked(lab.state / ".lock")
+    lock.__enter__()
+    hold.set()
+    settle(process)
+    assert "json" not in args or not waiting(process.stdout)  # it comes when the answer is saved
+    threading.Timer(0.4, lock.__exit__, (None, None, None)).start()
+    return process
+
+
+def at_a_tool(lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
+    begun = lab.cwd / "begun"
+    configure(lab, model)
+    model.script(*calling(call("hang", path=str(begun))))
+    process = lab.start(*args, "go")
+    until(begun.exists)
+    return process
+
+
+def at_the_title(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
+    """The answer is whole and saved."""
+    lab.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    model.say("whole", model="m")
+    model.script(hold, model="small")
+    process = lab.start(*args, "go")
+    assert hold.reached.wait(20)
+    settle(process)  # the answer is on disk before its save is over
+    return process
+
+
+def at_the_pipe(lab: Home, _model: ModelServer, _hold: Hold, *args: str) -> Any:
+    """Standard input has begun and does not end."""
+    process = lab.start(*args, "go", stdin=subprocess.PIPE)
+    process.stdin.write(b"x")
+    process.stdin.flush()
+    until(lambda: not waiting(process.stdin))
+    return process
+
+
+def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
+    """Nobody reads what is more than the pipe takes."""
+    model.say(LONG, "tail")
+    process = _lab.start(*args, "go")
+    until(lambda: waiting(process.stdout) > FULL)
+    return process
+
+
+class Kept(NamedTuple):
+    """What is on disk in the end, and a part of what stderr says."""
+
+    texts: list[str]
+    finish: str | None
+    said: str
+
+
+WHOLE = Kept(["user: go", "assistant: first second"], "stop", "")
+KEPT = {
+    before_the_first_byte: Kept(["user: go"], None, "the question is kept in session"),
+    in_the_answer: Kept(["user: go", "assistant: first "], "interrupted", "what arrived is kept in session"),
+    at_the_lock: WHOLE,
+    at_a_tool: Kept(["user: go", "assistant: "], "tool_calls", "what arrived is kept in session"),
+    at_the_title: Kept(["user: go", "assistant: whole"], "stop", ""),
+    at_the_pipe: Kept([], None, ""),
+    at_a_reader: Kept(["user: go", "assistant: xxx"], "interrupted", "what arrived is kept"),
+}
+JSON, JSONL, MARKDOWN = ("-o", "json"), ("-o", "jsonl"), ("-o", "markdown")
+CASES: list[Any] = [  # signal, place, form
+    *[(how, before_the_first_byte, ()) for how in ("SIGINT", "SIGTERM", "SIGHUP", "deadline")],
+    ("SIGINT", before_the_first_byte, JSON),
+    ("SIGHUP", before_the_first_byte, JSONL),
+    *[(how, in_the_answer, ()) for how in ("SIGINT", "SIGINT twice", "SIGTERM", "SIGHUP")],
+    *[("SIGINT", in_the_answer, form) for form in (JSON, JSONL, MARKDOWN, ("-x",))],
+    ("SIGTERM", in_the_answer, JSON),
+    ("SIGTERM", in_the_answer, JSONL),
+    ("SIGHUP", in_the_answer, JSON),
+    ("SIGHUP", in_the_answer, MARKDOWN),
+    ("SIGINT", at_the_lock, ()),
+    ("SIGINT", at_the_lock, JSON),
+    ("SIGTERM", at_the_lock, JSONL),
+    ("SIGINT", at_a_tool, ()),
+    pytest.param("SIGTERM", at_a_tool, JSON, marks=pytest.mark.slow),
+    ("SIGINT", at_the_title, ()),
+    ("SIGTERM", at_the_title, ()),
+    ("SIGTERM", at_the_title, JSON),
+    ("SIGINT", at_the_pipe, ()),
+    ("SIGINT", at_the_pipe, JSON),
+    ("deadline", at_the_pipe, ()),
+    *[(how, at_a_reader, ()) for how in ("SIGINT", "SIGTERM", "deadline")],
+]  # fmt: skip
+
+
+def name_of(value: Any) -> str:
+    return value.__name__ if callable(value) else (value or ("text",))[-1] if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize(("how", "place", "form"), CASES, ids=name_of)
+def test_what_ends_a_run_loses_nothing(
+    lab: Home, model: ModelServer, how: str, place: Any, form: tuple[str, ...]
+) -> None:
+    hold, kept = Hold(), KEPT[place]
+    process = place(lab, model, hold, *form, *(["--timeout", "1.5"] if how == "deadline" else []))
+    signum, _, twice = how.partition(" ")
+    for _ in range(how != "deadline") if not twice else range(2):
+        process.send_signal(getattr(signal, signum))
+    wait_for(process)  # though nobody reads
+    hold.set()
+    out, err = process.communicate()
+    fine = place is at_the_title and how == "SIGINT"  # the answer is whole, and the title was given up by hand
+    if how == "deadline":
+        assert (process.returncode, err.count(b"timed out")) == (124, 1)
+    else:  # ended by the signal itself, so that a shell's loop stops too
+        assert process.returncode == (0 if fine else -getattr(signal, signum))
+    assert kept.said in err.decode()
+    docs = lab.docs() if lab.state.exists() else []
+    assert [text[: len(line)] for doc in docs for text, line in zip(texts(doc), kept.texts, strict=True)] == kept.texts
+    if docs and len(docs[0]["messages"]) > 1:
+        finish = "timeout" if how == "deadline" else kept.finish
+        assert docs[0]["messages"][1]["finish_reason"] == finish
+    if form in (JSON, JSONL):
+        told = json.loads(out.splitlines()[-1])
+        assert told["error"]["exit_code"] == CODES[how]
+        assert told["session"] == (docs[0]["id"] if docs else None)
+    elif place is in_the_answer:
+        assert out == {(): b"\n", MARKDOWN: b"first\n", ("-x",): b""}[form]  # it has read "first "
+
+
+def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> None:
     process, release = in_mid_answer(lab, model)
-    process.send_signal(signum)
-    out, err = process.communicate(timeout=30)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
     release.set()
-    assert -process.returncode == signum  # ended by the signal itself, so that a shell's loop stops too
-    assert wait_for(process) == SHELL_CODE[signum]
-    assert out == b"\n"
-    doc = lab.doc()
-    assert texts(doc) == ["user: go", "assistant: first "]
-    assert doc["messages"][1]["finish_reason"] == "interrupted"
-    assert (
-        err.decode()
-        == f"gptsh: what arrived is kept in session {doc['id']}: go on with 'gptsh -s {doc['id']} PROMPT'\n"
-    )
+    ident = lab.doc()["id"]
+    line = f"gptsh: what arrived is kept in session {ident}: go on with 'gptsh -s {ident} PROMPT'\n"
+    assert err.decode() == line
     assert lab.run("-s", "0", "go on").code == 0
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "first ", "go on"]
 
 
-@pytest.mark.parametrize("signum", SHELL_CODE)
-def test_a_signal_before_the_first_token_keeps_the_question(
-    lab: Home, model: ModelServer, signum: signal.Signals
-) -> None:
-    model.delay = 3.0
-    process = lab.start("go")
-    while not model.asked:
-        time.sleep(0.01)
-    process.send_signal(signum)
-    _, err = process.communicate(timeout=30)
-    assert -process.returncode == signum
-    assert b"the question is kept" in err
-    assert texts(lab.doc()) == ["user: go"]
-    model.delay = 0
-    assert lab.run("-s", "0").stdout == "You said: go\n"
-
-
 def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    model.script(event(chunk({"content": "first "})), hold)
-    command = " ".join(COMMAND)
+    hold = Hold()
+    model.script(FIRST, hold)
     process = subprocess.Popen(
-        ["bash", "-c", f"for i in 1 2 3; do {command} $i </dev/null; done"],
+        ["bash", "-c", f"for i in 1 2 3; do {' '.join(COMMAND)} $i </dev/null; done"],
         env=lab.env, cwd=lab.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     read_until(process.stdout, b"first ")
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     hold.set()
-    assert wait_for(process) == 130
-    assert len(model.asked) == 1
+    assert (wait_for(process), len(model.asked)) == (130, 1)
 
 
 def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process, release = in_mid_answer(lab, model, preexec_fn=ignore)
+    process, release = in_mid_answer(lab, model, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     process.send_signal(signal.SIGHUP)
     time.sleep(0.2)
     release.set()
@@ -83,296 +253,140 @@ def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None
     assert process.returncode == 0
 
 
-def test_ctrl_c_while_python_starts_leaves_no_traceback(home: Home) -> None:
+@pytest.mark.slow
+def test_the_tests_of_signals_pass_where_signals_are_ignored() -> None:
+    """As a shell starts what runs in the background, and nohup: a test and what it starts would inherit that."""
+    test = test_what_ends_a_run_loses_nothing.__name__
+    places = [f"{__file__}::{test}[{how}-in_the_answer-text]" for how in ("SIGINT", "SIGTERM", "SIGHUP")]
+    ignoring = ["sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh"]
+    command = [*ignoring, sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", *places]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_python_starts_leaves_no_traceback_of_ours(home: Home) -> None:
     for delay in (0.005, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08):
         process = home.start("--list-sessions")
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-        assert b"entrypoint" not in err, err  # from gptsh's first line on there is no traceback
+        assert b"entrypoint" not in err, err
 
 
-def test_ctrl_c_while_reading_stdin_ends_and_saves_nothing(lab: Home) -> None:
-    process = lab.start("go", stdin=subprocess.PIPE)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    assert wait_for(process) == 130
-    process.communicate()
-    assert not lab.state.exists()
+# ---- a second Ctrl-C
 
 
-def test_ctrl_c_while_waiting_for_the_title_ends_with_0(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
-    hold = threading.Event()
-    model.script(hold, model="small")
-    process = home.start("hi")
-    read_until(process.stdout, b"You said: hi\n")
-    while home.doc()["stats"]["messages"] < 2:
-        time.sleep(0.01)
-    time.sleep(0.2)  # the answer is on disk before its save is over
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=4)
-    hold.set()
-    assert (out, err, process.returncode) == (b"", b"", 0)
-    assert home.doc()["title"] is None
-
-
-@pytest.mark.slow
-def test_a_title_is_waited_for_five_seconds_at_most(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
-    hold = threading.Event()
-    model.script(hold, model="small")
-    started = time.monotonic()
-    assert home.process("hi") == ("You said: hi\n", "", 0)
-    assert 4.5 < time.monotonic() - started < 9
-    hold.set()
-
-
-def test_a_reader_that_leaves_early_is_success_and_the_answer_is_kept(lab: Home, model: ModelServer) -> None:
-    lines = [f"line {i}\n" for i in range(2000)]
-    model.script(*answer(*lines)[:1000], 0.3, *answer(*lines)[1000:])
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {' '.join(COMMAND)} go </dev/null | head -1"],
-        env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr, done.returncode) == (b"line 0\n", b"", 0)
-    reply = lab.doc()["messages"][1]
-    assert reply["content"].startswith("line 0\nline 1\n")
-    assert reply["finish_reason"] == "interrupted"
-
-
-def test_a_closed_stdout_is_no_failure(lab: Home) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} go </dev/null >&-"],
-        env=lab.env,
-        cwd=lab.cwd,
-        capture_output=True,
-        check=False,
-    )
-    assert (done.stderr, done.returncode) == (b"", 0)
-    assert texts(lab.doc())[1] == "assistant: You said: go"
-
-
-@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
-def test_closed_streams_are_nobody(lab: Home, closed: str) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} go {closed}"],
-        env=lab.env, cwd=lab.cwd, capture_output=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert (done.stdout, done.returncode) == (b"You said: go\n", 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["deadline", "SIGTERM", "SIGINT"])
-def test_a_reader_that_stalls_does_not_hold_the_answer_hostage(lab: Home, model: ModelServer, how: str) -> None:
-    """The final newline once went to the full pipe before the answer was saved, with signals held."""
-    model.script(*answer(*["x" * 1000] * 300))
-    process = lab.start(*(["--timeout", "2"] if how == "deadline" else []), "go")
-    time.sleep(2 if how != "deadline" else 0)
-    if how != "deadline":
-        process.send_signal(getattr(signal, how))
-    code = wait_for(process)  # nobody has read a byte
-    assert code == {"deadline": 124, "SIGTERM": 143, "SIGINT": 130}[how]
-    process.communicate()
-    reply = lab.doc()["messages"][1]
-    assert len(reply["content"]) > 60_000
-    assert reply["finish_reason"] == ("timeout" if how == "deadline" else "interrupted")
-
-
-@pytest.mark.parametrize("pause", [0.0, 0.01])
-def test_a_double_tap_keeps_the_partial_answer(lab: Home, model: ModelServer, pause: float) -> None:
-    process, release = in_mid_answer(lab, model)
-    process.send_signal(signal.SIGINT)
-    time.sleep(pause)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    release.set()
-    assert -process.returncode == signal.SIGINT
-    assert texts(lab.doc()) == ["user: go", "assistant: first "]
-
-
-@pytest.mark.parametrize("timeout", [[], ["--timeout", "60"]], ids=["", "deadline"])
-def test_a_second_ctrl_c_waits_for_no_lock(lab: Home, model: ModelServer, timeout: list[str]) -> None:
-    hold = threading.Event()
-    model.script(event(chunk({"content": "first "})), hold)
-    process = lab.start(*timeout, "go")
+def test_a_second_ctrl_c_waits_for_no_lock(lab: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.script(FIRST, hold)
+    process = lab.start("--timeout", "60", "go")
     read_until(process.stdout, b"first ")
     with locked(lab.state / ".lock"):
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         assert process.poll() is None  # it waits for the lock
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=1)
+        _, err = process.communicate(timeout=30)
     hold.set()
-    assert -process.returncode == signal.SIGINT
+    assert (-process.returncode, err) == (signal.SIGINT, b"")  # where it had waited, it would say so
     assert texts(lab.doc()) == ["user: go"]  # whole as it was
 
 
-@pytest.mark.slow
-def test_a_second_ctrl_c_waits_for_no_lock_of_the_question(lab: Home, model: ModelServer) -> None:
+# ---- readers that leave, are not there, or stall
+
+SHELL: dict[str, tuple[str, str, int, str]] = {  # a line of bash, its stdout, its code, how the answer ended
+    "leaves after a line": ("gptsh go </dev/null | head -1", "line 0\n", 0, "interrupted"),
+    "leaves after an event": ("gptsh -o jsonl go </dev/null | head -1 | cut -c 1-25", '{"type":"session_created"\n', 0,
+                              "interrupted"),
+    "leaves with the last word": ("gptsh -m echo go </dev/null | head -c 12", "You said: go", 0, "stop"),
+    "no stdout": ("gptsh -m echo go </dev/null >&-", "", 0, "stop"),
+    "no stdin": ("gptsh -m echo go <&-", "You said: go\n", 0, "stop"),
+    "no stdin and no stderr": ("gptsh -m echo go <&- 2>&-", "You said: go\n", 0, "stop"),
+    "stdin as nohup opens it": ("gptsh -m echo go 0>/dev/null", "You said: go\n", 0, "stop"),
+    "a full disk": ("gptsh -m echo go </dev/null >/dev/full", "", 1, "interrupted"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(lab: Home, model: ModelServer, name: str) -> None:
+    line, stdout, code, finish = SHELL[name]
+    lines = answer(*(f"line {number}\n" for number in range(2000)))
+    model.script(*lines[:1000], 0.3, *lines[1000:])
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f'gptsh() {{ {" ".join(COMMAND)} "$@"; }}; {line}'],
+        env=lab.env, cwd=lab.cwd, capture_output=True, text=True, check=False, timeout=30, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (stdout, code)
+    assert ("the answer cannot be written: No space left on device" in done.stderr) == bool(done.stderr) == (code == 1)
+    reply = lab.doc()["messages"][1]
+    assert reply["content"].startswith("line 0\n" if "echo" not in line else "You said: ")
+    assert reply["finish_reason"] == finish
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["--list-sessions"], ["--show-session", "0"]])
+def test_a_full_disk_behind_a_list_is_one_line_and_exit_1(lab: Home, args: list[str]) -> None:
     lab.run("hi")
-    with locked(lab.state / ".lock"):
-        process = lab.start("-s", "0", "again")
-        time.sleep(0.8)
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.05)
-        process.communicate(timeout=1)
-    assert -process.returncode == signal.SIGINT
-    assert len(model.asked) == 1
-
-
-@pytest.mark.slow
-def test_a_second_ctrl_c_waits_for_no_reader(lab: Home, model: ModelServer) -> None:
-    """Nobody reads the answer, nor the line that says where it is kept."""
-    model.script(*answer(*["x" * 1000] * 300))
-    reader, writer = full_pipe()
-    process = lab.start("go", stderr=writer)
-    time.sleep(2)
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    wait_for(process)
-    assert time.monotonic() - started < 0.9  # one second of patience for each of the two
-    process.communicate()
-    for end in (reader, writer):
-        os.close(end)
-    assert -process.returncode == signal.SIGINT
-    assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("args", [[], ["-x"], ["-o", "json"]])
-def test_a_deadline_while_a_whole_answer_waits_to_be_saved_is_none(
-    lab: Home, model: ModelServer, args: list[str]
-) -> None:
-    release = threading.Event()
-    model.script(event(chunk({"content": "first "})), release, *answer("second")[1:])
-    process = lab.start("--timeout", "1.5", *args, "go")
-    while not (lab.files() and model.asked):
-        time.sleep(0.01)
-    with locked(lab.state / ".lock"):
-        release.set()
-        time.sleep(1.9)
-    out, err = process.communicate(timeout=30)
-    assert (wait_for(process), err) == (0, b"")
-    assert b"first second" in out
-
-
-@pytest.mark.slow
-def test_what_arrived_waits_for_no_reader_of_stderr(lab: Home, model: ModelServer) -> None:
-    """It was written for ever, behind the deadline and with signals held."""
-    model.say("x" * 300_000, finish="length")
-    process = lab.start("-x", "--timeout", "1", "go")
-    assert process.wait(timeout=10) == 5  # nobody has read a byte
-    out, err = process.communicate()
-    assert (out, err.strip(b"x")) == (b"", b"")
-
-
-@pytest.mark.slow
-def test_a_signal_in_mid_save_leaves_no_torn_session(lab: Home, model: ModelServer) -> None:
-    lab.run("-m", "echo", "-s", "@big", stdin="x" * 5_000_000)
-    for pause in (0.0, 0.01, 0.03, 0.06, 0.1):
-        hold = threading.Event()
-        model.script(event(chunk({"content": "first "})), hold)
-        process = lab.start("-m", "lab/m", "-s", "@big", "again")
-        read_until(process.stdout, b"first ")
-        process.send_signal(signal.SIGINT)
-        time.sleep(pause)
-        process.send_signal(signal.SIGINT)
-        time.sleep(pause)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-        hold.set()
-        assert wait_for(process) in (130, 143)
-        assert len(lab.doc()["messages"][0]["content"][0]["text"]) == 5_000_000
-
-
-def test_ctrl_c_twice_at_a_terminal_ends_at_once_while_the_lock_is_held(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    model.script(event(chunk({"content": "first "})), hold)
-    terminal = Terminal(lab, "-o", "text", "go")
-    terminal.until(rb"first ")
-    with locked(lab.state / ".lock"):
-        os.write(terminal.fd, b"\x03")
-        time.sleep(0.3)
-        started = time.monotonic()
-        os.write(terminal.fd, b"\x03")
-        assert terminal.close()[1] == 130
-        assert time.monotonic() - started < 1
-    hold.set()
+    with open("/dev/full", "wb") as full:
+        process = lab.start(*args, stdout=full)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (1, b"gptsh: the output cannot be written: No space left on device\n")
 
 
 @pytest.mark.parametrize("stderr", ["/dev/full", "closed pipe"])
 def test_a_stderr_that_fails_costs_neither_the_answer_nor_the_exit_code(
     lab: Home, model: ModelServer, stderr: str
 ) -> None:
-    def run(*args: str) -> tuple[bytes, int]:
-        if stderr == "/dev/full":
-            target = os.open("/dev/full", os.O_WRONLY)
-        else:
-            reader, target = os.pipe()
+    model.script(event(chunk({"reasoning": "hm"})), *answer("42"))
+    model.say("cut", finish="length")
+    for args, out, code in ((["why"], b"42\n", 0), (["why"], b"cut\n", 5), (["--bogus"], b"", 2)):
+        reader, target = os.pipe() if stderr != "/dev/full" else (-1, os.open("/dev/full", os.O_WRONLY))
+        if reader >= 0:
             os.close(reader)
         process = lab.start(*args, stderr=target)
         os.close(target)
-        return process.communicate(timeout=30)[0], process.returncode
-
-    model.script(event(chunk({"reasoning": "hm"})), event(chunk({"content": "42"})), event(chunk({}, "stop")))
-    assert run("why") == (b"42\n", 0)
-    assert texts(lab.doc())[1] == "assistant: 42"
-    model.say("cut", finish="length")
-    assert run("why") == (b"cut\n", 5)
-    model.refuse(400, {})
-    assert run("why") == (b"", 1)
-    assert run("--bogus") == (b"", 2)
+        assert (process.communicate(timeout=30)[0], process.returncode) == (out, code)
+    assert "assistant: 42" in [line for doc in lab.docs() for line in texts(doc)]
 
 
-@pytest.mark.parametrize(
-    "args", [["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--show-session", "0"], ["--list-agents"]]
-)
-def test_a_full_disk_behind_stdout_is_one_line_and_exit_1(lab: Home, args: list[str]) -> None:
-    lab.run("hi")
-    with open("/dev/full", "wb") as full:
-        process = lab.start(*args, stdout=full)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert err == b"gptsh: the output cannot be written: No space left on device\n"
+STALLED: list[tuple[str, tuple[str, ...], bool, int | None]] = [  # how, form, whether it reads on, the error's code
+    ("SIGINT", JSONL, True, 130),
+    ("SIGTERM", JSONL, True, 143),
+    ("deadline", JSONL, True, 124),
+    ("SIGINT", JSON, True, None),  # in mid-object it comes too late
+    ("SIGTERM", JSON, False, None),
+    ("SIGTERM", JSONL, False, None),
+]
 
 
-def test_a_pipe_that_does_not_wait_is_read_to_its_end(lab: Home, model: ModelServer) -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.write(writer, b"first half ")
-    process = lab.start("go", stdin=reader)
-    time.sleep(0.5)
-    os.write(writer, b"second half")
-    os.close(writer)
-    os.close(reader)
-    process.communicate(timeout=30)
-    assert model.sent[0]["messages"][0]["content"] == "go\n\nfirst half second half"
+@pytest.mark.parametrize(("how", "form", "goes_on", "code"), STALLED, ids=name_of)
+def test_a_reader_that_stalls_gets_whole_objects_and_no_second_one(
+    lab: Home, model: ModelServer, how: str, form: tuple[str, ...], goes_on: bool, code: int | None
+) -> None:
+    """What was begun is finished before anything else is told, and the exit code is the one that is told."""
+    process = at_a_reader(lab, model, Hold(), *form, *(["--timeout", "1"] if how == "deadline" else []))
+    if how != "deadline":
+        process.send_signal(getattr(signal, how))
+    if not goes_on:
+        assert wait_for(process) == CODES[how]
+        assert b'"error":{' not in process.communicate()[0]
+    else:
+        time.sleep(1.0 if how == "deadline" else 0.3)  # less than the second for which a reader is waited for
+        out, _ = process.communicate(timeout=30)
+        seen = [json.loads(line) for line in out.splitlines()]
+        assert seen[0 if form == JSON else 2]["text"] in (LONG, f"{LONG}tail")
+        assert (seen[-1]["error"] or {}).get("exit_code") == code
+        assert wait_for(process) == (code or 0)
+    assert lab.doc()["messages"][-1]["content"].startswith(LONG)
 
 
 @pytest.mark.slow
-def test_a_stdout_that_does_not_wait_gets_the_whole_answer(lab: Home, model: ModelServer) -> None:
-    model.script(*answer(*["x" * 1000] * 300))
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    process = lab.start("go", stdout=writer)
-    os.close(writer)
-    time.sleep(1)
-    seen = b""
-    while more := os.read(reader, 1 << 16):
-        seen += more
-    os.close(reader)
-    process.communicate(timeout=30)
-    assert (process.returncode, len(seen)) == (0, 300_001)
-
-
-def test_nohup_opens_stdin_for_writing_only(lab: Home) -> None:
-    with open("/dev/null", "wb") as nohup:
-        process = lab.start("go", stdin=nohup)
-    assert process.communicate(timeout=30) == (b"You said: go\n", b"")
+def test_a_slow_reader_gets_all_of_what_failed(lab: Home, model: ModelServer) -> None:
+    model.say(*["x" * 1000] * 300, finish="length")
+    process = lab.start(*JSON, "go")
+    time.sleep(2.0)  # longer than a reader of a failed answer is waited for
+    out, _ = process.communicate(timeout=30)
+    assert (wait_for(process), json.loads(out)["text"]) == (5, LONG)
 
 
 @pytest.mark.slow
@@ -382,249 +396,60 @@ def test_a_stderr_that_stalls_holds_nothing_up(lab: Home, model: ModelServer) ->
     lab.state.write_text("not a folder: every save is worth a note")
     reader, writer = full_pipe()
     process = lab.start("go", stderr=writer)
-    out, _ = process.communicate(timeout=20)
-    assert (out, process.returncode) == (b"You said: go\n", 1)
-    model.script(5.0)
-    process = lab.start("--timeout", "1", "go", stderr=writer)
+    assert process.communicate(timeout=20)[0] == b"You said: go\n"
+    assert process.returncode == 1
+    model.script(30.0, model="slow")
+    process = lab.start("-m", "lab/slow", "--timeout", "1", "go", stderr=writer)
     process.communicate(timeout=20)
     assert process.returncode == 124
     for end in (reader, writer):
         os.close(end)
 
 
-@pytest.mark.slow
-def test_a_signal_says_more_than_the_deadline(lab: Home) -> None:
-    lab.run("hi")
-    with locked(lab.state / ".lock"):
-        process = lab.start("--timeout", "1.2", "-s", "0", "q")
-        time.sleep(0.6)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(1.0)
-    process.communicate(timeout=30)
-    assert wait_for(process) == 143
+@pytest.mark.parametrize("end", ["stdin", "stdout"])
+def test_a_pipe_that_does_not_wait_is_used_to_its_end(lab: Home, model: ModelServer, end: str) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader if end == "stdin" else writer, False)
+    if end == "stdin":
+        os.write(writer, b"first half ")
+        process = lab.start("go", stdin=reader)
+        until(lambda: not waiting(writer))
+        os.write(writer, b"second half")
+        os.close(writer)
+        assert process.communicate(timeout=30)[0] == b"You said: go\n\nfirst half second half\n"
+    else:
+        model.say(LONG)
+        process = lab.start("go", stdout=writer)
+        os.close(writer)
+        until(lambda: waiting(reader) > FULL)
+        seen = b""
+        while more := os.read(reader, 1 << 16):
+            seen += more
+        process.communicate(timeout=30)
+        assert (process.returncode, seen.decode()) == (0, f"{LONG}\n")
+    os.close(reader)
 
 
-def test_a_reader_that_leaves_with_the_last_word_has_had_a_whole_answer(lab: Home, model: ModelServer) -> None:
-    model.say("hello world")
-    subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} go </dev/null | head -c 11"], env=lab.env, cwd=lab.cwd,
-        capture_output=True, check=False,
-    )  # fmt: skip
-    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+# ---- what cannot be saved
 
 
-def test_a_full_output_file_is_exit_1_and_the_answer_is_kept(lab: Home) -> None:
-    with open("/dev/full", "wb") as full:
-        process = lab.start("go", stdout=full)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert b"the answer cannot be written: No space left on device" in err
-    assert lab.doc()["messages"][1]["finish_reason"] == "interrupted"
+def test_a_full_disk_costs_a_note_and_exit_1_but_no_answer(lab: Home) -> None:
+    def no_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    lab.sessions.mkdir(parents=True)
+    process = lab.start("x" * 5000, preexec_fn=no_room, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, b"You said: " + b"x" * 5000 + b"\n")
+    assert (err.count(b"\n"), b"File too large" in err) == (1, True)
+    assert not [path for path in lab.sessions.iterdir() if path.suffix != ".tmp"]
 
 
-def test_the_deadline_keeps_the_partial_answer(lab: Home, model: ModelServer) -> None:
-    model.script(event(chunk({"content": "half "})), 10.0)
-    started = time.monotonic()
-    run = lab.run("--timeout", "1.5", "go")
-    assert time.monotonic() - started < 8
-    assert (run.stdout, run.code) == ("half \n", 124)
-    assert run.stderr.startswith(
-        "gptsh: timed out: --timeout and GPTSH_TIMEOUT set the limit\ngptsh: what arrived is kept"
-    )
-    assert lab.doc()["messages"][1]["finish_reason"] == "timeout"
-
-
-@pytest.mark.slow
-def test_the_deadline_bounds_a_stream_that_drips(lab: Home, model: ModelServer) -> None:
-    drips = [step for _ in range(100) for step in (event(chunk({"content": "."})), 0.1)]
-    model.script(*drips)
-    run = lab.run("go", env={"GPTSH_TIMEOUT": "1.5"})
-    assert run.code == 124
-    assert 3 < len(run.stdout) < 20
-
-
-def test_the_deadline_bounds_reading_stdin(lab: Home) -> None:
-    process = lab.start("--timeout", "0.5", "go", stdin=subprocess.PIPE)
-    assert wait_for(process) == 124
-    assert b"timed out" in process.communicate()[1]
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon", "1e400"])
-def test_a_timeout_that_is_none_is_exit_2(lab: Home, seconds: str) -> None:
-    assert lab.run(f"--timeout={seconds}", "go").code == 2
-    assert lab.run("go", env={"GPTSH_TIMEOUT": seconds}).code == 2
-
-
-# ---- a real terminal
-
-
-@pytest.mark.slow
-def test_a_spinner_turns_on_a_terminal_until_the_first_token(lab: Home, model: ModelServer) -> None:
-    model.delay = 0.8
-    terminal = Terminal(lab, "hello")
-    terminal.until(rb"waiting for lab/m")
-    seen, code = terminal.close()
-    assert code == 0
-    assert seen.endswith(b"\r\x1b[KYou said: hello\r\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("term", ["dumb", ""])
-def test_a_dumb_terminal_has_no_spinner(lab: Home, model: ModelServer, term: str) -> None:
-    model.delay = 0.8
-    assert Terminal(lab, "hello", env={"TERM": term}).close() == (b"You said: hello\r\n", 0)
-
-
-def test_a_terminal_is_not_read_as_stdin(lab: Home, model: ModelServer) -> None:
-    assert Terminal(lab, "hello").close()[1] == 0
-    assert model.sent[0]["messages"][-1]["content"] == "hello"
-    seen, code = Terminal(lab).close()
-    assert (code, b"no prompt" in seen) == (2, True)
-
-
-def test_ctrl_c_on_a_terminal_keeps_the_partial_answer(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    model.script(event(chunk({"content": "first "})), hold)
-    terminal = Terminal(lab, "-o", "text", "go")
-    terminal.until(rb"first ")
-    os.write(terminal.fd, b"\x03")
-    seen, code = terminal.close()
-    hold.set()
-    assert code == 130
-    assert re.search(rb"first \^C\r\ngptsh: what arrived is kept in session \w{4}", seen)
-    assert texts(lab.doc())[1] == "assistant: first "
-
-
-def test_a_killed_terminal_loses_nothing(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    model.script(event(chunk({"content": "first "})), hold)
-    terminal = Terminal(lab, "-o", "text", "go")
-    terminal.until(rb"first ")
-    os.close(terminal.fd)  # the window is closed: SIGHUP
-    code = os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
-    hold.set()
-    assert -code == signal.SIGHUP
-    assert texts(lab.doc()) == ["user: go", "assistant: first "]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [*SHELL_CODE, "deadline"])
-def test_a_halted_terminal_does_not_hold_the_end(lab: Home, model: ModelServer, how: signal.Signals | str) -> None:
-    """Ctrl-S while the spinner turned: its thread held the lock that the end waited for."""
-    hold = threading.Event()
-    model.script(1.5, event(chunk({"reasoning": "hm"})), event(chunk({"content": "one\n\ntwo"})), hold)
-    terminal = Terminal(lab, *(["--timeout", "3"] if how == "deadline" else []), "go")
-    terminal.until(rb"waiting for")
-    os.write(terminal.fd, b"\x13")
-    time.sleep(2.5)
-    if isinstance(how, signal.Signals):
-        os.kill(terminal.pid, how)
-    end = time.monotonic() + 12
-    while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0] and time.monotonic() < end:
-        time.sleep(0.05)
-    if not ended[0]:
-        os.kill(terminal.pid, signal.SIGKILL)
-        os.waitpid(terminal.pid, 0)
-    os.close(terminal.fd)
-    hold.set()
-    code = os.waitstatus_to_exitcode(ended[1])
-    assert (ended[0], code if code >= 0 else 128 - code) == (
-        terminal.pid,
-        124 if how == "deadline" else SHELL_CODE[signal.Signals(how)],
-    )
-    assert texts(lab.doc())[0] == "user: go"
-
-
-@pytest.mark.slow
-def test_ctrl_c_at_a_halted_terminal_shows_what_came(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    model.script(1.0, event(chunk({"content": "one\n\ntwo"})), hold)
-    terminal = Terminal(lab, "go")
-    terminal.until(rb"waiting for")
-    os.write(terminal.fd, b"\x13")
-    time.sleep(1.5)
-    os.write(terminal.fd, b"\x03")  # the terminal goes on with it
-    seen, code = terminal.close()
-    hold.set()
-    assert code == 130
-    assert re.search(rb"one\r\n\r\ntwo\r\ngptsh: what arrived", seen)
-
-
-@pytest.mark.slow
-def test_wide_letters_and_tabs_of_the_spinner_do_not_wrap(lab: Home, model: ModelServer) -> None:
-    model.refuse(429, {"error": {"message": "请求过于频繁" * 9 + "\ta\tb"}}, {"Retry-After": "1"})
-    terminal = Terminal(lab, "-m", "lab/a\n\tb", "hello")
-    terminal.resize(40)
-    frames = terminal.close()[0].decode().split("\r\x1b[K")
-    assert any("频繁" in frame for frame in frames)
-    for frame in frames[:-1]:
-        assert len(frame) + len(re.findall("[\u3000-\u9fff]", frame)) < 40
-        assert not set(frame) & {"\t", "\n", "␊"}
-
-
-@pytest.mark.slow
-def test_a_carriage_return_before_a_newline_is_no_control_character(lab: Home, model: ModelServer) -> None:
-    for args in (["-o", "text"], []):
-        model.script(
-            event(chunk({"reasoning": "x\r"})), event(chunk({"reasoning": "\ny"})), *answer("a\r", "\nb\r\n\rc")
-        )
-        seen, _ = Terminal(lab, *args, "go").close()
-        text = re.sub(r"\x1b\[[0-9;]*[mK]", "", seen.decode())
-        assert text.replace("\r\n", "\n").removeprefix("\r") == "x\ny\n\na\nb\n␍c\n"
-    assert b"\xe2\x90\x8d\r" not in Terminal(lab, "--show-session", "0").close()[0]
-    model.say("a\r\nb")
-    assert lab.run("go").stdout == "a\r\nb\n"
-
-
-@pytest.mark.slow
-def test_a_long_line_of_the_spinner_does_not_wrap(lab: Home, model: ModelServer) -> None:
-    model.refuse(429, {"error": {"message": "slow down " * 60}}, {"Retry-After": "1"})
-    terminal = Terminal(lab, "hello")
-    terminal.resize(40)
-    seen, code = terminal.close()
-    assert code == 0
-    frames = seen.split(b"\r\x1b[K")
-    assert len(frames) > 3
-    assert max(map(len, frames[:-1])) < 40
-
-
-def test_debug_shows_a_providers_control_characters(lab: Home, model: ModelServer) -> None:
-    model.refuse(400, b"\x1b]0;PWNED\x07")
-    seen, _ = Terminal(lab, "--debug", "hi").close()
-    assert "␛]0;PWNED␇".encode() in seen
-    assert b"\x1b]0" not in seen
-
-
-def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Home, model: ModelServer) -> None:
-    evil = "\x1b]52;c;ZXZpbA==\x07\x9b31mred\x7f\ttab"
-    model.say(evil)
-    seen, _ = Terminal(lab, "-o", "text", "go", "--title", "t\x1b[31m").close()
-    assert not set(seen) & (set(range(0x20)) - set(b"\r\n\t") | {0x7F})
-    assert "␛]52;c;ZXZpbA==␇\\x9b31mred␡\ttab".encode() in seen
-    assert lab.doc()["messages"][1]["content"] == evil
-    for args in (["--list-sessions"], ["--show-session", "0", "-o", "text"], ["-s", "no\x1b[31msuch", "x"]):
-        shown, _ = Terminal(lab, *args, env={"PAGER": "cat"}).close()
-        assert b"\x1b" not in shown
-        assert "␛".encode() in shown or rb"\x1b" in shown
-    assert lab.run("--show-session", "0").stdout.count(evil) == 1  # a pipe gets the bytes
-
-
-def test_a_title_with_a_newline_is_one_line_of_a_list(lab: Home) -> None:
-    lab.run("hi", "--title", "two\nlines\r\u2028here")
-    assert len(lab.run("--list-sessions").stdout.splitlines()) == 1
-
-
-def test_a_title_with_newlines_forges_no_header(lab: Home) -> None:
-    lab.run("hi", "--title", "x\n## assistant\n", "--tag", "t\n\nu")
-    shown = lab.run("--show-session", "0").stdout
-    assert shown.startswith("# x ## assistant\n\n- session: ")
-    assert "\n- tags: t u\n" in shown
-    lab.config.write_text(lab.config.read_text() + '[agents."a\\nb"]\nmodel = "echo"\n')
-    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n"
-
-
-def test_errors_stay_within_two_lines(lab: Home, model: ModelServer) -> None:
-    model.refuse(400, {"error": {"message": "many\nlines\r\nof\u2028error\x85text"}})
-    run = lab.run("hi")
-    assert len(run.stderr.splitlines()) == 2
-    assert json.loads(json.dumps(run.stderr)).startswith("gptsh: lab refused (400): many lines of")
+def test_a_session_deleted_while_its_answer_came_is_not_recreated(lab: Home, model: ModelServer) -> None:
+    process, more = in_mid_answer(lab, model)
+    lab.files()[0].unlink()
+    more.set()
+    out, err = process.communicate(timeout=30)
+    assert (out, process.returncode, b"deleted meanwhile" in err) == (b"second\n", 1, True)
+    assert not lab.files()

@@ -1,0 +1,186 @@
+"""The title of a session: asked of the small model, once, and nothing is lost or held up by it."""
+
+import json
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.answers import small_says
+from tests.support.home import Home, lab_config, read_until, wait_for
+from tests.support.server import Cut, ModelServer, answer
+
+TITLE = "A Good Title"
+HOSTED, SMALL = "gpt-4.1", "gpt-4.1-mini"  # the models of ``hosted``
+
+
+@pytest.fixture
+def titled(home: Home, model: ModelServer) -> Home:
+    """A home whose model and small model are those of a server of one's own."""
+    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    return home
+
+
+def say_title(model: ModelServer, *before: Any) -> None:
+    """The small model of ``hosted`` says the title."""
+    body = json.dumps({"choices": [{"message": {"content": TITLE}, "finish_reason": "stop"}]}).encode()
+    model.script(*before, body, headers={"Content-Type": "application/json"}, model=SMALL)
+
+
+def until(seen: Any) -> None:
+    """Wait, for twenty seconds at most."""
+    end = time.monotonic() + 20
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def asked(model: ModelServer) -> list[str]:
+    return [body["model"] for body in model.sent]
+
+
+def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model: ModelServer) -> None:
+    small_says(model, TITLE)
+    assert titled.run("the words", stdin="the piped text") == ("You said: the words\n\nthe piped text\n", "", 0)
+    request = model.sent[1]
+    assert request["messages"][1]["content"] == "the words"
+    assert (request["temperature"], request["max_tokens"]) == (0.2, 24)
+    assert titled.doc()["title"] == TITLE
+    assert titled.run("-s", "0", "more").code == 0
+    assert (asked(model), titled.doc()["title"]) == (["m", "small", "m"], TITLE)
+
+
+def test_without_a_small_model_the_model_itself_is_asked(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, '[sessions]\ntitles = "model"\n'))
+    model.say("Fine!")
+    model.script(json.dumps({"choices": [{"message": {"content": "Feeling Fine Check"}}]}).encode())
+    assert home.run("I am feeling fine") == ("Fine!\n", "", 0)
+    assert home.doc()["title"] == "Feeling Fine Check"
+
+
+def test_a_reasoning_model_gets_room_for_its_title(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "").replace("[providers", 'model_small = "openai/gpt-5-nano"\n[providers'))
+    home.run("hi", env={"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k"})
+    (request,) = [body for body in model.sent if body["model"] == "gpt-5-nano"]
+    assert request["reasoning_effort"] == "low"
+    assert request["max_completion_tokens"] >= 1000
+    assert "temperature" not in request
+
+
+@pytest.mark.parametrize("args", [["--title", "Mine"], ["-m", "echo"], ["-m", "echo/x"], ["--no-save"]])
+def test_no_title_is_asked_where_none_is_wanted(titled: Home, model: ModelServer, args: list[str]) -> None:
+    assert titled.run(*args, "hi").code == 0
+    assert asked(model) == ([] if "-m" in args else ["m"])  # echo keeps its promise: nothing leaves the machine
+
+
+@pytest.mark.parametrize("failure", ["refused", "garbage", "empty", "not there"])
+def test_a_title_that_fails_is_not_missed(titled: Home, model: ModelServer, failure: str) -> None:
+    if failure == "refused":
+        model.refuse(400, {"error": "no"}, model="small")
+    elif failure == "not there":
+        text = titled.config.read_text().replace("lab/small", "gone/s")
+        titled.configure(text + '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    else:
+        model.script(b"<html>" if failure == "garbage" else b'{"choices":[{"message":{"content":""}}]}', model="small")
+    assert titled.run("hi") == ("You said: hi\n", "", 0)
+    assert titled.doc()["title"] is None
+    titled.run("-s", "0", "more")
+    assert asked(model).count("small") == (failure != "not there")  # and is not asked for again
+
+
+# ---- when it is asked
+
+
+def test_a_hosted_provider_is_asked_beside_the_answer_which_is_saved_before_the_title_comes(
+    hosted: Home, model: ModelServer
+) -> None:
+    hold, more = threading.Event(), threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(more, first, *rest, model=HOSTED)
+    say_title(model, hold)
+    process = hosted.start("go")
+    until(lambda: model.asked)
+    assert asked(model) == [HOSTED]  # nothing else before the first token
+    more.set()
+    read_until(process.stdout, b"second\n")
+    until(lambda: hosted.doc()["stats"]["messages"] == 2)
+    assert hosted.doc()["title"] is None
+    hold.set()
+    process.communicate(timeout=30)
+    assert (process.returncode, hosted.doc()["title"]) == (0, TITLE)
+
+
+def test_a_server_of_ones_own_is_asked_behind_the_answer(titled: Home, model: ModelServer) -> None:
+    release = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, release, *rest, model="m")
+    small_says(model, TITLE)
+    process = titled.start("go")
+    read_until(process.stdout, b"first ")
+    time.sleep(0.3)  # a hosted one would be asked by now
+    assert asked(model) == ["m"]
+    release.set()
+    assert process.communicate(timeout=30) == (b"second\n", b"")
+    assert (asked(model), titled.doc()["title"]) == (["m", "small"], TITLE)
+
+
+def test_a_server_that_ends_an_answer_for_another_request_gives_whole_answers(titled: Home, model: ModelServer) -> None:
+    """One slot: whoever asks ends what is under way, which is how llama.cpp's server in Python comes by default."""
+    for number in range(3):
+        model.script(*answer("a ", "b ")[:-3], 0.1, *answer("a ", "b ")[-3:], model="m")
+        small_says(model, f"Title {number}")
+        assert titled.run("go") == ("a b \n", "", 0)
+    assert asked(model) == ["m", "small"] * 3
+
+
+@pytest.mark.parametrize(("ending", "code"), [("length", 5), ("broken", 1), ("interrupted", 130)])
+def test_a_title_that_came_is_kept_though_the_answer_is_partial(
+    hosted: Home, model: ModelServer, ending: str, code: int
+) -> None:
+    stay = threading.Event()
+    first, *rest = answer("first ", "second", finish="length")[1:]
+    model.script(first, stay, *(rest if ending == "length" else [Cut]), model=HOSTED)
+    say_title(model)
+    process = hosted.start("go")
+    read_until(process.stdout, b"first ")
+    until(lambda: len(model.asked) == 2)
+    time.sleep(0.3)  # its title has come
+    if ending == "interrupted":
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+    stay.set()
+    process.communicate(timeout=30)
+    assert (wait_for(process), hosted.doc()["title"]) == (code, TITLE)
+
+
+def test_the_title_of_an_answer_cut_by_a_limit_is_asked_of_ones_own_server(titled: Home, model: ModelServer) -> None:
+    model.say("cut", finish="length", model="m")
+    small_says(model, TITLE)
+    assert titled.run("go").code == 5
+    assert titled.doc()["title"] == TITLE
+
+
+# ---- how long it is waited for
+
+
+@pytest.mark.slow
+def test_a_title_is_waited_for_five_seconds_at_most(titled: Home, model: ModelServer) -> None:
+    hold = threading.Event()  # it is never set: the run ends by itself
+    model.script(hold, model="small")
+    assert titled.process("hi") == ("You said: hi\n", "", 0)
+    assert titled.doc()["title"] is None
+    hold.set()
+
+
+def test_a_title_that_cannot_be_saved_is_not_missed(titled: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    small_says(model, TITLE, hold)
+    process = titled.start("go")
+    read_until(process.stdout, b"You said: go\n")
+    until(lambda: "small" in asked(model))
+    titled.files()[0].unlink()
+    hold.set()
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert (process.returncode, titled.files()) == (0, [])

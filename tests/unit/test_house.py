@@ -25,7 +25,7 @@ LAYER = {"errors": 0, "core": 1, "context": 2, "llm": 3, "tools": 3, "formats": 
 ROOMS = {
     "click": {"cli"},
     "urllib3": {"llm/http.py"},
-    "tiktoken": {"context/tokens.py"},
+    "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"core/kinds.py"},

@@ -12,22 +12,7 @@ from tests.support.answers import events
 from tests.support.home import Home, Result
 from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens
 
-NAMES = [
-    "parser",
-    "writer",
-    "lexer",
-    "index",
-    "cache",
-    "queue",
-    "router",
-    "signal",
-    "ledger",
-    "archive",
-    "window",
-    "border",
-    "garden",
-    "harbour",
-]
+NAMES = ["parser", "writer", "lexer", "index", "cache", "queue", "router", "signal", "ledger", "archive", "garden"]
 DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
 TOLD = "They built the parser and then the writer."
 WINDOW, BUDGET = 8192, 6144  # tokens; a quarter is the answer's

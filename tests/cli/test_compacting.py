@@ -104,7 +104,7 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
 
 
 OLDER = [
-    ("read_file", NUMBERED, [NUMBERED[:470], NUMBERED[-490:]], ["250: a line"]),
+    ("read_file", NUMBERED, ["\n10: a line", "\n491: a line"], ["250: a line"]),
     ("bash", LETTERS, [LETTERS[:400], LETTERS[-400:]], []),
     ("weather", LETTERS, [LETTERS[:600]], []),
     ("bash", "short", ["short"], ["left out"]),

@@ -139,11 +139,11 @@ def report(prompt: int, completion: int = 2) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def sum_up(model: ModelServer, *texts: str, before: Any = (), **more: Any) -> None:
+def sum_up(model: ModelServer, *texts: str, before: Any = (), name: str = "s", **more: Any) -> None:
     """Queue summaries, each behind what is waited for before it."""
     for text in texts:
         script = whole(text, **more)
-        model.script(*before, *script.steps, headers=script.headers, framing=script.framing, model="s")
+        model.script(*before, *script.steps, headers=script.headers, framing=script.framing, model=name)
 
 
 def too_long(message: str) -> dict[str, Any]:

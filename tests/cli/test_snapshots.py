@@ -162,18 +162,6 @@ def test_asking_from_before_a_compaction_pays_for_no_second_summary(long: Home, 
 # ---- many at once, and odd files
 
 
-@pytest.mark.slow
-def test_processes_that_take_snapshots_at_once_lose_none(lab: Home) -> None:
-    lab.configure(lab.config.read_text() + "[context]\nsnapshots = 50\n")
-    lab.run("one")
-    alone = [lab.start("-s", "0", "--snapshot", f"alone-{number}") for number in range(5)]
-    asking = [lab.start("-s", "0", "--snapshot", f"asking-{number}", "more") for number in range(5)]
-    for process in (*alone, *asking):
-        assert process.communicate(timeout=60)[1] == b""
-        assert process.returncode == 0
-    assert sorted(named(lab.doc())) == [f"{kind}-{number}" for kind in ("alone", "asking") for number in range(5)]
-
-
 def test_a_run_that_is_slow_keeps_the_snapshots_of_others(lab: Home, model: ModelServer) -> None:
     lab.run("one")
     release = threading.Event()

@@ -237,7 +237,7 @@ def least(last: Turn) -> int:
     return prompt_tokens([words_of(last, 0), last.attached[:1600], *(text[:1600] for _, text in last.rounds[-1])])
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(**ANY)
 def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
     place: Place, **session: Any
@@ -247,7 +247,7 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
 @given(**ANY)
 def test_the_same_of_many_sessions(place: Place, **session: Any) -> None:
     holds(place, **session)

@@ -1,10 +1,7 @@
 """A model's window: from the config, servers of every kind, the packaged table; never late, never a failure."""
 
-import contextlib
 import json
-import socket
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -176,22 +173,6 @@ def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, name:
     found = window(served, name)
     release.set()
     assert (found, len(model.asked)) == (None, 1)  # one time for all of the requests, and none is tried again
-
-
-@pytest.mark.slow
-def test_a_head_that_drips_is_not_waited_for(home: Home) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def drip() -> None:
-            connection = listening.accept()[0]
-            with connection, contextlib.suppress(OSError):
-                for byte in b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(LATE), LATE):
-                    connection.send(bytes([byte]))
-                    time.sleep(0.2)
-
-        threading.Thread(target=drip, daemon=True).start()
-        home.configure(f'[providers.lab]\nbase_url = "http://127.0.0.1:{listening.getsockname()[1]}"\n')
-        assert window(home) is None
 
 
 @pytest.mark.parametrize("status", [301, 307, 401, 404, 500, 503])

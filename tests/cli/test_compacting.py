@@ -41,7 +41,7 @@ from tests.support.tools import configure as configure_tools
 
 BROKEN = {"error": {"message": "broken"}}
 LOG = "some line of the log\n"
-LETTERS = "abcdefghij" * 1000
+LETTERS = "".join(f"{number:05}" for number in range(2000))
 NUMBERED = "".join(f"{number}: a line of a file, long enough to be one\n" for number in range(1, 501))
 LABELS = ["--snapshot", "here", "--title", "By hand", "--tag", "red"]
 

@@ -70,6 +70,10 @@ TURN = st.builds(
     image=st.sampled_from([False] * 19 + [True]), rounds=st.just([]) | ROUNDS, thinks=st.booleans(),
     answer=texts(20, 20, 400, 3000),
 )  # fmt: skip
+SHORT = st.builds(  # of which a summary is made
+    Turn, words=texts(20, 60), attached=st.just(""), image=st.just(False), rounds=st.just([]), thinks=st.booleans(),
+    answer=texts(400, 3000),
+)  # fmt: skip
 
 
 def words_of(turn: Turn, number: int) -> str:
@@ -184,6 +188,14 @@ ANY = {
     "last": st.none() | TURN.filter(lambda turn: bool(turn.rounds)),  # a turn that waits for what follows its tools
     "told": st.sampled_from([TOLD, TOLD * 30, None]),
 }
+LONG_ANSWERS = {
+    **ANY,
+    "turns": st.lists(SHORT, min_size=9, max_size=25),
+    "window": st.floats(0.4, 1),
+    "last": st.none(),
+    "told": st.just(TOLD),
+}
+SESSIONS = st.fixed_dictionaries(ANY) | st.fixed_dictionaries(LONG_ANSWERS)
 
 
 def holds(
@@ -238,9 +250,9 @@ def least(last: Turn) -> int:
 
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
-@given(**ANY)
+@given(SESSIONS)
 def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
-    place: Place, **session: Any
+    place: Place, session: dict[str, Any]
 ) -> None:
     holds(place, **session)
 
@@ -248,6 +260,6 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(max_examples=250, suppress_health_check=list(HealthCheck))
-@given(**ANY)
-def test_the_same_of_many_sessions(place: Place, **session: Any) -> None:
+@given(SESSIONS)
+def test_the_same_of_many_sessions(place: Place, session: Any) -> None:
     holds(place, **session)

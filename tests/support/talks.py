@@ -2,38 +2,21 @@
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gptsh.context.summaries import SYSTEM
-from gptsh.core import sessions
-from gptsh.core.messages import Message
 from tests.support.answers import events
 from tests.support.home import Home, Result
 from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens
 
-NAMES = [
-    "parser",
-    "writer",
-    "lexer",
-    "index",
-    "cache",
-    "queue",
-    "router",
-    "signal",
-    "ledger",
-    "archive",
-    "window",
-    "border",
-    "garden",
-    "harbour",
-]
+NAMES = ["parser", "writer", "lexer", "index", "cache", "queue", "router", "signal", "ledger", "archive", "garden"]
 DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
 TOLD = "They built the parser and then the writer."
+WINDOW, BUDGET = 8192, 6144  # tokens; a quarter is the answer's
+TURNS = 70  # of the session that all begins with; it takes about 9,000 tokens
 CONFIG = """[agents.default]
 model = "lab/m"
 model_small = "lab/s"
@@ -51,49 +34,73 @@ def configure(home: Home, model: ModelServer, more: str = "") -> None:
     home.configure(CONFIG.format(base_url=model.base_url, more=more))
 
 
+# ---- sessions
+
+
 def prose(dice: random.Random, words: int) -> str:
     """So many words that say nothing twice in the same way."""
     said = [dice.choice(DOES if at % 2 else NAMES) for at in range(words - 1)]
     return " ".join([*said, str(dice.randrange(1000))])
 
 
-def question(text: str) -> Message:
+def question(text: Any) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def reply(text: str) -> Message:
+def attached(words: str, name: str, text: str) -> dict[str, Any]:
+    """A question with a text that was piped or attached."""
+    return question([{"type": "text", "text": words}, {"type": "text", "text": text, "source": name}])
+
+
+def reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text, "model": "lab/m", "provider": "lab"}
 
 
-def tool_use(number: int, result: str, tool: str = "read_file", **arguments: Any) -> list[Message]:
+def tool_use(number: int, result: Any, tool: str = "read_file", **arguments: Any) -> list[dict[str, Any]]:
     """A call and its result."""
     function = {"name": tool, "arguments": json.dumps(arguments or {"path": f"src/part_{number}.py"})}
-    asked: Message = {
-        "role": "assistant", "content": None, "model": "lab/m", "provider": "lab",
-        "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}],
-    }  # fmt: skip
+    made = [{"id": f"call_{number}", "type": "function", "function": function}]
+    asked = {**reply(""), "content": None, "tool_calls": made}
     return [asked, {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result}]
 
 
-def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) -> list[Message]:
+def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) -> list[dict[str, Any]]:
     """Questions, each with its number, and answers."""
     dice = random.Random(seed)
     pairs = ((question(f"Q{at:04}: {prose(dice, words)}"), reply(prose(dice, of_answers))) for at in range(turns))
     return [message for pair in pairs for message in pair]
 
 
-def kept(home: Home, messages: Sequence[Message], *, small: str = "lab/s") -> dict[str, Any]:
+def kept(
+    home: Home, messages: Sequence[Any], *, small: str = "lab/s", model: str = "lab/m", ident: str = "7x2m", **more: Any
+) -> dict[str, Any]:
     """A session of these messages, put on disk; the document as it is there."""
-    doc = sessions.new_session_doc(
-        {"name": "default", "model": "lab/m", "model_small": small, "params": {}, "system": None},
-        {"name": "lab"},
-        output=None,
-        mcp_allowed_servers=None,
-    )
-    sessions.append_messages(doc, [message.copy() for message in messages], None)
+    stamped, before = [], None
+    for at, message in enumerate(messages):
+        moment = f"2026-01-01T{at // 3600 % 24:02}:{at // 60 % 60:02}:{at % 60:02}.000Z"
+        stamped.append({"id": f"{ident}-{at}", "parent": before, "timestamp": moment, **message})
+        before = stamped[-1]["id"]
+    doc = {
+        "version": 1, "id": ident, "title": None, "created_at": "2026-01-01T00:00:00.000Z",
+        "updated_at": "2026-01-02T00:00:00.000Z", "provider": {"name": model.partition("/")[0]},
+        "agent": {"name": "default", "model": model, "model_small": small, "params": {}, "system": None},
+        "context": {"summaries": [], "snapshots": [], "compaction": None, "consolidated": None}, **more,
+        "messages": stamped,
+    }  # fmt: skip
     home.sessions.mkdir(parents=True, exist_ok=True)
-    (home.sessions / f"20260101-000000-{doc['id']}.json").write_text(json.dumps(doc))
+    path_of(home, ident).write_text(json.dumps(doc))
     return doc
+
+
+def path_of(home: Home, ident: str = "7x2m") -> Path:
+    return home.sessions / f"20260101-000000-{ident}.json"
+
+
+def questions(doc: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in doc["messages"] if message["role"] == "user"]
+
+
+# ---- servers
 
 
 def whole(text: str, *, finish: str = "stop", usage: Any = USAGE, status: int = 200) -> Script:
@@ -104,7 +111,7 @@ def whole(text: str, *, finish: str = "stop", usage: Any = USAGE, status: int = 
 
 
 class Talker(ModelServer):
-    """Answers of ``words`` words, and a summary where one is asked for, with a usage by a count of its own.
+    """Answers of ``words`` words, and a summary where ``s`` is asked for one, with a usage by a count of its own.
 
     A ``window`` is enforced, and told of the models ``m`` and ``s``.
     """
@@ -121,46 +128,36 @@ class Talker(ModelServer):
         asked_for = super()._default(body)
         if asked_for.status != 200:
             return asked_for
-        said = TOLD if _is_for_summary(body) else prose(self._dice, self.words)
-        prompt, completion = prompt_tokens(body), prompt_tokens({"messages": [{"content": said}]})
-        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-        return (
-            asked_for._replace(steps=tuple(answer(said, usage=usage)))
-            if body.get("stream")
-            else whole(said, usage=usage)
-        )
+        said = TOLD if body["model"] == "s" else prose(self._dice, self.words)
+        usage = report(prompt_tokens(body), prompt_tokens({"messages": [{"content": said}]}))
+        streamed = asked_for._replace(steps=tuple(answer(said, usage=usage)))
+        return streamed if body.get("stream") else whole(said, usage=usage)
 
 
-LOOP = "import json, sys; from gptsh.cli.entrypoint import main; [main(args) for args in json.load(open(sys.argv[1]))]"
+def report(prompt: int, completion: int = 2) -> dict[str, int]:
+    """The usage of an answer."""
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def run_all(home: Home, commands: Sequence[Sequence[str]]) -> "subprocess.CompletedProcess[bytes]":
-    """Many commands one after the other in one process, which saves their start."""
-    listed = home.folder / "commands.json"
-    listed.write_text(json.dumps([["--no-stdin", *args] for args in commands]))
-    argv = [sys.executable, "-c", LOOP, str(listed)]
-    return subprocess.run(argv, env=home.env, cwd=home.cwd, capture_output=True, check=True, timeout=500)
-
-
-def sum_up(model: ModelServer, *texts: str, **more: Any) -> None:
-    """Queue summaries."""
+def sum_up(model: ModelServer, *texts: str, before: Any = (), name: str = "s", **more: Any) -> None:
+    """Queue summaries, each behind what is waited for before it."""
     for text in texts:
         script = whole(text, **more)
-        model.script(*script.steps, headers=script.headers, framing=script.framing, model="s")
+        model.script(*before, *script.steps, headers=script.headers, framing=script.framing, model=name)
+
+
+def too_long(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
 
 
 def asked(model: ModelServer) -> list[dict[str, Any]]:
     """The questions that the model was asked, without those for summaries."""
-    return [body for body in model.sent if body and body.get("messages") and not _is_for_summary(body)]
+    return [body for body in model.sent if body and body.get("messages") and body["model"] != "s"]
 
 
 def for_summaries(model: ModelServer) -> list[dict[str, Any]]:
     """The questions for summaries."""
-    return [body for body in model.sent if body and body.get("messages") and _is_for_summary(body)]
-
-
-def _is_for_summary(body: dict[str, Any]) -> bool:
-    return bool(body["messages"][0].get("content") == SYSTEM)
+    return [body for body in model.sent if body and body.get("messages") and body["model"] == "s"]
 
 
 def text_in(body: dict[str, Any]) -> str:
@@ -172,7 +169,7 @@ def _words(body: dict[str, Any]) -> Iterator[str]:
     for message in body["messages"]:
         content = message.get("content") or ""
         yield from [content] if isinstance(content, str) else (part.get("text", "") for part in content)
-        yield from (call["function"]["arguments"] for call in message.get("tool_calls", ()))
+        yield from (str(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
 
 
 def same_beginning(one: str, other: str) -> int:
@@ -181,8 +178,7 @@ def same_beginning(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
 
 
-WINDOW, BUDGET = 8192, 6144  # tokens
-TURNS = 70  # of the session that all begins with; it takes 10,600 tokens at most
+# ---- homes
 
 
 @pytest.fixture
@@ -201,8 +197,13 @@ def long(home: Home, talker: Talker) -> Home:
     return home
 
 
-def questions(doc: dict[str, Any]) -> list[str]:
-    return [message["content"] for message in doc["messages"] if message["role"] == "user"]
+@pytest.fixture
+def untold(home: Home, talker: Talker) -> Home:
+    """A longer session at a server that does not tell its window."""
+    talker.pages.clear()
+    configure(home, talker)
+    kept(home, chat(100))
+    return home
 
 
 def force(home: Home) -> dict[str, Any]:
@@ -215,16 +216,3 @@ def kinds(run: Result) -> list[str]:
     """The types of the events, of each kind in a row one."""
     found = [event["type"] for event in events(run)]
     return [kind for at, kind in enumerate(found) if kind != "text" or found[at - 1] != "text"]
-
-
-@pytest.fixture
-def untold(home: Home, talker: Talker) -> Home:
-    """The same session at a server that does not tell its window."""
-    talker.pages.clear()
-    configure(home, talker)
-    kept(home, chat(100))
-    return home
-
-
-def too_long(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}

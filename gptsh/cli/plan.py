@@ -554,9 +554,10 @@ class Planner:
         self._report("compressed", **described(choice))
 
     def imagined(
-        self, older: Sequence[Message], _fresh: Sequence[Message], _previous: str | None, size: int
+        self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
     ) -> dict[str, Any]:
-        """The record of a summary that is not made yet."""
+        """The record of a summary that is not made yet; it would hardly be longer than a third of what it tells."""
+        size = min(size, (tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))) // 3)
         text = "[a summary of what is older, made when this is sent]"
         ends = {"first": older[0].get("id"), "last": older[-1].get("id")}
         record = {"id": "pending", "created_at": timestamp(), "text": text, "tokens": size, "pending": True, **ends}

@@ -189,7 +189,7 @@ class Chooser:
                     raise
                 self._on_failure(err)
                 choice = self._pruned(round(self._rules.compact_at * (budget or 0)))
-        if choice and choice.size.tokens > _WORTH * before.size.tokens:
+        if choice and choice.size.tokens >= (1 if reason == ASKED else _WORTH) * before.size.tokens:
             choice = None
         if choice is None or (budget is not None and self._taken(choice) > budget):
             if budget is None or self._taken(before) <= budget:

@@ -250,10 +250,8 @@ def _reported(messages: Sequence[Message], before: Sequence[str], target: Target
         answer = messages[at]
         sent_as_now = _is_by(answer, target) and answer.get("compaction") == target.compaction
         if sent_as_now and _usage(answer) and not answer.get("server_truncated"):
-            # Else it speaks of something else: what was sent then has been truncated since, or the server counts oddly.
-            sent, prompt = messages[:at], _usage(answer)["prompt"]
-            size = sum(map(_bytes_of, sent)) + sum(map(at_most, before))
-            return at if size / _LONGEST <= prompt <= 2 * (size + sum(map(_count_media, sent))) else None
+            size = sum(map(_bytes_of, messages[:at])) + sum(map(at_most, before))
+            return at if size / _LONGEST <= _usage(answer)["prompt"] else None  # else it is of something else
     return None
 
 

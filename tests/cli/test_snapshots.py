@@ -82,8 +82,8 @@ REFUSED = [
     (["-s", "@new", "--snapshot", "a"], "no session is named @new"),
     (["--snapshot", "a"], "no prompt"),
     (["-s", "0@1", "--snapshot", "a"], "a point cannot be labelled"),
-    (["-s", "0", "--no-save", "--snapshot", "a"], "not saved"),
-    (["-s", "0", "--no-save", "--snapshot", "a", "hi"], "not saved"),
+    (["-s", "0", "--no-save", "--snapshot", "a"], "saved session"),
+    (["-s", "0", "--no-save", "--snapshot", "a", "hi"], "saved session"),
     (["-s", "0@nothing", "hi"], "no snapshot named 'nothing'"),
 ]
 
@@ -125,7 +125,7 @@ def test_automatic_ones_roll_those_by_hand_stay_and_what_was_paid_stays_counted(
     configure(home, talker)
     kept(home, chat(12))
     home.run("-s", "0", "--snapshot", "mine")
-    talker.words = 200
+    talker.words = 500
     for turn in range(21):
         assert home.run("-s", "0", *(["--compact", "--apply"] if turn % 3 == 2 else []), f"more {turn}").code == 0
     doc, calls = home.doc(), len(for_summaries(talker))

@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -537,10 +535,10 @@ def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
-def test_a_configured_form_for_programs_is_none_at_the_prompt(
-    home: Home, model: ModelServer, form: str
-) -> None:
+def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer, form: str) -> None:
     home.configure(lab_config(model).replace('"lab/m"\n', f'"lab/m"\noutput = "{form}"\n'))
     with Conversation(home) as talk:
-        talk.plays(("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**one**", re.compile("^You said: one$")))
+        talk.plays(
+            ("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**one**", re.compile("^You said: one$"))
+        )
         assert "{" not in talk.does("/session rename") + talk.does("/usage")

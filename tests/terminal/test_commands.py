@@ -490,17 +490,6 @@ def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
         assert re.search(r"\ndates +[-0-9]+ [0-9:]+ to [-0-9]+\n +[0-9:]+\n", shown)  # parted at blanks
 
 
-def test_the_dates_of_a_fork_never_run_backwards(home: Home) -> None:
-    first = talked(home, "one", "two")
-    doc = home.doc()
-    for message in doc["messages"]:
-        message["timestamp"] = "2020-01-01T00:00:00.000Z"
-    home.files()[0].write_text(json.dumps(doc))
-    with Conversation(home, "-s", f"{first}@1", "-m", "echo") as talk:
-        start, end = re.findall(r"(?m)^dates +(.*) to (.*)$", talk.does("/session info"))[0]
-        assert start <= end.strip()
-
-
 # ---- the commands themselves
 
 MISTYPED: dict[str, str] = {
@@ -538,7 +527,5 @@ def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
 def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer, form: str) -> None:
     home.configure(lab_config(model).replace('"lab/m"\n', f'"lab/m"\noutput = "{form}"\n'))
     with Conversation(home) as talk:
-        talk.plays(
-            ("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**one**", re.compile("^You said: one$"))
-        )
+        talk.plays(("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**1**", re.compile("^You said: 1$")))
         assert "{" not in talk.does("/session rename") + talk.does("/usage")

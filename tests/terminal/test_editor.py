@@ -55,22 +55,6 @@ def test_lines_of_several_lines_come_by_paste_by_alt_enter_and_by_a_backslash(ho
         tmux.until(r"^> four *\n  five *\n  six")
 
 
-@pytest.mark.slow
-@needs_tmux
-def test_a_paste_of_ten_thousand_lines_is_one_message(home: Home) -> None:
-    text = "\n".join(f"line {number} of a log that somebody wants to have explained" for number in range(10_000))
-    with Tmux(home, "-i", "-m", "echo", size=(40, 12)) as tmux:
-        tmux.until(PROMPT)
-        tmux.paste(text)
-        tmux.until("line 9999")
-        tmux.write(" and so on")
-        tmux.until("and so on")
-        tmux.keys("Enter")
-        tmux.until(PROMPT)
-    assert asked(home) == [f"{text} and so on"]
-    assert typed(home) == []  # beyond what is kept of an entry
-
-
 @needs_tmux
 def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Home) -> None:
     script = home.folder / "my editor"

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from gptsh.core.cuts import as_sent
 from gptsh.tools.names import LONGEST, names_for_model
-from gptsh.tools.process import Tail
 from tests.support.answers import responses
 from tests.support.completion import offered
 from tests.support.home import Home, Result, lab_config, wait_for
@@ -33,6 +32,7 @@ from tests.support.terminal import Terminal
 from tests.support.tools import BAD, NEAR, SERVER, calling, is_running
 
 NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say"]
+HAS = f"it has {', '.join(NAMES)}"
 WAY = "--tools names others, --no-tools does without"
 KEY = "sk-very-secret"
 
@@ -127,7 +127,7 @@ def test_the_list_for_programs(two: Home) -> None:
     ("args", "said"),
     [
         (["--list-tools", "--tools", "nix"], "there is no tool server 'nix': known are one, two"),
-        (["--list-tools", "--tools", "one__nix"], f"tool server one has no tool 'nix': it has {', '.join(NAMES)}; {WAY}"),
+        (["--list-tools", "--tools", "one__nix"], f"tool server one has no tool 'nix': {HAS}; {WAY}"),
         (["--list-tools", "-a", "nobody"], "there is no agent 'nobody': known are few, none, default"),
         (["--list-tools", "--tools", "one", "--no-tools"], "--tools and --no-tools exclude each other"),
         (["--list-tools", "--tools", " "], "--tools is empty"),
@@ -332,18 +332,6 @@ def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(ho
     assert results(home)["give"]["raw"] == {"blocks": [{"type": "x", "of": ["***"]}]}
 
 
-@given(st.integers(900, 1100), st.integers(1, 2000), st.booleans())
-def test_no_part_of_a_key_is_shown_of_a_line_that_is_kept_in_part(at: int, piece: int, whole: bool) -> None:
-    key = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
-    tail, said = Tail([key]), (f"{'z' * 40} {key} {'z' * (at - 81)} {key * 3} {key} more" + "\n" * whole).encode()
-    for start in range(0, len(said), piece):
-        tail.feed(said[start : start + piece])
-    (line,) = tail.lines
-    assert line.startswith("z" * 40 + " *** zzz")
-    assert "s" not in line
-    assert len(line) <= 1000
-
-
 @given(st.text(min_size=1, max_size=40), st.integers(190_000, 900_000))
 def test_a_long_result_is_sent_cut_between_characters(piece: str, size: int) -> None:
     said = (piece * (size // len(piece) + 1))[:size]
@@ -424,7 +412,8 @@ auto_approve = ["git_log"]
     zones = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     run = called(
         home, model, servers,
-        made("time__get_current_time", {"timezone": "Europe/Prague"}, "now"), made("time__convert_time", zones, "there"),
+        made("time__get_current_time", {"timezone": "Europe/Prague"}, "now"),
+        made("time__convert_time", zones, "there"),
         made("time__get_current_time", {"timezone": "Nowhere"}, "wrong"),
         made("git__git_log", {"repo_path": str(folder)}, "log"),
         made("git__git_commit", {"repo_path": str(folder), "message": "no"}, "denied"),
@@ -508,7 +497,7 @@ def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) ->
         ('command = "c"\nenv = { "A=B" = "x" }', "mcp.servers.s.env: expected a table of variables"),
         ('url = "ftp://x"', "mcp.servers.s.url: expected a URL with http:// or https://"),
         ('url = "http://x"\nheaders = { "a b" = "c" }', "mcp.servers.s.headers: expected a table of header names"),
-        ('command = "${NONE}"', "mcp.servers.s.command: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
+        ('command = "${NONE}"', "s.command: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
         ({"s": {"type": "sse", "url": "https://x/"}}, "tool server s is reached by sse, which is no more spoken"),
         ({"s": {"type": "ws", "url": "x"}}, "mcp.servers.s.type: expected one of stdio, http, streamable-http, sse"),
         ({"s": {"command": "c", "args": "x"}}, "mcpServers.s.args: expected a list of strings, not 'x'"),

@@ -251,6 +251,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
     assert home.files() == []
 
 
+@pytest.mark.slow
 def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model: ModelServer) -> None:
     started = home.cwd / "started"
     script = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, str(SERVER)])}"
@@ -284,6 +285,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
     (long.cwd / "note").write_text("words")
     before = long.files()[0].read_bytes()

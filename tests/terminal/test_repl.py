@@ -245,6 +245,7 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
     assert roles(home.doc()) == ["user", "assistant", "user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.slow
 def test_tool_servers_live_as_long_as_the_conversation(home: Home, model: ModelServer) -> None:
     configure(home, model)
     with Conversation(home, "one") as talk:

@@ -237,7 +237,10 @@ def asked_on_terminal(home: Home, model: ModelServer, reply: str, *, path: str) 
     return terminal.close()
 
 
-@pytest.mark.parametrize(("reply", "runs", "code"), [("y\n", True, 0), ("no\n", False, 4), ("\x04", False, 4)])
+@pytest.mark.parametrize(
+    ("reply", "runs", "code"),
+    [("y\n", True, 0), ("no\n", False, 4), pytest.param("\x04", False, 4, marks=pytest.mark.slow)],
+)
 def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: bool, code: int) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
@@ -247,6 +250,7 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     assert b"so be it" in seen
 
 
+@pytest.mark.slow
 def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
@@ -339,7 +343,9 @@ def wait_until(holds: Any) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("way", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGINT SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("way", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow), ("SIGINT SIGINT", 130)]
+)
 def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
     stubborn: Home, model: ModelServer, way: str, code: int
 ) -> None:
@@ -356,6 +362,7 @@ def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
     assert stubborn.doc()["messages"][1]["content"] == "Let me see."
 
 
+@pytest.mark.slow
 def test_the_deadline_leaves_no_server_behind(stubborn: Home, model: ModelServer) -> None:
     model.script(*calling(call("hang")))
     run = stubborn.run("--timeout", "2", "go")

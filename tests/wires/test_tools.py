@@ -199,7 +199,7 @@ def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     assert {ident: result["content"] for ident, result in results(home).items()} == {"a": "a met", "b": "b met"}
 
 
-@pytest.mark.parametrize("way", ["by a signal", "on the terminal"])
+@pytest.mark.parametrize("way", ["by a signal", pytest.param("on the terminal", marks=pytest.mark.slow)])
 def test_ctrl_c_leaves_no_server_behind(home: Home, way: str) -> None:
     home.configure(entry(home, "mute", "mute") + entry(home, "stubborn", "stubborn"))
     on_terminal = way == "on the terminal"

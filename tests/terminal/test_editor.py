@@ -1,17 +1,19 @@
-"""The prompt of a conversation: real keys, in tmux and on a pseudo-terminal."""
+"""The prompt of a conversation, where the screen is the point: keys, paste, menu, sizes, what stands in the line."""
 
 import json
 import os
 import re
 import shlex
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.home import COMMAND, Home, texts
 from tests.support.screens import Tmux, needs_tmux
-from tests.support.terminal import Terminal
+from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.terminal import Conversation, Terminal
 
 PROMPT = r"^> *$"
 
@@ -27,16 +29,7 @@ def asked(home: Home) -> list[str]:
     return [line.removeprefix("user: ") for line in texts(home.doc()) if line.startswith("user: ")]
 
 
-def prompt(home: Home, *args: str, ignored: tuple[int, ...] = (), **env: str) -> Terminal:
-    """A conversation with echo on a pseudo-terminal, its prompt ready."""
-    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in ignored}
-    try:
-        terminal = Terminal(home, "-i", "-m", "echo", *args, env=env)
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-    terminal.until(b"> " if env.get("TERM") == "dumb" else b"echo")
-    return terminal
+# ---- on a screen
 
 
 @needs_tmux
@@ -62,34 +55,18 @@ def test_lines_of_several_lines_come_by_paste_by_alt_enter_and_by_a_backslash(ho
         tmux.until(r"^> four *\n  five *\n  six")
 
 
-@pytest.mark.slow
 @needs_tmux
-def test_a_paste_of_ten_thousand_lines_is_one_message(home: Home) -> None:
-    text = "\n".join(f"line {number} of a log that somebody wants to have explained" for number in range(10_000))
-    with Tmux(home, "-i", "-m", "echo", size=(40, 12)) as tmux:
-        tmux.until(PROMPT)
-        tmux.paste(text)
-        tmux.until("line 9999")
-        tmux.write(" and so on")
-        tmux.until("and so on")
-        tmux.keys("Enter")
-        tmux.until(PROMPT)
-    assert asked(home) == [f"{text} and so on"]
-    assert typed(home) == []  # beyond what is kept of an entry
-
-
-@needs_tmux
-def test_the_users_editor_changes_the_line_and_sends_nothing(home: Home) -> None:
+def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Home) -> None:
     script = home.folder / "my editor"
-    script.write_text('#!/bin/sh\nls "$(dirname "$2")" > "$1"\nsed -i "s/one/ONE/" "$2"\nprintf "two\\n" >> "$2"\n')
+    script.write_text('#!/bin/sh\ngrep -q ONE "$1" && exit 3\nsed -i "s/one/ONE/" "$1"\nprintf "two\\n" >> "$1"\n')
     script.chmod(0o755)
-    seen = home.folder / "seen"
-    editors = {"VISUAL": f"'{script}' {seen}", "EDITOR": "false"}
-    with Tmux(home, "-i", "-m", "echo", env=editors) as tmux:
+    with Tmux(home, "-i", "-m", "echo", env={"VISUAL": f"'{script}'", "EDITOR": "false"}) as tmux:
         tmux.until(PROMPT)
         tmux.write("one")
         tmux.keys("C-x", "C-e")
         tmux.until(r"^> ONE *\n  two$")
+        tmux.keys("C-x", "C-e")
+        assert "Traceback" not in tmux.until(r"editor.? failed")
         tmux.write("!")
         tmux.until("two!")
         assert home.files() == []
@@ -97,96 +74,13 @@ def test_the_users_editor_changes_the_line_and_sends_nothing(home: Home) -> None
         tmux.until("You said: ONE")
         tmux.until(PROMPT)
     assert asked(home) == ["ONE\ntwo!"]
-    assert seen.read_text() == "message.md\n"
 
 
-@needs_tmux
-def test_an_editor_that_fails_leaves_the_line(home: Home) -> None:
-    with Tmux(home, "-i", "-m", "echo", env={"VISUAL": "", "EDITOR": "no-such-editor"}) as tmux:
-        tmux.until(PROMPT)
-        tmux.write("as it was")
-        tmux.keys("C-x", "C-e")
-        seen = tmux.until("no-such-editor failed")
-        tmux.write(", still")
-        tmux.until("as it was, still")
-        assert "Traceback" not in seen
-        assert "ENTER" not in seen
-
-
-@needs_tmux
-def test_ctrl_c_and_sigint_clear_the_line_and_ctrl_d_leaves(home: Home) -> None:
-    with Tmux(home, "-i", "-m", "echo") as tmux:
-        tmux.until(PROMPT)
-        tmux.write("given up")
-        tmux.until("given up")
-        tmux.keys("C-c")
-        tmux.until(PROMPT)
-        tmux.write("from outside")
-        tmux.until("from outside")
-        for _ in range(3):
-            os.kill(tmux.pid, signal.SIGINT)
-        tmux.until(rf"from outside\n{PROMPT[1:]}")
-        tmux.say("sent")
-        tmux.until("You said: sent")
-        tmux.until(PROMPT)
-        tmux.keys("C-d")
-        assert tmux.code() == 0
-    assert asked(home) == typed(home) == ["sent"]
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_prompt_and_what_was_typed_is_kept(home: Home, signum: int) -> None:
-    terminal = prompt(home)
-    terminal.write("not sent\x1b\rbut dear")
-    terminal.until(b"but dear")
-    os.kill(terminal.pid, signum)
-    seen, code = terminal.close()
-    assert code == 128 + signum
-    assert b"Traceback" not in seen
-    assert typed(home) == ["not sent\nbut dear"]
-
-
-@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)], ids=["told", "not told"])
-def test_a_terminal_that_goes_away_ends_the_prompt(home: Home, ignored: tuple[int, ...]) -> None:
-    terminal = prompt(home, ignored=ignored)
-    terminal.write("not sent")
-    terminal.until(b"not sent")
-    os.close(terminal.fd)
-    code = os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
-    assert code == (0 if ignored else -signal.SIGHUP)
-    assert typed(home) == ["not sent"]
-
-
-def test_ctrl_z_suspends_and_the_line_comes_back(home: Home) -> None:
-    shell = Terminal(home, command=["bash", "--norc", "--noprofile", "-i"], env={"PS1": "shell: "})
-    shell.until(b"shell: ")
-    shell.write(f"{shlex.join(COMMAND)} -i -m echo\n")
-    shell.until(b"new session . echo|new session .. echo")
-    shell.write("half a ")
-    shell.until(b"half a")
-    shell.write("\x1a")
-    shell.until(b"Stopped")
-    shell.seen = b""
-    shell.write("fg\n")
-    shell.until(b"half a")
-    shell.write("line\r")
-    shell.until(b"You said: half a line")
-    shell.until(b"You said: half a line(.|\n)*echo")
-    shell.write("\x04")
-    shell.until(b"is kept")
-    shell.write("exit\n")
-    assert b"ENTER" not in shell.close()[0]
-    assert asked(home) == ["half a line"]
-
-
-@pytest.mark.slow
 @needs_tmux
 def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
-    with Tmux(home, "-i", "-m", "echo") as tmux:
+    with Conversation(home, "-m", "echo") as talk:
         for line in ("bread and butter", "salt", "salt", "/help new"):
-            tmux.until(PROMPT)
-            tmux.say(line)
-        tmux.until("Start a new session")
+            talk.does(line)
     assert typed(home) == ["bread and butter", "salt", "/help new"]
     assert oct((home.state / "typed.jsonl").stat().st_mode & 0o777) == "0o600"
     with Tmux(home, "-i", "-m", "echo", "--no-save") as tmux:
@@ -210,34 +104,24 @@ def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
     assert typed(home)[-1] == "/help new"
 
 
-def test_a_history_that_cannot_be_kept_is_one_note(home: Home) -> None:
-    (home.state / "typed.jsonl").mkdir(parents=True)
-    terminal = prompt(home)
-    for line in (b"one", b"two"):
-        terminal.write(f"{line.decode()}\r")
-        terminal.until(b"You said: " + line)
-        terminal.until(rb"You said: " + line + rb"(.|\n)*echo")
-    terminal.write("\x04")
-    seen, code = terminal.close()
-    assert code == 0
-    assert seen.count(b"typed.jsonl: Is a directory") == 1
-    assert asked(home) == ["one", "two"]
-
-
 @needs_tmux
-def test_commands_and_what_stands_behind_them_are_completed(home: Home) -> None:
-    with Tmux(home, "-i", "-m", "echo") as tmux:
-        tmux.until(PROMPT)
+def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> None:
+    with Tmux(home, "-i", "-m", "echo", size=(40, 24)) as tmux:
+        tmux.until("^new session · echo · /help$")
         tmux.write("/he")
-        tmux.until(r"^ +/help +Show the commands, or all about one\.")
+        tmux.until(r"^ +/help +Show the")
+        assert "[0;2m" in tmux.screen(styles=True)
         tmux.keys("Tab", "Tab")
         tmux.until(r"^> /help *$")
         tmux.until(r"^ +resume +Go on")
         tmux.write("exi")
         tmux.keys("Tab")
-        tmux.until("^> /help exit$")
+        tmux.until(r"^> /help exit *\nnew session")  # where it stood before
         tmux.keys("Enter")
         tmux.until("Leave; Ctrl-D")
+        tmux.until(PROMPT)
+        tmux.say("exit")
+        tmux.until("^gptsh: /exit leaves; a blank in front\nsends the line as it is$")
 
 
 @needs_tmux
@@ -250,35 +134,170 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
     doc["agent"] = {"name": "other", "model": "gpt-4o"}
     doc["provider"] = {"name": "openai"}
     Path(home.files()[0]).write_text(json.dumps(doc))
-    key = {"OPENAI_API_KEY": "sk-none"}
-    with Tmux(home, "-i", "-s", doc["id"], env=key, size=(100, 10)) as tmux:
+    with Tmux(home, "-i", "-s", doc["id"], env={"OPENAI_API_KEY": "sk-none", "NO_COLOR": "1"}, size=(100, 10)) as tmux:
         tmux.until(rf"^{doc['id']} Bread␛\[31m · openai/gpt-4o · 12,800 of 128,000 tokens, 10 % · 0\.0123 USD$")
         tmux.resize(40, 10)
         tmux.until(rf"^{doc['id']} · openai/gpt-4o · 10 % · 0\.0123 USD$")
-    with Tmux(home, "-i", "-s", doc["id"], env={**key, "NO_COLOR": "1"}) as tmux:
-        tmux.until("10 %")
         assert not re.search(r"\x1b\[[0-9;]*[349][0-8]", tmux.screen(styles=True))
 
 
-def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
-    terminal = prompt(home, TERM="dumb")
-    terminal.write("one\\\n")
-    terminal.until(rb"\n  $")
-    terminal.write("two\n")
-    terminal.until(rb"You said: one\r\ntwo\r\n\r\n> ")
-    terminal.write("given up\x03")
-    terminal.until(rb"\^C\r\n> ")
+@needs_tmux
+def test_it_follows_the_size_of_the_terminal_and_dims_what_was_said_before(lab: Home, model: ModelServer) -> None:
+    words, hold = "word " * 30, threading.Event()
+    lab.run("before")
+    with Tmux(lab, "-i", "-s", "0") as tmux:
+        tmux.until(PROMPT)
+        assert re.search(r"\x1b\[2m[^\n]*\n?> before", tmux.screen(styles=True))
+        tmux.write("a line that is longer than forty columns are, by far")
+        tmux.resize(40, 12)
+        tmux.until(r"^> a line that is longer than forty colu")
+        tmux.resize(120, 30)
+        tmux.until(r"^> a line that is longer than forty columns are, by far$")
+        tmux.keys("C-c")
+        model.script(event(chunk({"content": f"{words}\n\n"})), hold, *answer(words)[1:])
+        tmux.say("one")
+        tmux.until("word word")
+        tmux.resize(50, 12)
+        hold.set()
+        tmux.until(r"^(word ){9}word$")
+        tmux.until(PROMPT)
+
+
+@needs_tmux
+def test_what_is_to_be_asked_again_stands_in_the_line_and_an_answer_in_the_clipboard(
+    lab: Home, model: ModelServer
+) -> None:
+    said = "Do \x1b[31mthis:\n```sh\nls\n```\nor\n```sh\nrm x\n```\n"
+    for number, text in enumerate((said, "no code")):
+        model.say(text)
+        lab.run(*["-s", "0"] * number, f"q{number}")
+    with Tmux(lab, "-i", "-s", "0", size=(100, 30)) as tmux:
+        assert "has no block of code" in tmux.did("/copy code")
+        assert "there is no turn 3" in tmux.did("/copy 3")
+        assert "sent to the clipboard" in tmux.did("/copy 1")
+        assert tmux.clipboard() == said
+        tmux.say("/undo")
+        tmux.until(r"(?s)without the last turn.*^> q1 *$")
+        tmux.keys("C-u")
+        for line, copied in (("/copy code", "rm x\n"), ("/copy code 1", "ls\n")):
+            assert f"{len(copied)} characters sent" in tmux.did(line)
+            assert tmux.clipboard() == copied
+        assert "no block 3" in tmux.did("/copy code 3")
+        assert "expected nothing" in tmux.did("/copy that")
+        tmux.did("/model nobody/m")
+        tmux.say("a long question")
+        tmux.until(r"(?s)gptsh: .*nobody.*^> a long question$")
+
+
+# ---- keys without a screen
+
+
+def prompt(home: Home, *args: str, ignored: tuple[int, ...] = (), **env: str) -> Terminal:
+    """A conversation with echo on a pseudo-terminal, its prompt ready."""
+    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in ignored}
+    try:
+        terminal = Terminal(home, "-i", "-m", "echo", *args, env=env)
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    terminal.until(b"> " if env.get("TERM") == "dumb" else b"echo")
+    return terminal
+
+
+def test_ctrl_c_and_sigint_clear_the_line_and_ctrl_d_leaves(home: Home) -> None:
+    terminal = prompt(home)
+    terminal.write("given up")
+    terminal.until(b"given up")
+    terminal.write("\x03")
+    terminal.until(rb"given up(.|\n)*2004h(.|\n)*echo")
+    terminal.write("from outside")
+    terminal.until(b"from outside")
+    for _ in range(3):
+        os.kill(terminal.pid, signal.SIGINT)
+    terminal.until(rb"from outside(.|\n)*2004h(.|\n)*echo")
+    terminal.write("sent\r")
+    terminal.until(b"You said: sent(.|\n)*echo")
     terminal.write("\x04")
+    assert terminal.close()[1] == 0
+    assert asked(home) == typed(home) == ["sent"]
+
+
+def test_a_terminal_that_goes_away_without_a_signal_ends_the_prompt(home: Home) -> None:
+    terminal = prompt(home, ignored=(signal.SIGHUP,))
+    terminal.write("not sent")
+    terminal.until(b"not sent")
+    os.close(terminal.fd)
+    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 0
+    assert typed(home) == ["not sent"]
+
+
+def test_ctrl_z_suspends_and_the_line_comes_back(home: Home) -> None:
+    shell = Terminal(home, command=["bash", "--norc", "--noprofile", "-i"], env={"PS1": "shell: "})
+    shell.until(b"shell: ")
+    shell.write(f"{shlex.join(COMMAND)} -i -m echo\n")
+    shell.until(b"new session . echo|new session .. echo")
+    shell.write("half a ")
+    shell.until(b"half a")
+    shell.write("\x1a")
+    shell.until(b"Stopped")
+    shell.seen = b""
+    shell.write("fg\n")
+    shell.until(b"half a")
+    shell.write("line\r")
+    shell.until(b"You said: half a line(.|\n)*echo")
+    shell.write("\x04")
+    shell.until(b"is kept")
+    shell.write("exit\n")
+    assert b"ENTER" not in shell.close()[0]
+    assert asked(home) == ["half a line"]
+
+
+def test_a_history_that_cannot_be_kept_is_one_note(home: Home) -> None:
+    (home.state / "typed.jsonl").mkdir(parents=True)
+    with Conversation(home, "-m", "echo") as talk:
+        talk.plays(("one", "typed.jsonl: Is a directory"), ("two", re.compile(r"\AYou said: two\Z")))
+        assert talk.leave() == 0
+    assert asked(home) == ["one", "two"]
+
+
+def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
+    with Conversation(home, "-m", "echo") as talk:
+        talk.write("one\\\n")
+        talk.until(rb"\n  \Z")
+        assert talk.does("two") == "You said: one\ntwo"
+        talk.plays(("/undo", "to be typed again:\none\ntwo"))
+        talk.write("given up\x03")
+        assert "\x1b" not in talk.printed()
+    assert typed(home) == ["one\ntwo", "/undo"]
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [
+    ("\x04", ["go"]),
+    ("half\x04", ["go"]),
+    ("more\r\x04", ["go", "more"]),
+    ("\x1b[200~first\n/exit\nlast\x1b[201~\r\x04", ["go", "first\n/exit\nlast"]),
+], ids=["Ctrl-D", "half a line", "a line", "a paste"])  # fmt: skip
+def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
+    lab: Home, model: ModelServer, ahead: str, expected: list[str]
+) -> None:
+    release = threading.Event()
+    start, *rest = answer("one")
+    model.script(start, release, *rest)
+    terminal = Terminal(lab, "-i", "go")
+    terminal.until(b"waiting for lab")
+    terminal.write(ahead)
+    release.set()
+    if ahead.startswith("half"):
+        terminal.until(rb"one(.|\n)*2004h(.|\n)*half")
+        terminal.write("\x15\x04")
     seen, code = terminal.close()
-    assert code == 0
-    assert b"\x1b" not in seen
-    assert asked(home) == typed(home) == ["one\ntwo"]
+    assert (code, b"is kept" in seen) == (0, True)
+    assert asked(lab) == expected
 
 
-def test_a_signal_ends_a_plain_prompt(home: Home) -> None:
-    terminal = prompt(home, TERM="dumb")
-    terminal.write("half\\\n")
-    terminal.until(rb"\n  $")
-    os.kill(terminal.pid, signal.SIGTERM)
-    assert terminal.close()[1] == 143
-    assert typed(home) == ["half"]
+def test_ctrl_d_is_no_at_a_question_of_a_conversation(home: Home) -> None:
+    with Conversation(home, "-m", "echo", "hi") as talk:
+        talk.asks("/session delete")
+        talk.write("\x04")
+        assert "nothing was deleted" in talk.printed()
+    assert len(home.files()) == 1

@@ -1,0 +1,533 @@
+"""Slash commands: what each line prints, and what is sent and saved behind it. Each table is one conversation."""
+
+import json
+import re
+import shlex
+import sys
+from typing import Any
+
+import pytest
+
+from gptsh.cli.slash.commands import COMMANDS
+from tests.support.attached import a_png
+from tests.support.home import Home, lab_config, texts
+from tests.support.server import ModelServer
+from tests.support.talks import Talker, asked, for_summaries, force
+from tests.support.terminal import Conversation
+from tests.support.tools import SERVER, call, calling
+
+AGENTS = """
+[agents.default]
+model = "lab/m"
+system = "Be brief."
+params = { temperature = 0.5, top_k = 7 }
+[agents.poet]
+model = "lab/verse"
+system = "Rhyme."
+[agents."two words"]
+[agents.lost]
+model = "nowhere/x"
+[agents.locked]
+model = "openai/gpt-4.1"
+"""
+
+
+def talked(home: Home, *questions: str) -> str:
+    """The id of a session of these questions."""
+    for number, question in enumerate(questions):
+        home.run("-m", "echo", *["-s", "0"] * bool(number), question)
+    return str(home.docs()[0]["id"])
+
+
+def in_store(home: Home) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in home.state.rglob("*.json")}
+
+
+def system_of(request: dict[str, Any]) -> str | None:
+    first = request["messages"][0]
+    return first["content"] if first["role"] == "system" else None
+
+
+# ---- who answers
+
+
+@pytest.fixture
+def agents(home: Home, model: ModelServer) -> Home:
+    """A home with agents, two of which have no provider or no key."""
+    home.configure(f'{AGENTS}[providers.lab]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    return home
+
+
+def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(agents: Home, model: ModelServer) -> None:
+    with Conversation(agents) as talk:
+        talk.plays(
+            ("/model", "* lab/m\n  lab/verse\n  nowhere/x\n  openai/gpt-4.1\n  echo"),
+            ("/agent", "* default (lab/m)\n"),
+            ("/system", "Be brief."),
+            ("/param", "temperature = 0.5\ntop_k = 7"),
+            ("/model nowhere/x", "no known provider"),
+            ("/model openai/gpt-4.1", "OPENAI_API_KEY"),
+            ("/agent lost", "no known provider"),
+            ("/agent locked", "OPENAI_API_KEY"),
+            ("/agent nobody", "there is no agent 'nobody': known are default, poet"),
+            ("/param top_p=1 hot", "'hot': expected KEY=VALUE"),
+            ("/param seed=1 top_p=", "no parameter top_p is sent"),
+            ("one", "You said: one"),
+        )
+    sent = model.sent[-1]
+    assert (sent["model"], sent["temperature"], sent["top_k"], system_of(sent)) == ("m", 0.5, 7, "Be brief.")
+    assert not {"top_p", "seed"} & {*sent}
+
+
+def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Home, model: ModelServer) -> None:
+    with Conversation(agents) as talk:
+        talk.plays(
+            ("/model lab/other", "lab/other answers next"),
+            ("/system Two words.", "system prompt from the next turn on: Two words."),
+            ("/param temperature=0 'stop=[\"a b\"]' top_k=", 'stop = ["a b"]\ntemperature = 0'),
+            ("two", "You said: two"),
+            ("/model", "* lab/other\n"),
+            ("/system -", "system prompt from the next turn on: Be brief."),
+            ("/param temperature=", "stop"),
+            ("three", "You said: three"),
+            ('/system ""', "no system prompt from the next turn on"),
+            ("four", "You said: four"),
+        )
+    two, three, four = model.sent
+    assert (two["model"], two["temperature"], two["stop"], "top_k" in two) == ("other", 0, ["a b"], False)
+    assert [system_of(sent) for sent in (two, three, four)] == ["Two words.", "Be brief.", None]
+    assert not {"temperature", "top_k"} & {*three}
+
+
+def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
+    with Conversation(agents) as talk:
+        talk.plays(
+            ("/model lab/other", ""),
+            ("/system Two words.", ""),
+            ("/param temperature=0 stop=x", ""),
+            ("one", "You said: one"),
+            ("/agent poet", "poet answers next, with lab/verse"),
+            ("/system", "Rhyme."),
+            ("/param", "no parameters: the provider's own"),
+            ("/agent", "* poet (lab/verse)"),
+            ("five", "You said: five"),
+            ("/model lab/other", "lab/other answers next"),  # an agent without a model keeps what was chosen
+            ('/agent "two words"', "two words answers next, with lab/other"),
+            ("/agent poet", "poet answers next, with lab/verse"),
+            ("/new", ""),
+            ("/agent", "* poet (lab/verse)"),  # a new session has what was chosen
+        )
+    sent = model.sent[-1]
+    assert (sent["model"], system_of(sent), {"temperature", "stop"} & {*sent}) == ("verse", "Rhyme.", set())
+    agent = agents.doc()["agent"]
+    assert {key: agent[key] for key in ("name", "model", "params", "system")} == {
+        "name": "poet", "model": "lab/verse", "params": {}, "system": "Rhyme.",
+    }  # fmt: skip
+
+
+def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
+    agents: Home, model: ModelServer
+) -> None:
+    text = agents.config.read_text()
+    agents.configure(text.replace("lab", "old"))
+    agents.run("-a", "poet", "-p", "temperature=1", "one")
+    agents.configure(lab_config(model))
+    with Conversation(agents, "-s", "0", "--no-save") as talk:
+        talk.plays(
+            ("/model", "* old/verse\n  lab/m"),
+            ("/agent", "* poet (old/verse)\n  default (lab/m)"),
+            ("/param top_p=0.9", "temperature = 1\ntop_p = 0.9"),
+            ("/system", "Rhyme."),
+            ("/tools", "no tools"),
+            ("/context", "no known provider"),
+            ("two", ("no known provider", "to be typed again:\ntwo")),
+            ("/model lab/m", "lab/m answers next"),
+            ("/system -", "no system prompt from the next turn on"),
+            ("three", "You said: three"),
+            ("/model", "* lab/m\n"),
+            ("/usage", "2"),
+        )
+    sent = model.sent[-1]
+    assert (sent["model"], sent["top_p"], system_of(sent)) == ("m", 0.9, None)
+    assert agents.doc()["stats"]["turns"] == 1
+
+
+def test_what_a_model_refuses_is_said_with_the_parameter_and_a_key_is_hidden(home: Home) -> None:
+    home.configure('[agents.default]\nmodel = "openai/o3"\n')
+    with Conversation(home, OPENAI_API_KEY="sk-1") as talk:
+        assert talk.does("/param temperature=0.2 api_key=hidden") == (
+            'api_key = "***"\ntemperature = 0.2\ngptsh: openai/o3 takes no temperature: left out'
+        )
+
+
+def test_a_parameter_and_a_system_prompt_are_taken_back_on_a_command_line_too(agents: Home, model: ModelServer) -> None:
+    agents.run("--system", "Shout.", "-p", "temperature=1", "one")
+    agents.run("-s", "0", "--system", "-", "-p", "temperature=", "two")
+    assert (system_of(model.sent[-1]), "temperature" in model.sent[-1]) == ("Be brief.", False)
+    assert (agents.doc()["agent"]["system"], agents.doc()["agent"]["params"]) == ("Be brief.", {})
+
+
+# ---- what is sent
+
+KEY = {"LAB_KEY": "hidden-key"}
+WITH_KEY = 'api_key_env = "LAB_KEY"\ncontext_window = 9000\n[sessions]\ntitles = "off"\n'
+
+
+@pytest.fixture
+def attaching(home: Home, model: ModelServer) -> Home:
+    """A home with a key, files that can be sent, and one that cannot."""
+    home.configure(lab_config(model, WITH_KEY))
+    (home.cwd / "a b.txt").write_text("some words\x1b[2J\n")
+    (home.folder / "shot.png").write_bytes(a_png(640, 480))
+    (home.cwd / "data.zip").write_bytes(b"PK\x03\x04" + bytes(99))
+    return home
+
+
+def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model: ModelServer) -> None:
+    with Conversation(attaching, **KEY) as talk:
+        talk.plays(
+            ("/context", ("window      9,000 tokens", "included    0 messages")),
+            ("/debug context", "nothing was sent yet"),
+            ("/compact", "there is nothing to compact yet"),
+            ("/usage", "no answers"),
+            ("/usage all", "no answers"),
+            ("/file", "no file waits"),
+            ("one", "You said: one"),
+            ("/context", "included    2 messages"),
+            ("/debug context", "included    1 messages"),
+            ("/usage", "\nlab/m "),
+            ("/usage lab/m", "takes all"),
+            ("/usage all", "lab/m"),
+        )
+    assert len(model.sent) == 1
+
+
+def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, model: ModelServer) -> None:
+    model.say("fine")
+    with Conversation(attaching, **KEY) as talk:
+        talk.plays(
+            ("/file 'a b.txt' missing", "missing: No such file"),
+            ("/file 'a b.txt' data.zip", "data.zip is"),
+            ("/file /dev/null", "/dev/null is no regular file"),
+            ("/file a b.txt'", "no closing quotation"),
+            ("/file", "no file waits"),
+            ("/file 'a b.txt'", re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file waits for your next question\Z")),
+            ("/file ~/shot.png 'a b.txt'", "shot.png  "),
+            ("/file", re.compile(r"\A.*\n.*\Z")),  # the same file waits once
+            ("/context", ("included    1 messages", "shot.png [image/png")),
+            ("/file -", "no file waits"),
+            ("/file 'a b.txt' ~/shot.png", "2 files wait"),
+        )
+        assert model.sent == []
+        talk.plays(("look", "fine"), ("/file", "no file waits"))
+        shown = talk.does("/debug context")
+    look, text, image = model.sent[-1]["messages"][0]["content"]
+    assert (look["text"], text["text"], image["type"]) == ("look", "a b.txt:\nsome words\x1b[2J\n", "image_url")
+    whole = f"--- 1. user\nlook\na b.txt:\nsome words␛[2J\n\n[{attaching.folder}/shot.png, image/png, "
+    request = f"request     POST {model.base_url}/chat/completions"
+    for part in ("included    1 messages", request, "***", "parameter   stream = true", whole):
+        assert part in shown
+    assert "hidden-key" not in shown
+
+
+def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> None:
+    note = home.cwd / "note"
+    note.write_text("words")
+    with Conversation(home, "-m", "echo", "--no-save") as talk:
+        talk.does("/file note")
+        note.unlink()
+        talk.plays(
+            ("/file", "No such file"),
+            ("look", ("gptsh: note: No such file", "to be typed again:\nlook")),
+            ("/file -", "no file waits"),
+            ("look", "You said: look"),
+            ("/context", "included    2 messages"),  # in memory alone
+            ("/debug context", "--- 1. user\nlook"),
+            ("/usage", "echo "),
+            ("/compact", "session     not on disk"),
+            ("/compact --apply", "a compaction that is not saved is none"),
+            ("/compact now", "/compact takes --apply"),
+        )
+    assert home.files() == []
+
+
+@pytest.mark.slow
+def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model: ModelServer) -> None:
+    started = home.cwd / "started"
+    script = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, str(SERVER)])}"
+    more = f'[sessions]\ntitles = "off"\n[mcp.servers.good]\ncommand = "/bin/sh"\nargs = ["-c", {json.dumps(script)}]\n'
+    text = lab_config(model, f'{more}auto_approve = ["*"]\n')
+    home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
+    with Conversation(home) as talk:
+        talk.plays(
+            ("/tools", "good\ngptsh: what their tools are is known"),
+            ("/context", "without the tools of good"),
+            ("/tools good,bad", "there is no tool server 'bad': known are good"),
+            ("/tools good, none", "/tools none stands alone: leave out none, or all the others"),
+            ("/tools none", "no tools"),
+            ("one", "You said: one"),
+            ("/tools good__add,good__fail", "good__add, good__fail\n"),
+        )
+        assert not started.exists()
+        model.script(*calling(call("add", a=1, b=2)))
+        talk.plays(
+            ("two", "You said: 3"),
+            ("/tools", "good__add  Add two numbers.\ngood__fail  Say that it failed."),
+            ("/context", "tools       2, "),
+            ("/debug context", ("--- tool good__add\nAdd two numbers.\n{",
+                                '[tool call good__add]\n{\n  "a": 1,\n  "b": 2\n}\n\n--- 5. tool\n[result]\n3')),
+            ("/tools -", re.compile(r"\Agood\n")),  # those of the agent again, none of which runs
+            ("/context", "without the tools of good"),
+        )  # fmt: skip
+    assert started.read_text() == "x\n"
+    assert [[tool["function"]["name"] for tool in sent.get("tools", ())] for sent in model.sent[:2]] == [
+        [], ["good__add", "good__fail"],
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
+    (long.cwd / "note").write_text("words")
+    before = long.files()[0].read_bytes()
+    with Conversation(long, "-s", "0@-1") as talk:
+        talk.plays(
+            ("/compact", "strategy    summary"),
+            ("/compact --apply", "which is not on disk: its next turn saves it"),
+        )
+    with Conversation(long, "-s", "0") as talk:
+        talk.plays(("/file note", ""), ("/compact", "strategy    summary"))
+        assert (long.files()[0].read_bytes(), asked(talker), for_summaries(talker)) == (before, [], [])
+        talk.plays(("/compact --apply", "strategy    summary"))
+        assert force(long)["reason"] == "asked"
+        talk.plays(
+            ("/file", "note  "),
+            ("/context", "strategy    summary"),
+            ("/debug context", "nothing was sent yet"),
+            ("and now?", ""),
+            ("/debug context", "strategy    summary"),
+            ("/compact --apply", "as now: nothing would be shorter"),
+        )
+    assert len(long.files()) == 1
+
+
+# ---- sessions
+
+
+def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
+    first, second = talked(home, "alpha one", "alpha two", "alpha three"), talked(home, "beta")
+    before = in_store(home)
+    with Conversation(home, "-s", first) as talk:
+        assert "1 earlier turn: /history shows all\n> alpha two\nYou said: alpha two\n" in talk.begun
+        assert "alpha one" not in talk.begun
+        talk.plays(
+            ("/sessions", re.compile(rf"(?s)^  \[0\] {second} .*^\* \[1\] {first} ", re.MULTILINE)),
+            ("/sessions none", "expected nothing, or all"),
+            ("/session info", re.compile(r"^turns +3 \(6 messages\)$", re.MULTILINE)),
+            ("/history", ("alpha one", "alpha three")),
+            ("/history x", "expected nothing, or full"),
+            ("/search three alpha", (f"[1] {first}", "user: alpha three")),
+            ("/search nowhere", "no session has all of these words"),
+            ("/search", "/search needs words"),
+            ("/resume zzz9", "no session 'zzz9': /sessions lists them, /search finds by words"),
+            ("/fork 7", "has no point '7': it has 3 turns"),
+            ("/undo 2", "/undo takes nothing behind it"),
+            ("/snapshot", "there is no snapshot yet"),
+            ("/snapshot 1st", "letters, digits"),
+            ("/snapshot delete x", "no snapshot named 'x'"),
+            ("/snapshot delete", "needs a name"),
+            ("/session rename", "needs a title"),
+            ("/session archive other", "/session archive takes nothing behind it"),
+            ("/session delete", "nothing was deleted", "n"),
+            ("/new", f"session {first} is kept"),
+            ("/new", "gptsh: a new session"),
+        )
+        for line in ("/session info", "/undo", "/retry", "/fork", "/snapshot a", "/copy", "/session archive"):
+            talk.plays((line, "there is no session yet"))
+    assert in_store(home) == before
+
+
+def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer) -> None:
+    (lab.cwd / "notes.txt").write_text("from a file")
+    lab.run("one")
+    lab.run("-s", "0", "two", "-f", "notes.txt")
+    origin = lab.doc()
+    before, ident = in_store(lab), origin["id"]
+    with Conversation(lab, "-s", "0") as talk:
+        talk.plays(
+            ("/fork 1", ("a fork after turn 1", f"session {ident} keeps all: /resume {ident}")),
+            (f"/resume {ident}", "> two"),
+            ("/undo", ("without the last turn", "1 attachment of the question left out", "again:\ntwo")),
+            ("/undo", ("without the last turn", "again:\none")),
+        )
+        assert in_store(lab) == before
+        talk.plays(("other", "You said: other"))
+        fork = lab.docs()[0]
+        assert (fork["meta"]["forked_from"], texts(fork)[0]) == (f"{ident}@0", "user: other")
+        talk.plays((f"/resume {ident}", "> two"), ("/retry", "You said: two"))
+    again, *others = lab.docs()
+    assert again["messages"][2]["content"] == origin["messages"][2]["content"]
+    assert again["messages"][2]["id"] != origin["messages"][2]["id"]
+    assert (again["meta"]["forked_from"], len(again["messages"])) == (f"{ident}@1", 4)
+    assert others[-1] == origin
+
+
+def test_snapshots_are_taken_moved_forked_from_and_deleted_for_good(home: Home) -> None:
+    first = talked(home, "one", "two")
+    listed = r"^here, [-0-9]+ [:0-9]+, after turn 2 \(4 messages\), ~\d+ tokens, by hand$"
+    with Conversation(home, "-s", first) as talk:
+        talk.plays(
+            ("/snapshot here", "snapshot here taken"),
+            ("/snapshot there", "snapshot there taken"),
+            ("/snapshot", re.compile(listed, re.MULTILINE)),
+            ("/snapshot here", "snapshot here moved"),
+            ("/fork here", "a fork as it is, saved with your next question"),
+            ("/fork 0", "a fork from the beginning"),
+            (f"/resume {first}", "You said: two"),
+            ("/snapshot delete here", "snapshot here deleted"),
+            ("three", "You said: three"),
+        )
+    assert [item["name"] for item in home.doc()["context"]["snapshots"]] == ["there"]
+    assert home.doc()["stats"]["turns"] == 3
+
+
+def test_an_export_writes_new_files_only(home: Home) -> None:
+    first = talked(home, "one")
+    (home.cwd / "taken.md").write_text("mine")
+    (home.cwd / "my docs").mkdir()
+    with Conversation(home, "-s", first) as talk:
+        talk.plays(
+            ("/session export", f"written to gptsh-{first}.md"),
+            ("/session export taken.md", "is there already, and stays as it is"),
+            ("/session export a.xyz", "a.xyz does not say in which format: end it in .md"),
+            ("/session export html -", "- is no file"),
+            ("/session export 'my docs/' out.md", "is more than one file"),
+            ("/session export 'my docs/'out.md", "written to my docs/out.md"),
+            ("/session export html my docs", f"written to my docs/gptsh-{first}.html"),
+            ("/session export no/where.md", "No such file"),
+            ("/session export ~/my page.HTML", re.compile("written to .*/my page.HTML")),
+            ("/session export d.json", "written to d.json"),
+            ("/session export openai o.txt", ("/session export json has", "written to o.txt")),
+        )
+    assert (home.cwd / "taken.md").read_text() == "mine"
+    assert json.loads((home.cwd / "d.json").read_bytes()) == home.doc()
+    assert (home.cwd / f"gptsh-{first}.md").read_text() == home.run("--export-session", "0").stdout
+    assert "<html" in (home.folder / "my page.HTML").read_text()
+    assert [m["content"] for m in json.loads((home.cwd / "o.txt").read_bytes())] == ["one", "You said: one"]
+    assert {path.name for path in home.cwd.rglob("*")} == {
+        "d.json", f"gptsh-{first}.md", "o.txt", "taken.md", "my docs", "out.md", f"gptsh-{first}.html",
+    }  # fmt: skip
+
+
+def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:
+    first = talked(home, "one")
+    talked(home, "two")
+    with Conversation(home, "-s", first, "-m", "echo") as talk:
+        talk.plays(("/session rename  My   title", "the title is My title"))
+        assert [doc["title"] for doc in home.docs()] == [None, "My title"]
+        talk.plays(
+            ("/session archive", f"archived {first} My title"),
+            ("/session info", "there is no session yet"),
+            ("/resume 0", "You said: two"),
+            ("/session delete", "deleted ", "y"),
+            ("/session rename Before", "the title is Before"),  # of a session that is still to come
+        )
+        assert home.files() == []
+        talk.plays(
+            ("what -m said is forgotten", "no model is chosen"),
+            ("/model echo", ""),
+            ("hello", "You said: hello"),
+        )
+    assert home.doc()["title"] == "Before"
+
+
+def test_what_is_in_memory_alone_can_be_shown_forked_and_exported(home: Home) -> None:
+    with Conversation(home, "-m", "echo", "--no-save") as talk:
+        talk.plays(
+            ("one", "You said: one"),
+            ("two", "You said: two"),
+            ("/session info", re.compile("not on disk +the session")),
+            ("/session rename In memory", "the title is"),
+            ("/history", ("In memory", "You said: two")),
+            ("/snapshot here", "taken"),
+            ("/fork here", "a fork as it is, in memory alone"),
+            ("/undo", ("what was there is on no disk", "again:\ntwo")),
+            ("/fork here", "no point 'here'"),
+            ("/session export out.json", "written to out.json"),
+            ("/session archive", "cannot be archived"),
+            ("/retry", "You said: one"),
+            ("/session delete", "", "yes"),
+            ("/history", "there is no session yet"),
+        )
+    assert "gptsh -i -s" not in talk.last
+    assert not home.sessions.exists()
+    assert len(json.loads((home.cwd / "out.json").read_bytes())["messages"]) == 2
+
+
+WITH_MEMORY = 'model = "lab/m"\nmodel_small = "lab/s"\nmemory = true'
+
+
+def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model).replace('model = "lab/m"', WITH_MEMORY))
+    home.run("I like tea")
+    with Conversation(home, "-s", "0") as talk:
+        model.refuse(401, {"error": {"message": "no"}}, model="s")
+        talk.plays(
+            ("/new", re.compile(r"(?s)no.*session \w+.*is kept|session \w+: .*no.*is kept")),
+            ("/history", "there is no session yet"),
+            ("/resume 0", "I like tea"),
+        )
+        model.say('{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s")
+        talk.plays(("/new", "agent default remembers 2 messages"), ("/resume 0", "I like tea"))
+        count = len(model.asked)
+        talk.plays(("/new", "is kept"))
+        assert len(model.asked) == count  # nothing is due
+
+
+def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
+    first = talked(home, "\n".join(f"line {number}" for number in range(30)), "x" * 2000)
+    with Conversation(home, "-s", first, columns=40) as talk:
+        assert "22 more lines" in talk.begun
+        assert len(re.findall("^ *>? *x+…?$", talk.begun, re.MULTILINE)) <= 16
+        shown = talk.does("/session info")
+        assert re.search(r"\ndates +[-0-9]+ [0-9:]+ to [-0-9]+\n +[0-9:]+\n", shown)  # parted at blanks
+
+
+# ---- the commands themselves
+
+MISTYPED: dict[str, str] = {
+    "/hlep": "there is no command /hlep: did you mean /help? /help shows them",
+    "/quit": "did you mean /exit?",
+    "/clear": "did you mean /new?",
+    "/save out.md": "did you mean /session export?",
+    "/session": "/session needs to know what: /session info, /session export",
+    "/session exprot": "there is no command /session exprot: did you mean /session export?",
+    "/help nothing": "nothing",
+    "/theme": "there is no command /theme: /help shows them; a blank in front sends the line as it is",
+    "exit": "/exit leaves; a blank in front sends the line as it is",
+    "Quit ": "/exit leaves; a blank in front sends the line as it is",
+    "?": "/help shows the commands",
+    "/": "/help shows the commands",
+    " exit": "You said:  exit",
+    "exit me": "You said: exit me",
+    "  /model is a word here": "You said:   /model is a word here",
+    "/etc/hosts is a path": "You said: /etc/hosts is a path",
+}
+
+
+def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
+    with Conversation(home, "-m", "echo", "--no-save") as talk:
+        talk.plays(*MISTYPED.items())
+        shown = talk.does("/help")
+        assert all(command.usage in shown and command.help in shown for command in COMMANDS)
+        talk.plays(("/help fork", "/fork [POINT]"), ("/help session", ("/session info", "/session delete")))
+        talk.write("/exit\n")
+        assert talk.close()[1] == 0
+        talk.code = 0
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer, form: str) -> None:
+    home.configure(lab_config(model).replace('"lab/m"\n', f'"lab/m"\noutput = "{form}"\n'))
+    with Conversation(home) as talk:
+        talk.plays(("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**1**", re.compile("^You said: 1$")))
+        assert "{" not in talk.does("/session rename") + talk.does("/usage")

@@ -245,7 +245,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
             ("/debug context", "--- 1. user\nlook"),
             ("/usage", "echo "),
             ("/compact", "session     not on disk"),
-            ("/compact --apply", "a compaction that is not saved is none"),
+            ("/compact --apply", "needs a saved session"),
             ("/compact now", "/compact takes --apply"),
         )
     assert home.files() == []

@@ -130,7 +130,7 @@ def test_what_it_does_not_go_with_is_exit_2(lab: Home, args: list[str], said: st
     (["-m", "echo", "-s", "zzzz"], "no session 'zzzz'"),
     (["-m", "echo", "--timeout", "soon"], "--timeout: "),
     (["-m", "echo", "--timeout", "-1", "words"], "--timeout: "),
-    (["-m", "echo", "--no-save", "--snapshot", "here"], "a snapshot that is not saved is none"),
+    (["-m", "echo", "--no-save", "--snapshot", "here"], "--snapshot needs a saved session"),
     (["-m", "echo", "--snapshot", "1st"], "letters, digits"),
     (["-m", "echo", "--snapshot", "here"], "a new session has nothing yet to take a snapshot of"),
 ])  # fmt: skip

@@ -112,9 +112,9 @@ def compact(talk: Talk, args: str) -> None:
     if talk.doc is None or not talk.doc["messages"]:
         raise UsageError("there is nothing to compact yet")
     if applies and not talk.saves:
-        raise UsageError("a compaction that is not saved is none", "this conversation is not to be kept")
+        raise UsageError("/compact --apply needs a saved session", "this conversation is not to be kept")
     if applies and talk.in_memory:
-        raise UsageError("a compaction is kept with the session, which is not on disk", "its next turn saves it")
+        raise UsageError("/compact --apply needs a saved session", "the next turn saves this one")
     talk.turn(None, talk.flags._replace(compact=True, apply=applies))
 
 

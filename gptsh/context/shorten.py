@@ -28,7 +28,7 @@ def as_sent(message: Message, lacks: Collection[media.Kind] = ()) -> Message:
     """
     message = media.without(message, lacks)
     if message["role"] == "tool":
-        return _changed(message, lambda part: _without(part, *_ends(part.get("text"), _SENT_OF_TOOL // 2)))
+        return _changed(message, lambda part: _without(part, *_ends(part.get("text"), _SENT_OF_TOOL)))
     if not any("cut" in part for part in text_parts_of(message)):
         return message
     return _changed(message, _truncated)
@@ -203,9 +203,10 @@ def _pruned(part: Part, keep: tuple[int, int, bool]) -> Part:
     return new if count_text(new["text"]) < count_text(text) else part
 
 
-def _ends(text: object, each: int) -> tuple[int, int]:
-    """What to leave out of a text so that so many characters of either end stay."""
-    return (each, len(text) - each) if isinstance(text, str) and len(text) > 2 * each else (0, 0)
+def _ends(text: object, most: int) -> tuple[int, int]:
+    """What to leave out of a text so that both ends and the line between them have so many characters."""
+    each = (most - len(_MARK) - 20) // 2
+    return (each, len(text) - each) if isinstance(text, str) and len(text) > most else (0, 0)
 
 
 # ---- files that were touched

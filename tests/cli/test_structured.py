@@ -35,7 +35,7 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
         "cost": None,
         "tool_calls": [],
         "context": {
-            "strategy": "full", "tokens": 8, "at_most": 11, "budget": None, "window": None,
+            "strategy": "full", "tokens": 4, "at_most": 18, "budget": None, "window": None,
             "included": 1, "summarized": 0, "left_out": 0,
         },
         "error": None,

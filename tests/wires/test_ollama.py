@@ -284,7 +284,7 @@ def windows_of(server: OllamaServer) -> list[int | None]:
     ("loaded", "params", "words", "window", "asked"),
     [
         (None, {}, 1, None, ["ps", "chat"]),
-        (None, {}, 3000, 16384, ["chat", "ps", "show"]),
+        (None, {}, 3000, 8192, ["chat", "ps", "show"]),
         (20000, {}, 3000, 20000, ["chat", "ps", "show"]),
         (None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
         (None, {"num_ctx": 6000}, 1, 6000, ["chat"]),

@@ -44,7 +44,6 @@ PROMPTS: dict[str, tuple[list[str], str | None, str]] = {  # arguments, standard
     "words and a blank pipe": (["words only"], " \n\t", "words only"),
     "a pipe that is not wanted": (["--no-stdin", "words"], "not read", "words"),
     "words like options": (["--", "-dash", "--list"], None, "-dash --list"),
-    "blanks between words": (["a  b", " c"], None, "a  b  c"),
     "letters and line ends": (["ünï \u2028 😀"], "größe\u0085\r\n", "ünï \u2028 😀\n\ngröße\u0085\r\n"),
     "words, files, a pipe": (["-f", "a.txt", "-f", "b.txt", "so"], "C\n", "so\n\na.txt:\nA\n\n\nb.txt:\nB\n\n\nC\n"),
 }
@@ -102,7 +101,6 @@ REPLIES = {
     "ended by calls that are none": Reply(answer("a", finish="tool_calls"), "a\n"),
     "a stream though none was asked for": Reply(answer("streamed"), "streamed\n", args=("--no-stream",)),
     "one piece though a stream was asked for": Reply([whole(content="whole")], "whole\n", headers=JSON),
-    "a stream as plain text": Reply(answer("as text"), "as text\n", headers={"Content-Type": "text/plain"}),
 }
 
 
@@ -181,8 +179,7 @@ def test_without_a_model_the_ways_to_one_are_named(home: Home, model: ModelServe
         assert way in run.stderr
     assert not home.state.exists()
     model.pages["/v1/models"] = {"data": [{"id": "qwen3"}]}
-    run = home.run("hi", env={"LM_STUDIO_API_BASE": model.base_url})
-    assert (run.code, "lm_studio/qwen3" in run.stderr) == (2, True)
+    assert "lm_studio/qwen3" in home.run("hi", env={"LM_STUDIO_API_BASE": model.base_url}).stderr
 
 
 def test_a_key_in_the_environment_chooses_its_provider(home: Home, model: ModelServer) -> None:

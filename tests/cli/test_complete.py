@@ -97,11 +97,8 @@ def test_of_many_sessions_the_newest_fifty_are_offered_and_what_is_torn_is_passe
     head = home.files()[0].read_bytes()
     for number in range(60):
         (home.sessions / f"20300101-0000{number:02}-n{number:03}.json").write_bytes(head)
+    (home.sessions / "20300102-000001-torn.json").write_text('{"version": 3')
     assert offered(home, "gptsh -s ") == [f"n{number:03}" for number in range(59, 9, -1)]
-    assert offered(home, "gptsh -s n00") == [f"n00{number}" for number in range(9, -1, -1)]
-    (home.sessions / "20300101-000059-n059.json").write_text('{"version": 3')
-    (home.sessions / "20300102-000001-link.json").symlink_to("nowhere")
-    assert offered(home, "gptsh -s ")[0] == "n058"
 
 
 @pytest.mark.parametrize("config", ["[", "agents = 1\n"])
@@ -127,7 +124,7 @@ def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: s
     assert (unknown.code, unknown.stdout, "bash_source" in unknown.stderr) == (2, "", True)
 
 
-NEW_BASH = subprocess.run(["bash", "-c", "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404))"], check=False)
+OLD_BASH = subprocess.call('bash -c "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404))"', shell=True)
 TYPED = [  # what is typed, and the line behind TAB
     ("gptsh -s @wo", "gptsh -s @work "),
     ("gptsh -s @team:al", "gptsh -s @team:alpha "),
@@ -144,7 +141,7 @@ TYPED = [  # what is typed, and the line behind TAB
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NEW_BASH.returncode != 0, reason="bash 4.4 or newer is not installed")
+@pytest.mark.skipif(bool(OLD_BASH), reason="bash 4.4 or newer is not installed")
 def test_bash_completes_what_is_typed(bash: Bash) -> None:
     for typed, completed in [*TYPED, (f"gptsh -s {bash.id[:3]}", f"gptsh -s {bash.id} ")]:
         assert bash.after_tab(typed) == completed

@@ -6,7 +6,6 @@ import pytest
 
 from gptsh.cli.options import JOBS, ONCE, TAKES
 from tests.support.home import Home
-from tests.support.terminal import Terminal
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 NAMED = (*VALUED, "--archive-session")
@@ -69,11 +68,3 @@ def test_what_belongs_elsewhere_is_refused_and_the_way_named(one: Home) -> None:
         assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1), args
         assert run.stderr.startswith(f"gptsh: {said}")
     assert [path.read_bytes() for path in one.files()] == [before]
-
-
-def test_a_session_is_rendered_in_a_pipe_for_the_command_line_alone(one: Home) -> None:
-    plain = one.run("--show-session", "0").stdout
-    assert one.run("--show-session", "0", env={"GPTSH_OUTPUT": "markdown"}).stdout == plain
-    assert one.run("--show-session", "0", "-o", "markdown").stdout != plain
-    seen, _ = Terminal(one, "--show-session", "0", env={"GPTSH_OUTPUT": "markdown", "PAGER": "cat"}).close()
-    assert b"## user" not in seen

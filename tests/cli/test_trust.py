@@ -47,9 +47,7 @@ def put_malformed(home: Home) -> dict[str, bool]:
 
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize(("option", "state"), [("--delete-session", "deleted"), ("--archive-session", "archived")])
-def test_a_session_with_malformed_values_is_deleted_or_archived_and_reported(
-    home: Home, option: str, state: str, output: str
-) -> None:
+def test_a_malformed_session_is_deleted_or_archived(home: Home, option: str, state: str, output: str) -> None:
     idents = sorted(put_malformed(home))
     run = home.run(*(word for ident in idents for word in (option, ident)), "-o", output)
     assert (run.stderr, run.code, home.files()) == ("", 0, [])
@@ -199,9 +197,7 @@ def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: 
 
 
 @pytest.mark.parametrize("steps", [[], [Cut], [DONE]], ids=["ends", "breaks off", "done"])
-def test_where_nothing_is_said_either_way_the_size_and_the_setting_are_named(
-    lab: Home, model: ModelServer, steps: list[object]
-) -> None:
+def test_without_any_answer_the_size_and_the_setting_are_named(lab: Home, model: ModelServer, steps: list[Any]) -> None:
     model.script(*steps)
     model.script(b"", headers=JSON)
     run = lab.run("word " * 500)

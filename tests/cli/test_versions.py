@@ -37,13 +37,3 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Ho
     saved = json.loads(path.read_bytes())
     assert (saved["version"], set(saved["context"]), saved["usage"]["cost"]) == (VERSION, set(new["context"]), 0.5)
     assert texts(saved) == ["user: q", "assistant: a", "user: more", "assistant: You said: more"]
-
-
-def test_a_document_from_before_compaction_gets_what_it_lacks(home: Home) -> None:
-    """Version 1 was written before ``compaction`` was a key of its context."""
-    home.run("-m", "echo", "q")
-    path, doc = home.files()[0], home.doc()
-    del doc["context"]["compaction"]
-    path.write_text(json.dumps(doc))
-    assert home.run("-s", "0", "-m", "echo", "more").code == 0
-    assert home.doc()["context"]["compaction"] is None

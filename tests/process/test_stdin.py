@@ -3,19 +3,14 @@
 import gzip
 import io
 import json
-import re
-import shlex
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gptsh.core.kinds import decoded, kind_of, shown_size
+from gptsh.core.kinds import kind_of
 from tests.support.home import COMMAND, Home, read_until, wait_for
 from tests.support.server import ModelServer
 
@@ -53,19 +48,6 @@ def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(lab: 
     assert process.communicate(b"late text", timeout=30) == (b"You said: go\n\nlate text\n", b"")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("args", [[], ["go"]], ids=["the prompt itself", "begun in time"])
-def test_a_pipe_that_has_begun_or_is_the_prompt_is_worth_no_note(lab: Home, args: list[str]) -> None:
-    process = lab.start(*args, stdin=subprocess.PIPE)
-    assert process.stdin
-    if args:
-        process.stdin.write(b"first ")
-        process.stdin.flush()
-    time.sleep(2.6)
-    out, err = process.communicate(b"second", timeout=30)
-    assert (out.endswith(b"second\n"), err) == (True, b"")
-
-
 @pytest.mark.parametrize("redirect", ["</dev/null", "< empty", "0>&1 | cat"])
 def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redirect: str) -> None:
     (lab.cwd / "empty").touch()
@@ -84,9 +66,7 @@ ODD = {"latin-1": "Käse für alle\n".encode("latin-1"), "cut": "cut: 😀".enco
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("how", ["stdin", "odd.txt"])
-def test_bytes_that_are_no_utf8_can_be_got_back_from_the_session(
-    lab: Home, model: ModelServer, data: bytes, how: str
-) -> None:
+def test_bytes_that_are_no_utf8_are_kept(lab: Home, model: ModelServer, data: bytes, how: str) -> None:
     (lab.cwd / "odd.txt").write_bytes(data)
     run = lab.run("look", stdin=data) if how == "stdin" else lab.run("-f", how, "look")
     assert run.code == 0
@@ -96,9 +76,7 @@ def test_bytes_that_are_no_utf8_can_be_got_back_from_the_session(
     )
     stored = json.loads(lab.files()[0].read_bytes())["messages"][0]["content"][1]["text"]
     assert stored.encode("utf-8", "surrogateescape") == data
-    sent = model.sent[0]["messages"][0]["content"]
-    assert "\ufffd" in sent
-    sent.encode()  # nothing else that is no text
+    assert "\ufffd".encode() in model.sent[0]["messages"][0]["content"].encode()  # nothing else that is no text
 
 
 # ---- data that is no text
@@ -131,7 +109,6 @@ NOT_TEXT = [
     (TEXT.encode("utf-32"), "UTF-32 text"),
     ("only ASCII\r\n".encode("utf-16le"), "UTF-16 text"),
     # what no signature names for sure
-    (b"\xff\xfb\x18\xff\xfd\x01\xff\xfb\x03\0", "binary data"),  # how telnet greets
     (bytes(3000), "binary data"),
     (bytes(range(1, 256)), "binary data"),
 ]
@@ -142,23 +119,15 @@ IS_TEXT = [
     "日本語のテキスト\n".encode("shift-jis"),
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07" + b"a line\n" * 9,
     b"N\x08NA\x08AM\x08ME\x08E\n" * 9,  # a man page
-    b"id\x1fname\x1fnote\x1e" * 9,  # the separators that ASCII has for this
     b"%PDF-1.4 is how a PDF document begins, and %%EOF how it ends. " + b"This is no end. " * 99,
-    b"GIF89a is how a GIF image begins\n",
     "ÿû hieß der Käse\n".encode("latin-1"),  # its first two bytes begin a frame of MP3
 ]
 
 
-@pytest.mark.parametrize(("data", "name"), NOT_TEXT, ids=lambda value: value if isinstance(value, str) else "")
-def test_data_that_is_no_text_is_named(data: bytes, name: str) -> None:
+@pytest.mark.parametrize(("data", "name"), [*NOT_TEXT, *((text, None) for text in IS_TEXT)])
+def test_data_is_named_and_text_of_any_encoding_and_dress_is_text(data: bytes, name: str | None) -> None:
     kind = kind_of(data)
-    assert kind is not None
-    assert kind.name == name
-
-
-@pytest.mark.parametrize("data", IS_TEXT, ids=repr)
-def test_text_of_any_encoding_and_dress_is_text(data: bytes) -> None:
-    assert kind_of(data) is None
+    assert (kind and kind.name) == name
 
 
 UNSENDABLE: list[tuple[bytes, str, str]] = [  # how it begins, what it is, what to do
@@ -191,46 +160,7 @@ def test_wide_text_is_told_how_to_become_utf8(lab: Home, encoding: str) -> None:
     assert not lab.state.exists()
 
 
-def test_a_size_is_for_people() -> None:
-    shown = {1: "1 byte", 999: "999 bytes", 1000: "1.0 kB", 34_140: "34.1 kB", 999_949: "999.9 kB", 999_950: "1.0 MB",
-             2_500_000_000: "2.5 GB", 10**16: "10000.0 TB"}  # fmt: skip
-    assert {size: shown_size(size) for size in shown} == shown
-
-
 # ---- large text
-
-PIECES = [b"x" * 30, b"a", "é".encode(), "😀".encode(), b"\xf0\x9f", b"\xe9", b"\xed\xa0\x80", b"\xf5", b"\xff"]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
-def test_decoding_is_that_of_python_and_uses_the_bytes_up(data: bytes) -> None:
-    mine = bytearray(data)
-    text = decoded(mine)
-    assert text == data.decode("utf-8", "surrogateescape")
-    assert text.encode("utf-8", "surrogateescape") == data
-    assert not mine
-
-
-PEAK = "import os, sys; print(os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)[2].ru_maxrss)"
-LINE = b"some words of a log that is rather long\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["file", "pipe"])
-def test_a_large_text_takes_six_times_its_size_at_most(home: Home, how: str) -> None:
-    home.configure("[providers.echo]\ncontext_window = 8192\n")
-    large = home.cwd / "large.txt"
-    large.write_bytes(LINE * (40_000_000 // len(LINE)) + "😀\n".encode())
-    # By way of a small process, since a child's peak begins with that of its parent.
-    command = [sys.executable, "-c", PEAK, *COMMAND, "-m", "echo", "sum up"]
-    line = (
-        f"{shlex.join(command)} -f large.txt </dev/null" if how == "file" else f"cat large.txt | {shlex.join(command)}"
-    )
-    done = subprocess.run(["bash", "-c", line], env=home.env, cwd=home.cwd, capture_output=True, check=True, timeout=60)
-    assert re.match(b"gptsh: the prompt takes up to [0-9,]+ tokens and the window has room for 6,144 ", done.stderr)
-    assert not home.state.exists()
-    peak = int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
-    assert peak < 6 * large.stat().st_size
 
 
 def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:

@@ -45,7 +45,7 @@ def run(args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: P
         _await({*threading.enumerate()} - threads)
         sys.stdout.flush()
         sys.stderr.flush()
-        said = [_content(file.fileno()) for file in (out, err)]
+        said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
     assert litellm or "litellm" not in sys.modules, "litellm takes a process of its own: home.process"
     return said[0], said[1], code
 
@@ -67,10 +67,6 @@ def _holding(data: bytes | None) -> Iterator[IO[bytes]]:
             file.write(data)
             file.seek(0)
         yield file
-
-
-def _content(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _await(threads: set[threading.Thread]) -> None:

@@ -59,8 +59,7 @@ def test_what_is_no_command_is_sent() -> None:
     ("/system two\n  lines ", "/system", "two\n  lines"),
 ])  # fmt: skip
 def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, args: str) -> None:
-    command, rest = find(line)
-    assert (command.name, rest) == (name, args)
+    assert (find(line)[0].name, find(line)[1]) == (name, args)
 
 
 @pytest.mark.parametrize(("line", "meant"), [

@@ -131,12 +131,6 @@ def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text:
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
 
 
-@settings(max_examples=12)
-@given(vocabulary.messages(least=1))
-def test_whatever_a_session_holds_is_a_page(a_home: Home, messages: list[Any]) -> None:
-    page(a_home, *messages)
-
-
 def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a":[1]}'}}
     png, data = (base64.b64encode(file).decode() for file in (a_png(), a_pdf()))
@@ -168,12 +162,10 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
 
 
 @pytest.mark.parametrize(("kind", "media_type", "title", "name"), [
-    ("image", "image/svg+xml", None, "image.svg"), ("image", "image/bmp", None, "image.bmp"),
-    ("image", "", None, "image"), ("image", "text/html", None, "image.html"),
+    ("image", "image/svg+xml", None, "image.svg"), ("image", "", None, "image"),
     ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"),
-    ("document", "text/html", "C:\\x\\y.htm", "y.htm"),
-    ("document", "text/csv", None, "document"), ("document", "text/csv", "\u202efdp.exe/...", "document"),
-    ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"), ("audio", "audio/flac", None, "recording.flac"),
+    ("document", "text/csv", "\u202efdp.exe/...", "document"),
+    ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"),
 ])  # fmt: skip
 def test_what_is_not_shown_can_be_taken_out_under_a_safe_name(
     a_home: Home, kind: str, media_type: str, title: str | None, name: str

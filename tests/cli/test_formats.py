@@ -8,22 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.claude_code import gave, line, said, use, uuid
-from tests.support.histories import (
-    PIXEL,
-    asked_in,
-    at,
-    brought,
-    imported,
-    in_file,
-    lines,
-    session,
-    states,
-    told,
-    unread,
-    words,
-    written,
-)
+from tests.support.claude_code import gave, line, said, use
+from tests.support.histories import asked_in, at, brought, imported, in_file, session, states, told, unread, written
 from tests.support.home import Home
 from tests.support.paths import HISTORIES
 
@@ -56,8 +42,6 @@ MANIFEST = "codelet/.fspec/sessions/00000000-0000-4000-8000-000000000900.json"
 CHECKPOINT = "nanocoder/.nanocoder/checkpoints/before-refactor"
 NANOCODER = "nanocoder/sessions/5f0c2f3e-9a55-4d0e-8f1b-3c1f7a2b4d6e.json"
 TALKED = "ollm/sessions/550e8400-0000-4000-8000-000000000001.json"
-HISTORY = "ollm/context-storage/session-1769508000000.json"
-SHOT = "ollm/context-storage/550e8400-0000-4000-8000-000000000001/snapshots/snapshot-snap_1769508010000_k3x9q2z.json"
 OWN = "gptsh/sessions/20251027-091530-7x2m.json"
 
 # A sample, its format, and of each session in it: what is told, and what stands at places of its document.
@@ -76,12 +60,9 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         + ENDS + "user: This session is being continued. Summary: port is 8080.\n",
         {"title": "Config and /nope", "meta.cwd": "/home/u/my_proj", "provider.name": "anthropic",
          "agent.model": "claude-synthetic", "created_at": "2025-12-23T08:51:01.000Z",
-         "updated_at": "2025-12-23T08:51:13.000Z", "meta.imported.gitBranch": "main",
-         "meta.imported.key": "00000000-0000-4000-8000-000000000700",
-         "messages.2.parent": "00000000-0000-4000-8000-000000000002",
-         "messages.1.timestamp": "2025-12-23T08:51:02.000Z", "messages.1.usage.completion": 42,
-         "messages.1.usage.cached_tokens": 12500, "messages.1.finish_reason": "tool_calls",
-         "messages.1.request_id": "req_011SynthA", "messages.1.response_id": "msg_01SynthA",
+         "updated_at": "2025-12-23T08:51:13.000Z", "meta.imported.gitBranch": "main", "messages.1.usage.completion": 42,
+         "meta.imported.key": "00000000-0000-4000-8000-000000000700", "messages.1.finish_reason": "tool_calls",
+         "messages.1.timestamp": "2025-12-23T08:51:02.000Z", "messages.1.usage.cached_tokens": 12500,
          "messages.3.raw.structured": "Error: ENOENT: /nope", "usage.tokens.prompt": 15 + 12500 + 3000},
     )]),
     "codelet/envelopes_full.jsonl": ("codelet", [(JUDGED + ENDS, {
@@ -92,9 +73,7 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     MANIFEST: ("codelet", [(JUDGED, {
         "title": "Config and /nope", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
         "created_at": "2025-12-23T08:51:00.123Z", "updated_at": "2025-12-23T08:51:09.123Z",
-        "messages.1.id": "00000000-0000-4000-8000-000000000102", "messages.1.timestamp": "2025-12-23T08:51:02.000Z",
-        "meta.imported.forked_from.fork_after_index": 2, "usage.carried_tokens.prompt": 31030,
-        "usage.carried_tokens.total": 31114,
+        "meta.imported.forked_from.fork_after_index": 2, "usage.carried_tokens.total": 31114,
     })]),
     NANOCODER: ("nanocoder", [(THOUGHT + END, {
         "title": "And what is in these two?", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
@@ -111,10 +90,6 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         {"created_at": "2026-01-27T10:00:00.000Z", "updated_at": "2026-01-27T10:00:20.000Z", "provider.name": "ollama",
          "agent.model": "llama-synthetic:3b", "messages.2.timestamp": "2026-01-27T10:00:03.000Z", "title": None},
     )]),
-    HISTORY: ("ollm", [(TALK, {"created_at": "2026-01-27T10:00:00.000Z", "messages.1.id": "m2"})]),
-    SHOT: ("ollm", [("user: ASKED\nassistant: READING\ntool: FOUND\nassistant: TOLD\n", {
-        "title": "recovery snapshot", "updated_at": "2026-01-27T10:00:10.000Z", "agent.model": None,
-    })]),
     "nanobot_py_2026-02/sessions/telegram_12345678.jsonl": ("nanobot", [(
         TALK + "user: [image/png] TWO\nassistant: LOOKED\n",
         {"title": "telegram:12345678", "created_at": "2026-02-23T10:00:00.123Z",
@@ -154,7 +129,7 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
         assert {place: at(doc, place) for place in facts} == facts
         assert doc["meta"].get("tags", []) == ([] if format_name == "gptsh" else [format_name])
         assert all("imported" in m["source"] for m in doc["messages"])
-        assert PIXEL in json.dumps(doc) or "[image/png]" not in lines_of_it
+        assert "iVBORw0KGgo" in json.dumps(doc) or "[image/png]" not in lines_of_it
         asked_in(doc)
     assert set(states(imported(home, path))) == {"known"}
     assert (path.read_bytes(), path.stat().st_mtime_ns) == kept
@@ -169,7 +144,7 @@ def carried(form: str, of_it: str) -> str:
     return re.sub(r" \((.*; signed|PLAN|Second.*)\)", "", of_it) if form == "openai" else of_it
 
 
-UNANSWERED = {f"{CHECKPOINT}/conversation.json", SHOT, "llm/logs_legacy_0.31.db"}  # calls or results alone
+UNANSWERED = {f"{CHECKPOINT}/conversation.json", "llm/logs_legacy_0.31.db"}  # calls or results alone
 WAYS = [(sample, form) for sample in SAMPLES for form in ("json", "openai", "nanobot")
         if form == "json" or sample not in UNANSWERED]  # fmt: skip
 
@@ -188,26 +163,33 @@ def test_a_sample_goes_out_and_comes_back(home: Home, sample: str, form: str) ->
             assert out.stdout.encode() == (HISTORIES / sample).read_bytes()
 
 
-def test_the_samples_have_every_format_of_tools_and_a_folder_of_all_comes_in_at_once(home: Home) -> None:
-    run = imported(home, HISTORIES)
+# Files that hold no session, and are no file of an unknown format either.
+RESULTS, TYPED = f"{CLAUDE}/tool-results", {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p"}
+BESIDE: dict[str, Any] = {
+    "claude_code/sessions-index.json": {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x"}]},
+    f"{CLAUDE}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
+    f"{RESULTS}/torn.json": "{", f"{RESULTS}/mcp.json": [{"role": "user", "content": "x"}],
+    "claude_code/history.jsonl": ({**TYPED, "session_id": "s"},) * 2,
+    f"{CHECKPOINT}/files/copied.json": (HISTORIES / NANOCODER).read_bytes(),  # of the project, whatever it holds
+}  # fmt: skip
+
+
+def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_is_passed_over(home: Home) -> None:
+    shutil.copytree(HISTORIES, folder := home.folder / "in")
+    for name, value in BESIDE.items():
+        written(folder, value, name)
+    run = imported(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
-    unknown = imported(home, written(home.folder, [1])).stderr
-    known = unknown.rpartition("what is read: ")[2].strip().split(", ")
+    known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
-    assert set(states(imported(home, HISTORIES))) == {"known"}
+    assert run.stderr.count(NOT_IN_THE_LOG[0]) == run.stderr.count("\n") - 1 == 2
+    assert set(states(imported(home, folder))) == {"known"}
 
 
 # ---- files of each format, written here
 
 FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
-SUMMARY = {"type": "summary", "summary": "S", "leafUuid": uuid(1)}
-TITLED: dict[str, tuple[list[dict[str, Any]], str | None]] = {
-    "a summary of its last line": ([SUMMARY], "S"),
-    "made, before the summary": ([{"type": "ai-title", "aiTitle": "A", "sessionId": "s1"}, SUMMARY], "A"),
-    "given, the last": ([{"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"], "Y"),
-}
-ENVELOPES, RECORDS = in_file("codelet/envelopes_full.jsonl"), in_file("codelet/.fspec/messages/messages.jsonl")
-NANO, OLLM = map(in_file, (NANOCODER, TALKED))
+RECORDS = in_file("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
@@ -233,8 +215,9 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         said(4, {"type": "redacted_thinking", "data": "x"}), said(5, "42"),
     ), ["user: caveat\nassistant: API Error\nuser: and this\nassistant: (redacted_thinking) 42\n"],
        {"messages.0.source.isMeta": True, "messages.1.finish_reason": "error", "messages.1.model": None}),
-    **{f"claude-code: a title, {which}": ("a.jsonl", (*records, FIRST), ["user: hello\n"], {"title": title})
-       for which, (records, title) in TITLED.items()},
+    "claude-code: of the titles that were given the last one counts": ("a.jsonl", (
+        *({"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"), FIRST,
+    ), ["user: hello\n"], {"title": "Y"}),
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in in_file(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
@@ -244,7 +227,7 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     }, ["user: hi\n"], {"agent.model": "openai/gpt-4.1", "agent.params": {"temperature": 0.5},
                         "agent.system": "Be brief."}),
     "openai: instructions in front are the system prompt, later ones messages": ("a.json", [
-        {"role": "developer", "content": [words("a")]}, {"role": "system", "content": "b"}, HI,
+        {"role": "developer", "content": [{"type": "text", "text": "a"}]}, {"role": "system", "content": "b"}, HI,
         {"role": "assistant", "content": None, "id": "x-1", "cost": 9e9, "reasoning_content": "r",
          "tool_calls": [{"id": "c2", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}]},
         {"role": "system", "content": "later"},
@@ -266,7 +249,6 @@ def test_a_file_comes_in(home: Home, shape: str) -> None:
 
 # ---- files in which something is odd
 
-
 DEEP: Any = json.loads("[" * 120 + "]" * 120)
 HEAD = {"_type": "metadata", "key": "cli:direct"}
 TORN = '{"torn'
@@ -275,7 +257,6 @@ NO_MESSAGE = "no message that can be read"
 NO_WORDS = ": a message whose content is neither text nor parts"
 NO_ROLE = ": a message without a role"
 NO_CALLS = ": a message whose 'tool_calls' are none"
-NOTHING = ": no session is in it"
 UNKNOWN = ": of no format that is known"
 
 # The name of a file, what it holds, what is told of its sessions, what is said on stderr (the path left out).
@@ -285,19 +266,9 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1]),
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in range(4, 8)), "not read: 5"]),
-    "claude-code, records alone": ("a.jsonl", (SUMMARY,), [], [NOTHING]),
-    "codelet": ("a.jsonl", (
-        ENVELOPES[0], {"x": 1}, {**ENVELOPES[1], "message": {"content": [7]}}, ENVELOPES[3], TORN, "[]",
-    ), ["user: ASKED\nassistant: TOLD\n"], [
-        TORN_HERE.format(5), ":6: not a JSON object", f":2: {NO_MESSAGE}", f":3: {NO_MESSAGE}", "not read: 4",
-    ]),
-    "nanocoder": ("a.json", {**NANO, "messages": [
+    "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
     ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, NO_CALLS, "not read: 3"]),
-    "ollm": ("a.json", {**OLLM, "toolCalls": [], "messages": [
-        *OLLM["messages"][:1], 7, {}, {"role": "user", "parts": 7}, {"role": "user", "parts": ["x"]},
-        {"role": "assistant", "content": "", "toolCalls": [7]},
-    ]}, ["user: ASKED\n"], [*[NO_ROLE] * 2, NO_WORDS, NO_WORDS, NO_CALLS, "not read: 5"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
     ], ["user: hi\n"], [": message 2 is no object", NO_WORDS, "not read: 2"]),
@@ -308,9 +279,6 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ]),
     "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
-    "gptsh, a time out of range": ("a.json", session(created_at="0001-01-01T00:00:00Z"), [], [
-        ": not a session: 'created_at' is out of range",
-    ]),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
     "of no format": ("a.json", [1], [], [UNKNOWN]),
@@ -323,7 +291,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ["user: hi\nuser: hi\n"], [":10003: not JSON at line 10003 column 1", "not read: 1"],
     ),
     "many broken lines": (
-        "a.jsonl", lines(HI, *"x" * 30), ["user: hi\n"],
+        "a.jsonl", (HI, *"x" * 30), ["user: hi\n"],
         [*(f":{at}: not JSON at line {at} column 1" for at in range(2, 22)), "not read: 30, 10 of them not named"],
     ),
 }  # fmt: skip
@@ -345,39 +313,13 @@ def test_what_cannot_be_read_is_told_and_the_rest_comes_in(home: Home, odd: str)
         assert failed["error"]["message"].replace(str(path), "").startswith(complaints[0])
 
 
-# ---- what stands beside sessions
-
-
-INDEX = {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x", "fileMtime": 1}]}
-TYPED = {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p", "session_id": "s"}
-RESULTS = f"{uuid(700)}/tool-results"
-# Files that hold no session, and are no file of an unknown format either.
-BESIDE: dict[str, Any] = {
-    "sessions-index.json": INDEX, f"{uuid(700)}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
-    f"{RESULTS}/mcp.json": [words("x")], f"{RESULTS}/toolu_1.json": [HI], f"{RESULTS}/torn.json": "{",
-    "history.jsonl": (TYPED, TYPED), "sessions.json": [], "snapshot-map.json": {},
-    "snapshots-index.json": {"version": "1.0", "snapshots": []},
-}  # fmt: skip
-
-
-def test_what_only_goes_with_sessions_is_passed_over(home: Home) -> None:
-    for name, value in BESIDE.items():
-        written(home.folder / "in", value, name)
-    shutil.copytree(HISTORIES / CHECKPOINT, copy := home.folder / "in/checkpoints/one")
-    shutil.copy(HISTORIES / NANOCODER, copy / "files/copied.json")  # a file of the project, whatever it holds
-    (copy / "conversation.json").unlink()
-    written(home.folder / "in", (FIRST,), "real.jsonl")
-    run = imported(home, home.folder / "in")
-    assert (states(run), run.stderr) == (["imported"], "")
-
-
 def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_lacks_is_told(home: Home) -> None:
     copy = Path(shutil.copytree(HISTORIES / "codelet/.fspec", home.folder / "copy"))
     records = json.loads(json.dumps(RECORDS[:4]))
     blobs = ["blob:sha256:../../secret", f"blob:sha256:{'0' * 64}"]
     for record, blob in zip(records[2:], blobs, strict=True):
         record["metadata"]["message"]["content"][0]["content"] = blob
-    (copy / "messages/messages.jsonl").write_text(lines(*records))
+    written(copy, tuple(records), "messages/messages.jsonl")
     run = imported(home, next(copy.glob("sessions/*")))
     assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
     assert run.stderr.count("missing, or not what its name says") == 1

@@ -33,7 +33,6 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
         said("a", thinking=[{"type": "thinking", "thinking": "x" * 1200, "signature": "s"}, SEALED]),
         ["## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a"],
     ),
-    "a role that nobody knows": ({"role": "notice", "content": "x"}, ["## notice", "x"]),
 }  # fmt: skip
 
 

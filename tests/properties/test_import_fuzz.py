@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import tempfile
-from functools import cache
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ FOLDERS = {
     "codelet/.fspec": "messages/messages.jsonl",
     "codelet": "envelopes_full.jsonl",
     "nanocoder/sessions": "5f0c2f3e-9a55-4d0e-8f1b-3c1f7a2b4d6e.json",
-    "nanocoder/.nanocoder/checkpoints/before-refactor": "conversation.json",
     "ollm/sessions": "550e8400-0000-4000-8000-000000000001.json",
-    "ollm/context-storage": "session-1769508000000.json",
     "nanobot_py_2026-02/sessions": "telegram_12345678.jsonl",
     "gptsh/sessions": "20251027-091530-7x2m.json",
 }  # a folder of samples, and the file of it that is spoilt
@@ -58,29 +55,25 @@ class Watch:
             self.wrote += [os.fsdecode(arg) for arg in args[:2] if isinstance(arg, (str, bytes, os.PathLike))]
 
 
-@cache
-def watch() -> Watch:
-    """The only one: a hook stays for good."""
-    sys.addaudithook(found := Watch())
-    return found
+WATCH = Watch()
+sys.addaudithook(WATCH)  # it stays for good
 
 
 def survives(home: Home, path: str) -> None:
     """The run ends well or with a word; what it took in can be loaded, exported and asked in, and is known again."""
-    watched = watch()
-    watched.opened, watched.wrote, watched.ran, watched.is_on = [], [], [], True
+    WATCH.opened, WATCH.wrote, WATCH.ran, WATCH.is_on = [], [], [], True
     env = {"TMPDIR": str(home.folder / "tmp")}
     (home.folder / "tmp").mkdir()
     try:
         run = home.run("--import-session", path, env=env)
     finally:
-        watched.is_on = False
+        WATCH.is_on = False
     assert run.code in (0, 2)
     assert "Traceback" not in run.stderr
     assert run.code == 0 or (run.stderr and not home.files())
-    assert (SECRET in watched.opened, watched.ran) == (False, [])
+    assert (SECRET in WATCH.opened, WATCH.ran) == (False, [])
     allowed = (str(home.state.parent), env["TMPDIR"])  # the streams of the run are in the test's own temporary folder
-    elsewhere = [path for path in watched.wrote if os.path.isabs(path) and not path.startswith(allowed)]
+    elsewhere = [path for path in WATCH.wrote if os.path.isabs(path) and not path.startswith(allowed)]
     assert set(elsewhere) <= {tempfile.gettempdir()}
     assert list((home.folder / "tmp").iterdir()) == []
     for doc, form in zip(home.docs(), cycle(("openai", "nanobot", "markdown"))):

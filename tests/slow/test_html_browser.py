@@ -59,7 +59,6 @@ def attacks(url: str) -> list[str]:
     return [
         f"<script>document.title='ran'; fetch('{url}/script')</script>",
         f"<img src='{url}/img' onerror=\"document.title='ran'\">",
-        f"<svg onload=\"document.title='ran'\"><image href='{url}/svg'/></svg>",
         f"![i]({url}/markdown)",
         f"<link rel=stylesheet href='{url}/css'><style>@import '{url}/import';</style>",
         f"<style>body {{ background: url({url}/bg) }}</style><p style='background: url({url}/style)'>",

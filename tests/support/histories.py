@@ -145,14 +145,10 @@ def _pieces(message: dict[str, Any]) -> Iterator[str]:
     yield from (f"({thought})" for thought in (message.get("replay") or {}).values())
     content = message["content"]
     for part in [{"text": content}] if isinstance(content, str) else content or ():
-        yield part["text"] if "text" in part else _medium(part)
+        medium = re.search(r'(?:data:|"media_type": ")([a-z]+/[a-z-]+)', json.dumps(part))
+        yield part["text"] if "text" in part else f"[{medium[1] if medium else part['type']}]"
     for call in message.get("tool_calls") or ():
         yield f"{call['function']['name']}{call['function']['arguments']}={call['id']}"
-
-
-def _medium(part: dict[str, Any]) -> str:
-    found = re.search(r'(?:data:|"media_type": ")([a-z]+/[a-z-]+)', json.dumps(part))
-    return f"[{found[1] if found else part['type']}]"
 
 
 def _short(text: str) -> str:

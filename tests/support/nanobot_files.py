@@ -36,7 +36,6 @@ GO_HEADER = {**HEADER, "created_at": "2026-02-23T10:00:00Z", "updated_at": "2026
 GO_USER = {**USER, **NOW}
 ERAS = {
     "python, February": python(HEADER, USER, CALLING, RESULT, ANSWER),
-    "without a key": python(without(HEADER, "key"), USER, ANSWER),
     "main, with a state": python({**HEADER, "metadata": {"title": "A  title"}}, STATE, USER, CALLING, RESULT, ANSWER),
     "0.3.5, with both counts": python(
         {**without(HEADER, "last_consolidated"), "last_archived": 2, "last_consolidated": 2},
@@ -47,7 +46,6 @@ ERAS = {
         HEADER, {**USER, "media": ["/a.png"], "sender_id": 3, "_meta": {"a": 1.0}}, {**ANSWER, "tools_used": ["ls"]},
         {**USER, "id": "own", "usage": "much", "parent": 3, "source": None, "cost": 1e3},
     ),
-    "an unknown record": python(HEADER, USER, {"_type": "mark", "at": 1}, ANSWER),
     "go": go(GO_HEADER, GO_USER, {**ANSWER, **NOW, "tools_used": ["ls"]}),
     "go, head": go(GO_HEADER) + go(GO_USER, {**CALLING, **NOW}, sort=False),
 }  # fmt: skip

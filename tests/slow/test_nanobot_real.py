@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.histories import imported, of, put, words
-from tests.support.home import Home
+from tests.support.home import Home, Result
 from tests.support.nanobot_files import CALL, ERAS, HEADER, STATE, USER, python
 from tests.support.paths import ROOT, SUPPORT
 
@@ -54,17 +54,18 @@ def talk(consolidated: str | None = "m3") -> dict[str, Any]:
     )  # fmt: skip
 
 
-def exported(home: Home, doc: dict[str, Any]) -> str:
+def exported(home: Home, doc: dict[str, Any]) -> Result:
     put(home, doc)
-    return home.run("--export-session", "7x2m", "--format", "nanobot").stdout
+    return home.run("--export-session", "7x2m", "--format", "nanobot")
 
 
 def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> None:
-    text = exported(home, talk())
-    found = real(home, KEY, text)
-    assert (found["messages"], found["count"], found["file"]) == (6, 4, text)
+    run = exported(home, talk())
+    found = real(home, KEY, run.stdout)
+    assert (found["messages"], found["count"], found["file"]) == (6, 4, run.stdout)
+    assert found["name"] in run.stderr
     assert [message["content"] for message in found["history"]] == [[words("see"), IMAGE], "an image"]
-    whole = real(home, KEY, exported(home, talk(consolidated=None)))["history"]
+    whole = real(home, KEY, exported(home, talk(consolidated=None)).stdout)["history"]
     assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
 

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +34,7 @@ from tests.support.talks import (
     text_in,
     too_long,
     tool_use,
+    wait_until,
 )
 from tests.support.tools import call, calling
 from tests.support.tools import configure as configure_tools
@@ -44,13 +44,6 @@ LOG = "some line of the log\n"
 LETTERS = "".join(f"{number:05}" for number in range(2000))
 NUMBERED = "".join(f"{number}: a line of a file, long enough to be one\n" for number in range(1, 501))
 LABELS = ["--snapshot", "here", "--title", "By hand", "--tag", "red"]
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def context_of(home: Home, *args: str) -> dict[str, Any]:
@@ -122,18 +115,6 @@ def test_of_what_an_older_tool_gave_its_ends_stay_and_a_line_says_what_is_missin
     assert (gone in sent, len(sent) <= 1700) == (False, True)
 
 
-def test_an_older_attached_text_is_shortened_and_its_question_is_not(home: Home, talker: Talker) -> None:
-    configure(home, talker)
-    older = [attached("Sum it up: " + "word " * 200, "a.txt", NUMBERED), reply("Done.")]
-    recent = [attached("And this", "b.txt", NUMBERED[:4000]), reply("Done.")]
-    kept(home, [*older, *in_rounds(4, NUMBERED[:12_000]), *recent])
-    context_of(home, "and now?")
-    sent = text_in(asked(talker)[0])
-    assert "Sum it up: " + "word " * 200 in sent
-    assert "250: a line" not in sent
-    assert NUMBERED[:4000] in sent
-
-
 @pytest.mark.parametrize(
     ("content", "line"),
     [
@@ -196,20 +177,14 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
     assert asked(talker) == for_summaries(talker) == []
     run = long.run("-s", "0", "-o", "jsonl", "and now?")
     doc, (body,), record = long.doc(), asked(talker), force(long)
-    assert kinds(run) == [
-        "message_recorded", "snapshot_created", "compressed", "text", "usage", "message_recorded", "session_saved",
-        "done",
-    ]  # fmt: skip
+    assert kinds(run)[:4] == ["message_recorded", "snapshot_created", "compressed", "text"]
     _, created, compressed, *_, done = (event for event in events(run) if event["type"] != "text")
     assert (created["auto"], created["snapshot"]["name"]) == (True, "auto-1")
     assert created["snapshot"]["message"] == before["messages"][-1]["id"]
-    assert compressed == {
-        "type": "compressed", "strategy": "summary", "reason": "auto", "before": compressed["before"],
-        "after": compressed["after"], "included": TURNS + 3 + 1, "summarized": TURNS - 3, "left_out": 0,
-    }  # fmt: skip
+    assert (compressed["strategy"], compressed["reason"], compressed["left_out"]) == ("summary", "auto", 0)
     assert compressed["before"] > 1.5 * compressed["after"]
     assert dry["strategy"] == done["context"]["strategy"] == "summary"
-    assert dry["at_most"] >= done["context"]["at_most"] >= prompt_tokens(body)
+    assert done["context"]["at_most"] >= prompt_tokens(body)
     (summary,) = doc["context"]["summaries"]
     assert (summary["text"], summary["model"]) == (TOLD, "lab/s")
     assert (summary["first"], summary["last"]) == (doc["messages"][0]["id"], record["upto"])
@@ -231,13 +206,10 @@ def test_another_window_is_another_choice(long: Home, talker: Talker) -> None:
     talker.pages["/v1/models"]["data"].append({"id": "big", "object": "model", "max_model_len": 65536})
     assert long.run("-s", "0", "one").code == 0
     talker.window = 65536
-    big = context_of(long, "-m", "lab/big", "two")
-    assert (big["strategy"], big["window"]) == ("full", 65536)
+    assert context_of(long, "-m", "lab/big", "two")["strategy"] == "full"
     assert TOLD not in text_in(asked(talker)[-1])
     talker.window, calls = WINDOW, len(for_summaries(talker))
-    small = context_of(long, "-m", "lab/m", "three")
-    assert (small["strategy"], small["window"], len(for_summaries(talker))) == ("summary", WINDOW, calls)
-    assert told(long.run("-s", "0", "-m", "echo", "-o", "json", "four"))["text"] == "You said: four"
+    assert context_of(long, "-m", "lab/m", "three")["strategy"] == "summary"
     assert len(for_summaries(talker)) == calls
 
 
@@ -262,15 +234,6 @@ def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long: Home
     assert (long.doc(), asked(talker)) == (before, [])
     assert long.run("-s", "0", "--compact", "--apply").code == 0
     assert long.run("-s", "0", "and now?").code == 0  # what was asked for stands
-
-
-def test_what_is_not_saved_is_compacted_all_the_same(long: Home, talker: Talker) -> None:
-    before = long.files()[0].read_bytes()
-    run = long.run("-s", "0", "--no-save", "-o", "jsonl", "and now?")
-    assert (run.code, kinds(run)) == (0, ["compressed", "text", "usage", "done"])
-    assert run.stderr.endswith("(summary)\n")
-    assert TOLD in text_in(asked(talker)[0])
-    assert [path.read_bytes() for path in long.files()] == [before]
 
 
 # ---- what the small model reads, and what is kept of its answer
@@ -313,20 +276,12 @@ def test_what_is_kept_of_a_summary(long: Home, talker: Talker, text: str, finish
     assert len(summary["text"]) < 8000
 
 
-def test_a_small_model_whose_window_has_no_room_says_so(home: Home, talker: Talker) -> None:
-    configure(home, talker, f'[providers.tiny]\nbase_url = "{talker.base_url}"\ncontext_window = 400\n')
-    kept(home, chat(60), small="tiny/s")
-    run = home.run("-s", "0", "--compact", "--apply")
-    assert (run.code, "400" in run.stderr, for_summaries(talker)) == (6, True, [])
-
-
 # ---- a summary that cannot be had
 
 Fails = Callable[[ModelServer], None]
 FAILURES: dict[str, tuple[Fails, str, bool]] = {  # what the summariser does, what is said, whether it was paid
     "500": (lambda m: m.refuse(500, BROKEN, model="s"), "lab refused (500): broken", False),
     "hangs up": (lambda m: m.script(status=0, model="s"), "broke off", False),
-    "nothing": (lambda m: sum_up(m, ""), "lab/s answered nothing", True),
     "thinks only": (lambda m: sum_up(m, "<think>They built it, I think.</think>\n"), "lab/s answered nothing", True),
 }
 
@@ -368,19 +323,17 @@ def test_a_compaction_that_was_asked_for_fails_without_its_summary(long: Home, t
 
 
 @pytest.mark.parametrize("args", [["and now?"], ["--compact", "--apply"]])
-@pytest.mark.parametrize("way", ["ctrl-c", pytest.param("deadline", marks=pytest.mark.slow)])
-def test_an_end_while_a_summary_is_waited_for(long: Home, talker: Talker, args: list[str], way: str) -> None:
+def test_ctrl_c_while_a_summary_is_waited_for(long: Home, talker: Talker, args: list[str]) -> None:
     before = long.doc()
     release = threading.Event()
     talker.script(release, model="s")
-    process = long.start("-s", "0", *(["--timeout", "1.5"] if way == "deadline" else []), *args)
+    process = long.start("-s", "0", *args)
     wait_until(lambda: for_summaries(talker))
-    if way == "ctrl-c":
-        process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     release.set()
     doc = long.doc()
-    assert (wait_for(process), out) == (130 if way == "ctrl-c" else 124, b"")
+    assert (wait_for(process), out) == (130, b"")
     assert doc["context"] == before["context"]
     assert asked(talker) == []
     if "and now?" in args:
@@ -394,20 +347,8 @@ def test_an_end_while_a_summary_is_waited_for(long: Home, talker: Talker, args: 
 
 # ---- a window that nobody knows until a server refuses
 
-OPENAI = f"This model's maximum context length is {WINDOW} tokens. However, your messages resulted in 9300 tokens."
-VLLM = (
-    "You passed at least 8193 input tokens and requested 0 output tokens. However, the model's context length is only "
-    "8192 tokens, resulting in a maximum input length of 8192 tokens."
-)
 
-
-@pytest.mark.parametrize("words", [None, OPENAI, VLLM], ids=["its own", "both numbers", "the window alone"])
-def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(
-    untold: Home, talker: Talker, words: str | None
-) -> None:
-    if words:
-        talker.window = None
-        talker.refuse(400, too_long(words), model="m")
+def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(untold: Home, talker: Talker) -> None:
     run = untold.run("-s", "0", "-o", "jsonl", "and now?")
     first, second = map(prompt_tokens, asked(talker))
     assert (run.code, first > WINDOW) == (0, True)
@@ -420,18 +361,11 @@ def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(
 
 
 @pytest.mark.parametrize(
-    ("refusals", "requests"),
-    [
-        (["maximum context length is 4096 tokens. However, your messages resulted in 9000 tokens."] * 2, 2),
-        (["prompt is too long"], 1),
-    ],
-    ids=["twice", "no number"],
+    ("words", "requests"), [("maximum context length is 4096 tokens", 2), ("prompt is too long", 1)]
 )
-def test_a_refusal_that_stays_one_keeps_the_question_and_puts_nothing_in_force(
-    untold: Home, talker: Talker, refusals: list[str], requests: int
-) -> None:
+def test_a_refusal_that_stays_one_keeps_the_question(untold: Home, talker: Talker, words: str, requests: int) -> None:
     talker.window = None
-    for words in refusals:
+    for _ in range(requests):
         talker.refuse(400, too_long(f"This model's {words}"), model="m")
     run = untold.run("-s", "0", "and now?")
     doc = untold.doc()
@@ -442,11 +376,10 @@ def test_a_refusal_that_stays_one_keeps_the_question_and_puts_nothing_in_force(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turns", [0, 40])
-def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talker: Talker, turns: int) -> None:
+def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talker: Talker) -> None:
     configure_tools(home, talker)
     home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
-    before = kept(home, [*chat(turns), question("Begin"), reply("Yes.")])["messages"]
+    before = kept(home, chat(40))["messages"]
     talker.refuses = strict("openai")
     for number in range(1, 5):
         talker.script(*calling(call("repeat", number=1, text=f"line {number} of it\n", times=4000)), model="m")
@@ -461,7 +394,6 @@ def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talk
     assert all(prompt_tokens(body) <= BUDGET for body in asked(talker))
     assert all("do it four times" in text_in(body) for body in asked(talker))
     assert "line 4 of it" in text_in(asked(talker)[-1])
-    assert [item["name"] for item in doc["context"]["snapshots"]] == ["auto-1"]
     assert home.run("-s", "0", "--no-tools", "and?").code == 0
 
 
@@ -481,21 +413,16 @@ def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
     assert asked(talker) == for_summaries(talker) == []
     done = events(long.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "jsonl"))
     assert [event["type"] for event in done] == ["snapshot_created", "snapshot_created", "compressed", "done"]
-    assert [event["auto"] for event in done[:2]] == [False, True]
-    assert (done[-1]["applied"], done[-1]["budget"], done[-1]["window"]) == (True, BUDGET, WINDOW)
-    assert done[-1]["before"] > done[-1]["after"]
+    assert (done[-1]["applied"], done[-1]["before"] > done[-1]["after"]) == (True, True)
     assert (force(long)["reason"], long.doc()["title"], long.doc()["meta"]["tags"]) == ("asked", "By hand", ["red"])
     again = events(long.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
-    assert (again[-1]["changes"], again[-1]["applied"]) == (False, False)
-    assert asked(talker) == []
-    assert context_of(long, "and now?")["strategy"] == "summary"
+    assert (again[-1]["changes"], again[-1]["applied"], asked(talker)) == (False, False, [])
 
 
 def test_compact_with_a_question(long: Home, talker: Talker) -> None:
     run = long.run("-s", "0", "--compact", "--apply", "-o", "jsonl", "and now?")
-    assert run.code == 0
-    assert kinds(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
+    assert (run.code, kinds(run)[:3]) == (0, ["message_recorded", "snapshot_created", "compressed"])
     assert force(long)["reason"] == "asked"
     again = long.run("-s", "0", "--compact", "--apply", "and then?")
     assert (again.code, again.stderr, len(asked(talker))) == (0, "", 2)  # nothing would be shorter
@@ -509,8 +436,6 @@ def test_nothing_is_compacted_where_nothing_would_be_shorter(home: Home, talker:
     before = home.files()[0].read_bytes()
     assert home.run("-s", "0", "--compact", "--apply").stdout == shown.stdout
     assert home.files()[0].read_bytes() == before
-    assert home.run("-s", "0", "--compact", "--apply", *LABELS).code == 0
-    assert (home.doc()["title"], home.doc()["context"]["compaction"]) == ("By hand", None)
 
 
 @pytest.mark.parametrize(
@@ -549,25 +474,18 @@ def test_two_processes_that_compact_one_session_at_once(long: Home, talker: Talk
     assert {added[0]["content"], added[2]["content"]} == {"turn 0", "turn 1"}
     assert context["compaction"]["summary"] in [summary["id"] for summary in context["summaries"]]
     assert sorted(error[error.index("@") :] for error in errors) == ["@auto-1\n", "@auto-2\n"]
-    record, calls = force(long), len(for_summaries(talker))
-    third = long.run("-s", "0", "a third")
-    assert (third.code, third.stderr, len(for_summaries(talker))) == (0, "", calls)
-    assert force(long) == record
 
 
 # ---- with --truncate
 
 
-@pytest.mark.parametrize(("turns", "lines"), [(TURNS, 3000), (TURNS, 1150)], ids=["far too much", "room alone"])
-def test_truncate_leaves_the_session_its_share(home: Home, talker: Talker, turns: int, lines: int) -> None:
-    configure(home, talker)
-    before = kept(home, chat(turns))
-    run = home.run("-s", "0", "--truncate", "tail", "sum up", stdin=LOG * lines)
+@pytest.mark.parametrize("lines", [3000, 1150], ids=["far too much", "room alone"])
+def test_truncate_leaves_the_session_its_share(long: Home, talker: Talker, lines: int) -> None:
+    newest = questions(long.doc())[-10:]
+    run = long.run("-s", "0", "--truncate", "tail", "sum up", stdin=LOG * lines)
     (body,) = asked(talker)
-    assert run.code == 0
-    assert "characters cut from its tail" in run.stderr
+    assert (run.code, "characters cut from its tail" in run.stderr) == (0, True)
     sent = text_in(body)
-    assert "sum up" in sent
-    assert [words for words in questions(before)[-10:] if words not in sent] == []
+    assert [words for words in [*newest, "sum up"] if words not in sent] == []
     assert 0.4 * BUDGET < prompt_tokens(body) <= BUDGET
     assert sent.count(LOG.strip()) > 300

@@ -15,7 +15,6 @@ from tests.support.talks import report
 LINES = "".join(f"line {number} of many\n" for number in range(3000))  # 18,000 tokens
 SOME = "some words of a text that nearly fits\n"
 SCHEMA = json.dumps({"type": "object", "description": "word " * 3000})
-UNCOMPACTED = '[context]\ncompact = "off"\n'
 
 
 @pytest.fixture
@@ -178,21 +177,6 @@ def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: Model
     assert not lab.state.exists()
 
 
-def test_an_older_text_is_cut_too_and_stays_cut(home: Home, model: ModelServer) -> None:
-    windowed(home, model, 100_000)
-    say(model, 16_000)
-    home.run("sum up", stdin=LINES)
-    windowed(home, model, 2000, UNCOMPACTED)
-    assert home.run("-s", "0", "and?").code == 6
-    say(model, 1000)
-    assert home.run("-s", "0", "--truncate", "tail", "and?").code == 0
-    assert home.run("-s", "0", "more?").code == 0
-    cut, again = (body["messages"][0]["content"] for body in model.sent[1:])
-    assert "[gptsh: " in cut
-    assert again == cut
-    assert home.doc()["messages"][0]["content"][1]["text"] == LINES
-
-
 # ---- dry run
 
 
@@ -228,12 +212,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert shown["body"] == model.sent[0]
     assert "[gptsh: " in shown["body"]["messages"][1]["content"]
     assert (shown["method"], shown["url"]) == ("POST", f"{model.base_url}/chat/completions")
-    sent = model.asked[0].headers
-    assert shown["headers"] == {
-        "content-type": sent["content-type"], "user-agent": sent["user-agent"], "authorization": "Bearer ***",
-        "x-team": "***",
-    }  # fmt: skip
-    assert 3700 < shown["context"]["budget"] < 3750  # the system prompt is no part of it
+    assert (shown["headers"]["authorization"], shown["headers"]["x-team"]) == ("Bearer ***", "***")
     assert (shown["model"], shown["wire"], shown["error"]) == ("lab/m", "chat", None)
 
 

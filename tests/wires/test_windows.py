@@ -53,14 +53,9 @@ SHOWN = {
 }
 TRAINED = {**SHOWN, "parameters": 'stop "num_ctx 5"'}
 RUNNING = {"models": [{"name": "other:latest", "context_length": 99}, {"model": "m:latest", "context_length": 8192}]}
-LOADED = [{"id": "m:2", "config": {"context_length": 2048}}, {"id": "m", "config": {"context_length": 4096}}]
-LM_STUDIO = {
-    "models": [
-        {"key": "other", "loaded_instances": [{"id": "other", "config": {"context_length": 99}}]},
-        {"key": "m", "max_context_length": 40960, "loaded_instances": LOADED},
-        {"key": "idle", "max_context_length": 32768, "loaded_instances": []},
-    ]
-}
+LM_STUDIO = {"models": [{"key": "other", "loaded_instances": [{"id": "other", "config": {"context_length": 99}}]},
+                        {"key": "m", "loaded_instances": [{"id": "m", "config": {"context_length": 4096}}]},
+                        {"key": "idle", "max_context_length": 32768, "loaded_instances": []}]}  # fmt: skip
 OLDER = listing({"id": "m", "loaded_context_length": 4096, "max_context_length": 32768})
 PROPS = {"default_generation_settings": {"n_ctx": 2048}}
 
@@ -78,7 +73,6 @@ PROPS = {"default_generation_settings": {"n_ctx": 2048}}
         ("openrouter/a/b", {"/v1/models": listing({"id": "a/b", "context_length": 900,
                                                    "top_provider": {"context_length": 700}})}, 700),
         ("lm_studio/m", {"/api/v1/models": LM_STUDIO}, 4096),
-        ("lm_studio/m:2", {"/api/v1/models": LM_STUDIO}, 2048),
         ("lm_studio/idle", {"/api/v1/models": LM_STUDIO}, 32768),
         ("lm_studio/m", {"/api/v1/models": {"error": "Unexpected endpoint"}, "/api/v0/models": OLDER}, 4096),
         ("lab/m", {"/v1/models": vllm(4096)}, 4096),

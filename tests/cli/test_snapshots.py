@@ -103,7 +103,7 @@ def test_automatic_ones_roll_and_those_by_hand_stay(home: Home, talker: Talker) 
     configure(home, talker)
     kept(home, chat(12))
     home.run("-s", "0", "--snapshot", "mine")
-    talker.words = 200
+    talker.words = 700
     while "auto-6" not in named(home.doc()):
         assert home.run("-s", "0", "--compact", "--apply", "more " * 40).code == 0
         assert len(asked(talker)) < 40

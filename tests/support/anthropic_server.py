@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from tests.support.server import ModelServer, Script
@@ -31,6 +30,7 @@ BLOCKS = {
 }
 OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(BLOCKS) - {"image", "document"})
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
 MARKS = 4
 _ID = re.compile("[a-zA-Z0-9_-]+")
 _UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # but for 4-6 to 4-8, which no table tells
@@ -116,7 +116,7 @@ def check(body: Any, headers: dict[str, str]) -> None:
     _check_sampling(body)
     _check_thinking(body)
     _check_tools(body)
-    _check_schema(body)
+    _check_closed((body.get("output_config") or {}).get("format", {}).get("schema"))
     messages = body.get("messages")
     if not messages or not isinstance(messages, list):
         raise Refused("messages: at least one message is required")
@@ -126,6 +126,15 @@ def check(body: Any, headers: dict[str, str]) -> None:
     _check_end(messages, body)
     if len(marks(body)) > MARKS:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}.")
+
+
+def complaint(body: dict[str, Any]) -> str | None:
+    """What the API would say against a request with a key; None for a good one."""
+    try:
+        check(body, HEADERS)
+    except Refused as err:
+        return str(err)
+    return None
 
 
 def _check_sampling(body: dict[str, Any]) -> None:
@@ -139,24 +148,19 @@ def _check_sampling(body: dict[str, Any]) -> None:
 
 def _check_thinking(body: dict[str, Any]) -> None:
     thinking = body.get("thinking") or {}
-    if set(thinking) - {"type", "budget_tokens", "display"}:
-        raise Refused("thinking: Extra inputs are not permitted")
     if thinking.get("type") == "enabled":
-        _check_budget(body, thinking.get("budget_tokens", 0))
+        budget = thinking.get("budget_tokens", 0)
+        if budget < 1024:
+            raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        if body["max_tokens"] <= budget:
+            raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
+        if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+            raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
     if thinking.get("type") in ("enabled", "adaptive"):
         if body.get("temperature", 1) != 1:
             raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
         if "top_k" in body or body.get("top_p", 1) < 0.95:
             raise Refused("`top_k` must be unset when thinking is enabled.")
-
-
-def _check_budget(body: dict[str, Any], budget: int) -> None:
-    if budget < 1024:
-        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-    if body["max_tokens"] <= budget:
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
-    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -173,14 +177,6 @@ def _check_tools(body: dict[str, Any]) -> None:
             raise Refused(f"tools.{at}.custom.input_schema: {why}")
     if "tool_choice" in body and not (isinstance(body["tool_choice"], dict) and body.get("tools")):
         raise Refused("tool_choice: may only be specified while providing tools.")
-
-
-def _check_schema(body: dict[str, Any]) -> None:
-    config = body.get("output_config") or {}
-    if set(config) - {"effort", "format"}:
-        raise Refused("output_config: Extra inputs are not permitted")
-    if "format" in config:
-        _check_closed(config["format"]["schema"])
 
 
 def _check_closed(schema: Any) -> None:
@@ -342,17 +338,13 @@ class AnthropicServer(ModelServer):
         super().__init__()
         self._kept: set[str] = set()
 
-    def say_text(self, *pieces: str) -> None:
-        """Queue a well-formed streamed answer."""
-        self.script(*stream(said(0, *pieces)))
-
     def _next(self, body: Any) -> Script:
         if "messages" not in (body or {}):
             return super()._next(body)
         try:
             check(body, self.asked[-1].headers)
         except Refused as err:
-            return _refusal(str(err), err.status, err.kind)
+            return _whole(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
         return super()._next(body)
 
     def _default(self, body: Any) -> Script:
@@ -371,20 +363,13 @@ class AnthropicServer(ModelServer):
 def _answer(text: str, usage: dict[str, int], *, streams: bool) -> Script:
     if streams:
         pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
-        return Script(
-            200, {"Content-Type": "text/event-stream"}, tuple(stream(said(0, *pieces), usage=usage)), "chunked"
-        )
+        sent = stream(said(0, *pieces), usage=usage)
+        return Script(200, {"Content-Type": "text/event-stream"}, tuple(sent), "chunked")
     message = {"id": "msg_2", "type": "message", "role": "assistant", "content": [{"type": "text", "text": text}],
                "stop_reason": "end_turn", "usage": {**usage, "output_tokens": 15}}  # fmt: skip
-    return Script(200, {"Content-Type": "application/json"}, (json.dumps(message).encode(),), "length")
+    return _whole(200, message)
 
 
-def _refusal(what: str, status: int, kind: str) -> Script:
-    body = json.dumps({"type": "error", "error": {"type": kind, "message": what}, "request_id": "req_x"}).encode()
-    return Script(status, {"Content-Type": "application/json", "request-id": "req_x"}, (body,), "length")
-
-
-def steps(recorded: bytes, size: int = 0) -> Iterator[bytes]:
-    """A recorded stream, cut into pieces of ``size`` bytes wherever that falls; whole for 0."""
-    for at in range(0, len(recorded), size or len(recorded)):
-        yield recorded[at : at + (size or len(recorded))]
+def _whole(status: int, payload: dict[str, Any]) -> Script:
+    headers = {"Content-Type": "application/json", "request-id": "req_x"}
+    return Script(status, headers, (json.dumps(payload).encode(),), "length")

@@ -62,11 +62,8 @@ DIALECTS: dict[str, Callable[[Request], bytes]] = {
 
 def refused_by_claude(body: dict[str, Any]) -> str | None:
     """What Anthropic's API would say, but for what is answered by asking again without thinking."""
-    try:
-        claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
-    except claude.Refused as refused:
-        return None if re.search("Invalid `signature`|When thinking is disabled", str(refused)) else str(refused)
-    return None
+    said = claude.complaint(body)
+    return None if re.search("Invalid `signature`|When thinking is disabled", said or "") else said
 
 
 STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
@@ -107,7 +104,7 @@ def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ())
     built = context.build(messages, None, NO_SIZE, Room(None)).messages
     route = Route(there, model.partition("/")[2], "anthropic")
     made = anthropic_body(Request(model, built, params or {}), route, without)
-    claude.check(made, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    claude.check(made, claude.HEADERS)
     return made
 
 

@@ -12,9 +12,8 @@ from tests.support.attached import a_png
 from tests.support.dry import dry
 from tests.support.home import Home
 from tests.support.inner import Shown, num_ctx
-from tests.support.ollama_server import Known, OllamaServer, last, line, ndjson
+from tests.support.ollama_server import Known, OllamaServer, last, line
 from tests.support.paths import DATA
-from tests.support.server import Cut, ModelServer, Script
 
 DATA = DATA / "ollama"
 NO_TITLES = '[sessions]\ntitles = "off"\n'
@@ -98,9 +97,7 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
         {"type": "document", "source": {"type": "text", "data": "the text"}, "title": "T"},
         {"type": "hologram", "x": 1},
     ]
-    (got, *_) = dry(
-        home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}
-    ).messages
+    got = dry(home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}).messages[0]
     assert got["images"] == [PNG, JPEG]
     assert got["content"] == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
 
@@ -131,15 +128,12 @@ def run_of(home: Home, server: OllamaServer, name: str, **more: Any) -> Any:
         ("calls", "I will look.\n", (0, ""), {"content": "I will look.", "finish_reason": "tool_calls"}),
         ("error", "It is\n", (1, "the provider reported: an error was encountered while running the model: CUDA"),
          {"content": "It is", "finish_reason": "error", "usage": None}),
-        ("cached", "Hello.\n", (0, ""), {"content": "Hello.", "finish_reason": "stop"}),
         ("length", "One, two,\n", (5, "incomplete: cut by the token limit .length."), {"finish_reason": "length"}),
         ("load", "", (1, "the model answered nothing"), {"content": "", "finish_reason": "load", "usage": None}),
         ("unicode", "a\u2028b\u0085c\u2029€ 😀 ﷽\r\nend\n", (0, ""), {"finish_reason": "stop"}),
         ("no_done", "It is\n", (1, "the stream broke off before the answer was complete"), {"finish_reason": "error"}),
         ("garbage", "It is\n", (1, "the response is garbage: "), {"content": "It is", "finish_reason": "error"}),
         ("too_long", "", (6, "the provider reported: the input length exceeds the context length"), None),
-        ("other", "", (1, "the response is no answer of Ollama: is the base URL right"), None),
-        ("late", "It is 4.\n", (0, ""), {"content": "It is 4.", "finish_reason": "stop"}),
     ],
 )  # fmt: skip
 def test_an_answer_as_it_comes(
@@ -161,11 +155,7 @@ def test_what_was_used(here: Home, server: OllamaServer) -> None:
     raw = usage.pop("raw")
     assert usage == {"prompt": 26, "completion": 12, "total": 38, "reasoning_tokens": None, "cached_tokens": None,
                      "cache_write_tokens": None}  # fmt: skip
-    assert set(raw) == {"total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count",
-                        "eval_duration"}  # fmt: skip
-    run_of(here, server, "cached")
-    usage = here.docs()[0]["messages"][1]["usage"]
-    assert (usage["prompt"], usage["completion"], usage["total"]) == (None, 12, None)
+    assert raw["load_duration"]
 
 
 def test_calls_of_tools_in_openais_shape_each_with_an_id(here: Home, server: OllamaServer) -> None:
@@ -175,9 +165,7 @@ def test_calls_of_tools_in_openais_shape_each_with_an_id(here: Home, server: Oll
     assert second["function"] == {"name": "read_file", "arguments": '{"path": "ä.txt"}'}
     assert first["id"] != second["id"]
     assert here.run("-s", "0", "and?").code == 0  # both come back, with a result each
-    assert [message["role"] for message in server.chats[-1]["messages"]] == [
-        "user", "assistant", "tool", "tool", "user",
-    ]  # fmt: skip
+    assert [message["role"] for message in server.chats[-1]["messages"]][1:] == ["assistant", "tool", "tool", "user"]
     assert server.chats[-1]["messages"][2]["tool_name"] == "list_files"
 
 
@@ -189,13 +177,6 @@ def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
     assert here.doc()["messages"][1]["finish_reason"] == "stop"
 
 
-def test_a_connection_that_is_cut_keeps_what_came(here: Home, server: OllamaServer) -> None:
-    server.script(ndjson(line("It is")), Cut)
-    run = here.run("hi")
-    assert (run.stdout, run.code) == ("It is\n", 1)
-    assert here.doc()["messages"][1]["content"] == "It is"
-
-
 # ---- refusals
 
 
@@ -203,13 +184,6 @@ def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
     run = here.run("-m", "ollama/qwen9", "hi")
     assert (run.stdout, run.code) == ("", 1)
     assert "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n" in run.stderr
-
-
-def test_a_server_that_is_no_ollama(home: Home, model: ModelServer) -> None:
-    model.pages["/api/chat"] = Script(404, {}, (b"404 page not found",), "length")
-    run = home.run("-m", "ollama/m", "hi", env={"OLLAMA_API_BASE": model.base_url})
-    assert run.code == 1
-    assert "/api/chat does not know 'm' (404): 404 page not found: see -m and base_url\n" in run.stderr
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(here: Home, server: OllamaServer) -> None:
@@ -255,17 +229,12 @@ TRAINED, FILE = Shown(None, 131072), Shown(16384, 131072)
 @pytest.mark.parametrize(
     ("needed", "allocated", "shown", "window"),
     [
-        (0, None, None, None),
-        (2000, None, None, None),
         (2000, 1024, None, 4096),  # without asking what the model could
         (2001, None, Shown(), 4096),
         (8192, 8192, None, 8192),
         (8193, 8192, TRAINED, 16384),
-        (4097, None, TRAINED, 8192),
         (5000, None, FILE, 16384),
         (100000, None, Shown(None, 100500), 100500),
-        (200000, None, TRAINED, 131072),
-        (5000, None, Shown(16384, 6000), 6000),
     ],
 )
 def test_the_rule(needed: int, allocated: int | None, shown: Shown | None, window: int | None) -> None:
@@ -292,13 +261,7 @@ def windows_of(server: OllamaServer) -> list[int | None]:
     ids=["small", "large", "a loaded one that has room", "a long answer", "what the user says"],
 )
 def test_the_window_that_is_asked_for(
-    here: Home,
-    server: OllamaServer,
-    loaded: int | None,
-    params: dict[str, int],
-    words: int,
-    window: int,
-    asked: list[str],
+    here: Home, server: OllamaServer, loaded: int | None, params: dict[str, int], words: int, window: int, asked: Any
 ) -> None:
     if loaded:
         server.loaded["m:latest"] = {"num_ctx": loaded, "shift": False}
@@ -313,7 +276,6 @@ def test_the_window_that_is_asked_for(
     ("option", "line"),
     [
         ("num_ctx=abc", 'ollama refused (500): option "num_ctx" must be of type integer'),
-        ("temperature=[1]", 'ollama refused (500): option "temperature" must be of type float32'),
         (f"tools={json.dumps([TOOL])}", "m takes no tools (400): registry.ollama.ai/library/m:latest does not support"),
     ],
 )
@@ -352,15 +314,6 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     assert server.loads == [("m:latest", 4096), ("m:latest", 8192), ("m:latest", 16384)]
     assert here.run("-s", "0", "and?").code == 0  # what is loaded has room
     assert len(server.loads) == 3
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_tell_is_asked_all_the_same(here: Home, server: OllamaServer) -> None:
-    slow = Script(200, {}, (10.0,), "chunked")
-    server.pages = {"/api/ps": slow, "/api/show": slow}
-    assert here.run("hello " * 3000).code == 0
-    assert windows_of(server) == [8192]
-    assert sorted(server.paths()) == ["/api/chat", "/api/ps", "/api/show"]
 
 
 # ---- abilities

@@ -16,9 +16,6 @@ from tests.support.server import ModelServer, answer
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
 
 
-# ---- extract
-
-
 @pytest.mark.parametrize(
     ("said", "block"),
     [
@@ -76,8 +73,6 @@ def test_extract_and_a_signal(lab: Home, model: ModelServer, signum: int) -> Non
     assert (out, b"rm -rf build" in err) == (b"", True)
     assert texts(lab.doc())[-1] == "assistant: ```sh\nrm -rf build"
 
-
-# ---- schema
 
 WRONG = {"error": {"message": "This response_format type is unavailable now"}}
 BY_LLAMA = "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"

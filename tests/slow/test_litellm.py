@@ -191,26 +191,14 @@ def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model:
 
 
 @pytest.mark.slow
-def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelServer) -> None:
-    own = '[providers.azure_ai]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n'
-    far.config.write_text(far.config.read_text().replace("[providers.azure_ai]\n", own))
-    model.script(*stream(said(0, "x")))
-    assert far.process("-m", CLAUDE, "hi").code == 0
-    headers = model.asked[0].headers
-    assert (headers["api-key"], headers["x-team"]) == ("from-a-command", "infra")
-
-
-@pytest.mark.slow
 def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
     (far.cwd / ".env").write_text("AZURE_AI_API_KEY=from-dotenv\nGPTSH_X=1\n")
     audit = (
-        "import sys, os\n"
-        "seen = []\n"
+        "import sys; seen = []\n"
         "sys.addaudithook(lambda name, args: seen.append(str(args)) if name in "
         "('socket.connect', 'socket.getaddrinfo') or (name == 'open' and str(args[0]).endswith('.env')) else None)\n"
         "sys.argv = ['gptsh', *sys.argv[1:]]\n"
-        "from gptsh.cli.entrypoint import main\n"
-        "code = main(sys.argv[1:])\n"
+        "from gptsh.cli.entrypoint import main; code = main(sys.argv[1:])\n"
         "import gc, litellm\n"
         "print(code, gc.isenabled(), gc.get_freeze_count() > 100_000, *seen, sep='\\n', file=sys.stderr)\n"
     )
@@ -225,14 +213,6 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
     assert seen
     assert all("127.0.0.1" in line for line in seen), seen
     assert model.asked[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
-
-
-@pytest.mark.parametrize("env", [{"HTTPS_PROXY": "gopher://x"}, {"SSL_CERT_FILE": "/missing.pem"}])
-def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env: dict[str, str]) -> None:
-    far.configure('[sessions]\ntitles = "off"\n')
-    run = far.process("-m", CLAUDE, "hi", env=env)
-    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
-    assert not far.state.exists()
 
 
 def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:

@@ -124,13 +124,10 @@ READERS: dict[str, Callable[[list[bytes]], Iterator[Any]]] = {
 }
 
 
-def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tuple[Any, bool]:
+def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
-    if isinstance(payloads, bytes):
-        pieces = [b"data: " + payloads.replace(b"\n", b" ") + b"\n\n"] if dialect in STREAMED else [payloads]
-    else:
-        frame = b"data: %s\n\n" if dialect in STREAMED else b"%s\n"
-        pieces = [frame % json.dumps(payload).encode() for payload in payloads]
+    frame = b"data: %s\n\n" if dialect in ("anthropic", "chat") else b"%s\n"
+    pieces = [frame % json.dumps(payload).encode() for payload in payloads]
     answer, failed = Round(READERS[dialect](pieces)), False
     try:
         list(answer)
@@ -140,9 +137,6 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tu
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
     read = checks.check(files.parsed(files.encoded(doc).decode()))["messages"]
     return (read[0] if read else None), failed
-
-
-STREAMED = ("anthropic", "chat")
 
 
 def refusal_of(status: int, payload: Any) -> Any:

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_server import (
-    AnthropicServer,
-    named,
-    said,
-    signature,
-    stream,
-    thought,
-    tool,
-)
+from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
 from tests.support.claude import KEY, OPUS, SONNET, bare, call, parts, thinking
 from tests.support.home import Home, kind_of_session, texts
 from tests.support.inner import cost, facts
@@ -45,9 +37,6 @@ def claude(home: Home, server: AnthropicServer) -> Home:
     )
     home.env["ANTHROPIC_API_KEY"] = KEY
     return home
-
-
-# ---- answers
 
 
 # By stream: stdout, the end of stderr's last word or line, the exit code, what stands in the session.
@@ -179,22 +168,16 @@ def test_an_answer_in_one_piece(claude: Home, server: AnthropicServer) -> None:
     assert (reply["usage"]["total"], reply["finish_reason"]) == (7, "tool_calls")
 
 
-@pytest.mark.parametrize(
-    ("data", "line"),
-    [
-        (b'{"hello":1}', "the response is no message: is the base URL right?"),
-        (b"<html>", "the response is garbage: Expecting value: line 1 column 1 (char 0): is the base URL right?"),
-    ],
-)
-def test_what_is_no_answer(claude: Home, server: AnthropicServer, data: bytes, line: str) -> None:
-    for _ in range(2):
+def test_what_is_no_answer(claude: Home, server: AnthropicServer) -> None:
+    for data, line in (
+        (b'{"hello":1}', "no message"),
+        (b"<html>", "garbage: Expecting value: line 1 column 1 (char 0)"),
+    ):
         server.script(data, framing="length", headers={"Content-Type": "application/json"})
-    run = claude.run("hi")
-    assert (run.stdout, run.code) == ("", 1)
-    assert run.stderr.startswith(f"gptsh: {line}")
+        run = claude.run("hi")
+        assert (run.stdout, run.code) == ("", 1)
+        assert run.stderr.startswith(f"gptsh: the response is {line}: is the base URL right?")
 
-
-# ---- prices
 
 FEW = {"input_tokens": 1000, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 400, "output_tokens": 100}
 FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
@@ -215,9 +198,6 @@ def test_what_an_answer_costs(name: str, raw: dict[str, Any], usd: float | None)
     assert cost(facts("anthropic", name), raw) == (usd if usd is None else pytest.approx(usd))
 
 
-# ---- resuming
-
-
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     claude: Home, server: AnthropicServer, refused: bool
@@ -234,19 +214,11 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     assert [part["type"] for part in bare(server.sent[-1])[1][1]] == ["text", "tool_use"]
 
 
-# ---- the command on this wire
-
-
 def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicServer) -> None:
     run = claude.run("--dry-run", "-o", "json", "--system", "Brief.", "-p", "max_tokens=9", "hi")
     told = json.loads(run.stdout)
     assert (told["wire"], told["url"]) == ("anthropic", f"{server.base_url}/messages")
-    assert told["headers"]["x-api-key"] == "***"
-    assert told["headers"]["anthropic-version"] == "2023-06-01"
-    assert told["body"] == {
-        "model": "claude-sonnet-4-5", "max_tokens": 9, "system": parts("Brief."), "stream": True,
-        "messages": [{"role": "user", "content": parts("hi")}],
-    }  # fmt: skip
+    assert (told["headers"]["x-api-key"], told["body"]["system"]) == ("***", parts("Brief."))
     assert (KEY in run.stdout, server.asked) == (False, [])
 
 

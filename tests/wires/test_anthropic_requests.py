@@ -1,13 +1,12 @@
 """The Anthropic Messages dialect: what goes out. Whatever is built here the strict server would take."""
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.support import anthropic_server as strict
-from tests.support.anthropic_server import AnthropicServer, marks, prefixes, signature
+from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare, call, image, parts, thinking
 from tests.support.dialects import in_a_loop
 from tests.support.dry import dry
@@ -39,8 +38,6 @@ def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [[part["type"] for part in content] for content in messages]
 
 
-# ---- parts of a question
-
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t",
          "context": "c", "citations": {"enabled": True}}  # fmt: skip
@@ -62,8 +59,6 @@ FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plai
 def test_parts_of_a_question(home: Home, part: dict[str, Any], block: dict[str, Any]) -> None:
     assert sent(home, user({"type": "text", "text": "words"}, part), answer("a"))[0][1] == block
 
-
-# ---- answers and results
 
 SIGNED = [thinking("hm", signature("hm")), {"type": "redacted_thinking", "data": "xyz"}]
 FIRST, SECOND = SIGNED[0], thinking("so", signature("so"))
@@ -126,14 +121,6 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
                              *parts("and now?")]]  # fmt: skip
 
 
-def test_a_call_without_a_result_has_one_in_the_same_message_as_the_others(home: Home) -> None:
-    calls = [call("c1", "ls", "{}"), call("c2", "ls", "{}")]
-    made = sent(home, user("q"), answer("", tool_calls=calls), result("c2", "second"))
-    assert [(part["type"], part.get("is_error", False)) for part in made[2]] == [
-        ("tool_result", True), ("tool_result", False), ("text", False),
-    ]  # fmt: skip
-
-
 def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     odd = [call("functions.ls:0", "a.b", "{}"), call("functions_ls_0", "ls", "{}"), call("ünï", "ls", "{}")]
     results = [result(made["id"], made["id"]) for made in odd]
@@ -146,8 +133,6 @@ def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     assert uses[0]["name"] == "a_b"
     assert made[:4] == sent(home, *turn)[:4]  # what was sent once is not sent otherwise later
 
-
-# ---- thinking in a loop of tools
 
 EFFORT = {"reasoning_effort": "low"}
 AGAIN = [call("c2", "ls", "{}")]
@@ -188,9 +173,7 @@ SAID = [
     "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
     "is enabled, a final `assistant` message must start with a thinking block",
 ]
-NOT_OF_SCHEMA = [
-    "tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12",
-]
+NOT_OF_SCHEMA = ["tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12"]
 OF_SCHEMA = [
     "output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false",
     "The compiled grammar is too large, which would cause performance issues.",
@@ -220,9 +203,6 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words:
         server.close()
 
 
-# ---- a schema
-
-
 @pytest.mark.parametrize(
     ("schema", "said_as"),
     [
@@ -243,34 +223,12 @@ def test_a_schema_as_the_api_takes_it(home: Home, schema: dict[str, Any], said_a
     assert made.get("output_config", {}).get("format", {}).get("schema") == said_as
 
 
-# ---- the cache
-
-
-def test_what_is_marked_in_one_turn_is_the_beginning_of_the_next() -> None:
-    turns = [
-        user("one"), answer("1", thinking=[FIRST], tool_calls=ONE_CALL), result("c1", "files"), answer("so"),
-        user(*parts("two", "and more")), answer("2", thinking=[FIRST]), user("three"),
-    ]  # fmt: skip
-    bodies = [in_a_loop(SONNET, *turns[:end], params=EFFORT) for end in (3, 5, 7)]
-    for earlier, later in pairwise(bodies):
-        ends = set(prefixes(earlier)) & set(prefixes(later))
-        assert max(ends, key=len) == max(prefixes(earlier), key=len)  # all that was kept is asked for again
-    assert all("thinking" not in strict.prompt(b)[at].get("type", "") for b in bodies for at in marks(b))
-
-
-# ---- where it is
-
-
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])
-@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
-def test_the_base_with_or_without_its_version(home: Home, variable: str, ending: str) -> None:
-    home.env["ANTHROPIC_API_KEY"] = KEY
-    for base in ("http://127.0.0.1:9/here", "https://api.anthropic.com"):
-        run = home.run("--dry-run", "-o", "json", "-m", SONNET, "hi", env={variable: base + ending})
-        assert json.loads(run.stdout)["url"] == f"{base}/v1/messages"
-
-
-# ---- the strict server
+def test_the_base_with_or_without_its_version(home: Home, variable: str) -> None:
+    for ending in ("", "/", "/v1", "/v1/"):
+        env = {"ANTHROPIC_API_KEY": KEY, variable: f"http://127.0.0.1:9/here{ending}"}
+        run = home.run("--dry-run", "-o", "json", "-m", SONNET, "hi", env=env)
+        assert json.loads(run.stdout)["url"] == "http://127.0.0.1:9/here/v1/messages"
 
 
 GOOD: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": parts("q")}]}

@@ -26,10 +26,6 @@ def budget(tokens: int, **more: Any) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}, **more}
 
 
-def template(on: bool) -> dict[str, Any]:
-    return {"chat_template_kwargs": {"enable_thinking": on}}
-
-
 # Model, parameters, what is sent for them, what is left out.
 EFFORTS = [
     ("mistral/m", effort("low"), effort("high"), ""),
@@ -37,7 +33,7 @@ EFFORTS = [
     ("deepseek/m", effort("none"), {"thinking": OFF}, ""),
     ("moonshot/kimi-k2.6", effort("none"), {"thinking": OFF}, ""),
     ("dashscope/m", effort("none"), {"enable_thinking": False}, ""),
-    ("llamafile/m", effort("none"), template(False), ""),
+    ("llamafile/m", effort("none"), {"chat_template_kwargs": {"enable_thinking": False}}, ""),
     ("lm_studio/m", effort("none"), {}, "reasoning_effort"),
     ("ollama/m", effort("none"), {"think": False}, ""),
     ("ollama/m", effort("low"), {"think": True}, ""),
@@ -107,9 +103,6 @@ def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:
     quarter_of_its_window, all_it_can_say = 50_000, 128_000
     for model, limit in ((SONNET, quarter_of_its_window), (OPUS, all_it_can_say), ("anthropic/unheard-of", 4096)):
         assert dry(home, model).body["max_tokens"] == limit
-
-
-# ---- tools, given by hand
 
 
 def tool(schema: Any, description: str = "Do.") -> dict[str, Any]:

@@ -69,9 +69,6 @@ WORDS = [
     ("Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)", 262144, None),
     # Dashscope: QwenLM/qwen-code#3652
     ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 983616]", 983616, None),
-    # litellm's proxy: how its own errors are worded (exceptions.py)
-    ("litellm.ContextWindowExceededError: litellm.BadRequestError: AnthropicException - prompt is too long: 215000"
-     " tokens > 200000 maximum. Received Model Group=claude", 200000, 215000),
     # thousands in every fashion, and figures that cannot be meant
     ("maximum context length is 131.072 tokens. However, your messages resulted in 140'000 tokens", 131072, 140000),
     ("maximum context length is 128k tokens. However, your messages resulted in 0 tokens", None, None),
@@ -138,8 +135,6 @@ def test_figures_in_bodies(status: int, body: Any, window: int | None, prompt: i
 def test_other_limits_are_no_refusal_for_length(message: str) -> None:
     assert refusal_of(400, said(message)).exit_code == 1
 
-
-# ---- through the command
 
 WORDING = "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens."
 

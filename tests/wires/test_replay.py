@@ -56,23 +56,16 @@ def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
 C1, C2 = call("c1"), call("c2", name="cat")
 
 
-# ---- reasoning, and what a model signed
-
-
-@pytest.mark.parametrize(
-    ("finish", "last", "kept"),
-    [
-        ("interrupted", {"type": TEXT, "text": "b"}, 1),
-        ("error", {"type": TEXT, "text": "b", "signature": "s"}, 2),
-        ("stop", {"type": TEXT, "text": "b"}, 2),
-    ],
-)
-def test_a_thought_that_broke_off_unsigned_does_not_go_back(
-    home: Home, finish: str, last: dict[str, Any], kept: int
-) -> None:
-    replay = {"reasoning_details": [{"type": TEXT, "text": "a"}, last]}
-    messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
-    assert len(messages[1]["reasoning_details"]) == kept
+def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
+    whole = {"type": TEXT, "text": "a"}
+    for finish, last, kept in (
+        ("interrupted", whole, 1),
+        ("error", {**whole, "signature": "s"}, 2),
+        ("stop", whole, 2),
+    ):
+        replay = {"reasoning_details": [whole, last]}
+        messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
+        assert len(messages[1]["reasoning_details"]) == kept
 
 
 @pytest.mark.parametrize(
@@ -137,9 +130,6 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
     assert foreign == [{"role": "assistant", "content": "42"}] * 2
 
 
-# ---- ids
-
-
 @pytest.mark.parametrize(
     ("provider", "ids", "expected"),
     [
@@ -160,21 +150,6 @@ def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[st
     assert re.fullmatch(expected, made[-1])
     before = sent(home, *turns[:4], model=f"{provider}/m")[:4]
     assert messages[:4] == before  # a prompt that grows keeps its beginning
-
-
-def test_what_signs_a_call_follows_its_id(home: Home) -> None:
-    def turn(data: str) -> list[Any]:
-        replay = {"reasoning_details": [{"type": CODED, "data": data, "id": "tool_0_ls"}, {"type": TEXT, "text": "t"}]}
-        return [user(), asks(call("tool_0_ls"), **LAB, replay=replay), gives("tool_0_ls"), says()]
-
-    answers = [m for m in sent(home, *turn("x"), *turn("y")) if "tool_calls" in m]
-    assert [m["tool_calls"][0]["id"] for m in answers] == ["tool_0_ls", "tool_0_ls_2"]
-    assert [(m["reasoning_details"][0]["id"], m["reasoning_details"][0]["data"]) for m in answers] == [
-        ("tool_0_ls", "x"), ("tool_0_ls_2", "y"),
-    ]  # fmt: skip
-
-
-# ---- broken turns
 
 
 def results_of(messages: list[Any]) -> list[tuple[str, Any]]:
@@ -239,16 +214,6 @@ def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> 
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
 
 
-def test_null_keys_go_to_nobody(home: Home) -> None:
-    asked = asks(call("c1", extra=None, index=0), provider="groq", model="groq/m", name=None, refusal=None)
-    messages = sent(home, user(), asked, gives("c1", name=None), says("a", tool_calls=[]), model="groq/m")
-    assert messages[1:4] == [
-        {"role": "assistant", "tool_calls": [call("c1", index=0)]},
-        {"role": "tool", "tool_call_id": "c1", "content": "out"},
-        says("a"),
-    ]
-
-
 def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Home, model: ModelServer) -> None:
     configured(home, model, "groq")
     made = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
@@ -257,9 +222,6 @@ def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Hom
     assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"path": "/ho'
     model.refuses = strict("groq")
     assert home.run("-s", "0", "go on").code == 0
-
-
-# ---- answers in a row
 
 
 def signed(words: str) -> dict[str, Any]:
@@ -283,18 +245,6 @@ def test_answers_as_one_string(home: Home, answers: list[Any], content: str) -> 
     messages = sent(home, user(), *answers)
     assert messages[1]["content"] == content
     assert [m["role"] for m in messages if m["role"] != "tool"] == ["user", "assistant", "user"]
-
-
-def test_two_answers_of_one_model_keep_the_reasoning_of_both(home: Home) -> None:
-    whose = {"provider": "llamafile", "model": "llamafile/m"}
-    one = says("One.", **whose, replay={"reasoning": "r1", "annotations": [{"a": 1}]})
-    two = asks(C1, content="Two.", **whose, replay={"reasoning": "r2", "annotations": [{"b": 1}]})
-    joined = sent(home, user(), one, two, model="llamafile/m")[1]
-    assert (joined["content"], joined["reasoning"]) == ("One.\n\nTwo.", "r1\n\nr2")
-    assert joined["annotations"] == [{"a": 1}, {"b": 1}]
-
-
-# ---- the shapes of others
 
 
 def test_results_and_calls_in_anthropics_dress(home: Home) -> None:

@@ -23,8 +23,6 @@ def answered(lab: Home, model: ModelServer, *payloads: Any) -> Any:
     return run, messages[1] if len(messages) > 1 else None
 
 
-# ---- usage
-
 COUNTED = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 PLACES: dict[str, list[Any]] = {
     "own chunk (openai)": [LAST, {"choices": [], "usage": COUNTED}],
@@ -62,15 +60,6 @@ def test_usage_in_our_names(raw: dict[str, Any], expected: dict[str, Any]) -> No
     assert {key: usage[key] for key in expected} == expected
 
 
-def test_numbers_that_json_cannot_hold_do_not_stop_a_save(lab: Home, model: ModelServer) -> None:
-    whole = b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"a":1e999,"b":NaN}}'
-    model.script(whole, headers={"Content-Type": "application/json"}, framing="length")
-    assert lab.run("go") == ("x\n", "", 0)
-    assert lab.doc()["messages"][1]["usage"]["raw"] == {"a": None, "b": None}
-
-
-# ---- texts, reasoning, refusals
-
 HM = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 
 
@@ -80,7 +69,6 @@ def details(**keys: Any) -> dict[str, Any]:
 
 # Chunks before the last, stdout, stderr, and what is kept.
 SAID: dict[str, tuple[list[Any], str, str, dict[str, Any]]] = {
-    "pieces": ([chunk({"content": "hel"}), chunk({"content": "lo"})], "hello\n", "", {"content": "hello"}),
     **{
         f"reasoning as {field}": (
             [chunk({field: "hm "}), chunk({field: "hm", "content": None}), chunk({"content": "yes"})],
@@ -89,8 +77,6 @@ SAID: dict[str, tuple[list[Any], str, str, dict[str, Any]]] = {
     },
     "mistral's list": (
         [chunk({"content": [HM, {"type": "text", "text": "yes"}]})], "yes\n", "hm\n", {"replay": {"thinking": "hm"}}),
-    "the second of two choices": (
-        [{"choices": [{"index": 1, "delta": {"content": "B"}}]}, chunk({"content": "A"})], "A\n", "", {"content": "A"}),
     "a block with its signature at the end": (
         [details(type=TEXT, text="Let", index=0, signature=None), details(type=TEXT, text=" me", index=0),
          details(type=TEXT, signature="s", index=0, format="f"), chunk({"content": "x"})], "x\n", "Let me\n",
@@ -117,15 +103,17 @@ def test_what_a_stream_says(lab: Home, model: ModelServer, name: str) -> None:
 def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> None:
     given = [{"type": TEXT, "text": "a"}, {"type": TEXT, "text": "b", "signature": None}]
     message = {"role": "assistant", "content": "x", "reasoning_details": given, "reasoning": "ab"}
-    whole = {"id": "r1", "choices": [{"message": message, "finish_reason": "stop"}], "usage": USAGE}
+    whole = {
+        "id": "r1",
+        "choices": [{"message": message, "finish_reason": "stop"}],
+        "usage": {**USAGE, "odd": float("nan")},
+    }
     model.script(json.dumps(whole).encode(), headers={"Content-Type": "application/json"}, framing="length")
     assert lab.run("--no-stream", "go") == ("x\n", "ab\n", 0)
     assert not {"stream", "stream_options"} & set(model.sent[0])
     reply = lab.doc()["messages"][1]
     assert (reply["replay"], reply["response_id"]) == ({"reasoning": "ab", "reasoning_details": given}, "r1")
-
-
-# ---- tool calls
+    assert reply["usage"]["raw"]["odd"] is None  # what JSON cannot hold does not stop a save
 
 
 def call(**delta: Any) -> dict[str, Any]:
@@ -184,8 +172,6 @@ def test_all_that_stands_in_a_call_and_its_function_is_kept(lab: Home, model: Mo
     ]
 
 
-# ---- the end, and what is none
-
 PARTIAL = chunk({"content": "half"})
 ENDS: dict[str, tuple[list[Any], str, int, str]] = {
     "no [DONE]": ([PARTIAL, LAST], "half\n", 0, ""),
@@ -236,9 +222,6 @@ def test_a_surrogate_pair_cut_in_two_is_whole_on_stdout(lab: Home, model: ModelS
     model.script(*(event(piece.encode()) for piece in pieces), event(LAST))
     assert lab.run("go").stdout == "a😀b?\n"
     assert lab.doc()["messages"][1]["content"] == "a😀b\ud83d"
-
-
-# ---- what is offered
 
 
 @pytest.mark.parametrize("provider", ["lab", "gemini"])

@@ -125,13 +125,10 @@ def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [[25.0], [b": ping\n\n", 0.5] * 50], ids=["silence", "pings"])
-@pytest.mark.parametrize("args", [[], ["--timeout", "2"]], ids=["", "deadline"])
-def test_nothing_behind_a_whole_answer_is_waited_for_or_takes_of_it(
-    lab: Home, model: ModelServer, behind: list[Any], args: list[str]
-) -> None:
+def test_nothing_behind_a_whole_answer_is_waited_for(lab: Home, model: ModelServer, behind: list[Any]) -> None:
     model.script(*WHOLE, *behind)
     begun = time.monotonic()
-    assert lab.run(*args, "go") == ("whole\n", "", 0)
+    assert lab.run("go") == ("whole\n", "", 0)
     assert time.monotonic() - begun < 15
     assert lab.doc()["messages"][1]["finish_reason"] == "stop"
 
@@ -140,9 +137,6 @@ def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, m
     model.refuse(422, {"detail": [{"msg": "extra inputs", "loc": ["body", "stream_options"]}]})
     assert lab.run("hi") == ("You said: hi\n", "", 0)
     assert ["stream_options" in body for body in model.sent] == [True, False]
-
-
-# ---- keys
 
 
 def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelServer) -> None:
@@ -200,9 +194,6 @@ def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: Model
     assert home.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
     assert (home.cwd / "ran").read_text() == "x\n"
     assert len(model.asked) == 2
-
-
-# ---- proxies and certificates
 
 
 @pytest.mark.parametrize(
@@ -282,25 +273,22 @@ def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, n
     assert not home.state.exists()
 
 
-NOWHERE: dict[str, tuple[str, dict[str, str], str]] = {
-    "nothing listens": ("http://127.0.0.1:9/v1", {}, "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
-    "no such host": ("http://no-such-host.invalid/v1", {}, "no-such-host.invalid"),
-    "no proxy there": (
-        "http://model.test/v1", {"ALL_PROXY": "http://127.0.0.1:9"}, "the proxy for model.test cannot be reached"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NOWHERE)
-def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(home: Home, name: str) -> None:
-    base, env, line = NOWHERE[name]
+@pytest.mark.parametrize(
+    ("base", "proxy", "line"),
+    [
+        ("http://127.0.0.1:9/v1", "", "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
+        ("http://no-such-host.invalid/v1", "", "no-such-host.invalid"),
+        ("http://model.test/v1", "http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
+    ],
+)
+def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(
+    home: Home, base: str, proxy: str, line: str
+) -> None:
     home.configure(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{base}"\n')
-    run = home.run("hi", env=env)
+    run = home.run("hi", env={"ALL_PROXY": proxy})
     assert (run.code, run.stdout) == (1, "")
     assert line in run.stderr.splitlines()[0]
     assert texts(home.doc()) == ["user: hi"]
-
-
-# ---- what a server may do
 
 
 @pytest.mark.parametrize("tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"])
@@ -322,7 +310,6 @@ def test_a_lost_tail_takes_nothing_from_a_complete_answer(
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
         b"HTTP/1.1 429 No\r\nRetry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n",
     ],
-    ids=["huge chunk", "bad status", "wrong encoding", "wild date"],
 )
 def test_no_bytes_of_a_server_end_in_a_traceback(home: Home, head: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -350,12 +337,7 @@ def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelSer
     model.refuse(407, {"error": f"proxy-authorization: Basic {login}"})
     env = {"HTTP_PROXY": f"http://bobby:pw%40SECRET@127.0.0.1:{model.port}"}
     run = home.run("--no-save", "--debug", "hi", env=env)
-    assert run.code == 1
-    assert "Basic ***" in run.stderr
-    assert login not in run.stderr
-
-
-# ---- what a dry run shows of secrets
+    assert (run.code, "Basic ***" in run.stderr, login in run.stderr) == (1, True, False)
 
 
 def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, model: ModelServer) -> None:

@@ -46,7 +46,6 @@ FILES: dict[str, tuple[bytes, str | None]] = {
     "a.mp3": (MP3, "audio/mpeg"),
     "a.tiff": (b"II*\0\x08\0\0\0\1\0", UNSENT),
     "a.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", UNSENT),
-    "far.pdf": (bytes(1024) + a_pdf(), UNSENT),
 }
 
 

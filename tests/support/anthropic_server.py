@@ -55,9 +55,6 @@ def signature(thinking: str) -> str:
     return base64.b64encode(hmac.new(b"key", thinking.encode(), hashlib.sha256).digest()).decode()
 
 
-# ---- streams
-
-
 def named(payload: dict[str, Any]) -> bytes:
     """One SSE event with its name."""
     return b"event: %s\ndata: %s\n\n" % (payload["type"].encode(), json.dumps(payload).encode())
@@ -294,9 +291,6 @@ def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
     if kind == "disabled" and any("thinking" in part["type"] for content in loop for part in content):
         raise Refused("When thinking is disabled, an `assistant` message in the final position cannot contain "
                       "`thinking`. To use thinking blocks, enable `thinking` in your request.")  # fmt: skip
-
-
-# ---- its cache
 
 
 def prompt(body: dict[str, Any]) -> list[dict[str, Any]]:

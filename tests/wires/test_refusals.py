@@ -55,8 +55,6 @@ WORDS = [
      ' "middle-out" transform to compress your prompt automatically.', 204800, 85432),
     # llama.cpp: langchain-ai/openwiki#648
     ("request (131168 tokens) exceeds the available context size (131072 tokens), try increasing it", 131072, 131168),
-    # llama-cpp-python: run-llama/llama_index#8046
-    ("Requested tokens (2065) exceed context window of 1800", 1800, 2065),
     # LM Studio: tinyhumansai/openhuman#3550, anomalyco/opencode#11141
     ("The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 10247 >= n_ctx:"
      " 4096). Try to load the model with a larger context length.", 4096, 10247),

@@ -24,12 +24,11 @@ def test_one_prompt_one_answer_one_session(lab: Home, model: ModelServer) -> Non
     doc = lab.doc()
     assert texts(doc) == ["user: say hello", "assistant: hello world"]
     question, reply = doc["messages"]
-    assert (question["parent"], reply["parent"]) == (None, question["id"])
-    assert (reply["agent"], reply["provider"], reply["model"]) == ("default", "lab", "lab/m")
-    assert (reply["finish_reason"], reply["response_id"]) == ("stop", "chatcmpl-1")
+    known = {"parent": question["id"], "agent": "default", "provider": "lab", "model": "lab/m", "cost": None,
+             "finish_reason": "stop", "response_id": "chatcmpl-1"}  # fmt: skip
+    assert (question["parent"], reply | known) == (None, reply)
     assert [reply["usage"][key] for key in ("prompt", "completion", "total")] == [11, 5, 16]
-    assert (reply["cost"], doc["usage"]["tokens"]["total"]) == (None, 16)
-    assert reply["duration_ms"] >= 0
+    assert (doc["usage"]["tokens"]["total"], reply["duration_ms"] >= 0) == (16, True)
     assert (doc["agent"]["model"], doc["provider"]) == ("lab/m", {"name": "lab"})
     assert doc["meta"]["cwd"] == doc["meta"]["project"] == str(lab.cwd)
     (sent,) = model.sent
@@ -42,14 +41,10 @@ def test_one_prompt_one_answer_one_session(lab: Home, model: ModelServer) -> Non
 PROMPTS: dict[str, tuple[list[str], str | None, str]] = {  # arguments, standard input, what is sent
     "words over a pipe": (["summarise", "this"], "a log line\n", "summarise this\n\na log line\n"),
     "a pipe alone": ([], "only piped\n", "only piped\n"),
-    "words alone": (["words only"], None, "words only"),
-    "words and an empty pipe": (["words only"], "", "words only"),
     "words and a blank pipe": (["words only"], " \n\t", "words only"),
     "a pipe that is not wanted": (["--no-stdin", "words"], "not read", "words"),
     "words like options": (["--", "-dash", "--list"], None, "-dash --list"),
-    "blanks between words": (["a  b", " c"], None, "a  b  c"),
     "letters and line ends": (["ünï \u2028 😀"], "größe\u0085\r\n", "ünï \u2028 😀\n\ngröße\u0085\r\n"),
-    "a file alone": (["-f", "a.txt"], None, "a.txt:\nA\n"),
     "words, files, a pipe": (["-f", "a.txt", "-f", "b.txt", "so"], "C\n", "so\n\na.txt:\nA\n\n\nb.txt:\nB\n\n\nC\n"),
 }
 
@@ -83,7 +78,7 @@ class Reply(NamedTuple):
     steps: list[bytes]
     stdout: str
     stderr: str = ""
-    kept: dict[str, Any] | None = None
+    kept: dict[str, Any] = {}  # noqa: RUF012 - it is only read
     args: tuple[str, ...] = ()
     headers: dict[str, str] | None = None
 
@@ -98,20 +93,14 @@ THOUGHT = [event(chunk({"reasoning_content": piece})) for piece in ("let me ", "
 THOUGHTS = {"replay": {"reasoning_content": "let me think"}}
 REPLIES = {
     "what looks like markup": in_bytes("[bold]x[/bold] :smile: [/etc/passwd]"),
-    "a long line": in_bytes("a word " * 40),
     "escape sequences": in_bytes("tab\there\r\n", "\x1b[31mred\x1b[0m\x07"),
-    "a newline at the end": in_bytes("ends with newline\n"),
-    "letters in pieces": in_bytes("\u2028\u0085 ", "é", "😀"),
     "blank lines around": in_bytes("\n\n  indented\n\n\n"),
     "no usage": Reply(answer("hi", usage=None), "hi\n", kept={"usage": None}),
     "reasoning": Reply(THOUGHT, "42\n", "let me think\n", THOUGHTS),
     "reasoning not shown": Reply(THOUGHT, "42\n", "", THOUGHTS, ("--no-reasoning",)),
-    "ended by calls that are none": Reply(
-        answer("a", finish="tool_calls"), "a\n", kept={"finish_reason": "tool_calls"}
-    ),
+    "ended by calls that are none": Reply(answer("a", finish="tool_calls"), "a\n"),
     "a stream though none was asked for": Reply(answer("streamed"), "streamed\n", args=("--no-stream",)),
     "one piece though a stream was asked for": Reply([whole(content="whole")], "whole\n", headers=JSON),
-    "a stream as plain text": Reply(answer("as text"), "as text\n", headers={"Content-Type": "text/plain"}),
 }
 
 
@@ -121,7 +110,7 @@ def test_an_answer_goes_to_stdout_and_into_the_session(lab: Home, model: ModelSe
     model.script(*reply.steps, headers=reply.headers, framing="close")
     assert lab.run(*reply.args, "go") == (reply.stdout, reply.stderr, 0)
     kept = lab.doc()["messages"][1]
-    assert {key: kept[key] for key in reply.kept or {}} == (reply.kept or {})
+    assert kept | reply.kept == kept
 
 
 def test_no_stream_asks_for_one_piece(lab: Home, model: ModelServer) -> None:
@@ -165,9 +154,7 @@ def test_the_model_is_chosen_in_order(home: Home, model: ModelServer) -> None:
     assert home.run("-a", "nobody", "hi") == ("", unknown, 2)
 
 
-def test_system_prompt_and_parameters_are_those_of_the_config_then_of_the_session(
-    home: Home, model: ModelServer
-) -> None:
+def test_system_and_parameters_are_those_of_the_config_then_of_the_session(home: Home, model: ModelServer) -> None:
     text = 'system = "From config."\nparams = { temperature = 0.7, x_own = "v" }\n'
     home.configure(agents(model, text))
     args = ["--system", "Mine.", "-p", "temperature=0", "-p", "seed=7", "-p", "stop=END", "-p", 'logit={"a": 1}']
@@ -185,12 +172,6 @@ def test_system_prompt_and_parameters_are_those_of_the_config_then_of_the_sessio
         assert (agent["system"], agent["params"]) == (system, stored)
 
 
-@pytest.mark.parametrize("value", ["1e999", "NaN", "[" * 5000, "-Infinity"])
-def test_a_parameter_that_json_cannot_hold_goes_as_text(lab: Home, model: ModelServer, value: str) -> None:
-    assert lab.run("-p", f"stop={value}", "hi").code == 0
-    assert model.sent[0]["stop"] == lab.doc()["agent"]["params"]["stop"] == value
-
-
 def test_without_a_model_the_ways_to_one_are_named(home: Home, model: ModelServer) -> None:
     run = home.run("hi")
     assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
@@ -198,8 +179,7 @@ def test_without_a_model_the_ways_to_one_are_named(home: Home, model: ModelServe
         assert way in run.stderr
     assert not home.state.exists()
     model.pages["/v1/models"] = {"data": [{"id": "qwen3"}]}
-    run = home.run("hi", env={"LM_STUDIO_API_BASE": model.base_url})
-    assert (run.code, "lm_studio/qwen3" in run.stderr) == (2, True)
+    assert "lm_studio/qwen3" in home.run("hi", env={"LM_STUDIO_API_BASE": model.base_url}).stderr
 
 
 def test_a_key_in_the_environment_chooses_its_provider(home: Home, model: ModelServer) -> None:
@@ -267,14 +247,12 @@ def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:
 
 
 def test_continue_is_the_session_last_used_in_this_project(lab: Home) -> None:
-    (lab.cwd / ".git").mkdir()
     inside, outside = lab.cwd / "src", lab.folder / "elsewhere"
-    inside.mkdir()
-    outside.mkdir()
+    for folder in (lab.cwd / ".git", inside, outside):
+        folder.mkdir()
     assert lab.run("-c", "hi").code == 2
-    lab.run("first")
-    lab.run("second")
-    lab.run("other project", cwd=outside)
+    for words, cwd in (("first", None), ("second", None), ("other project", outside)):
+        lab.run(words, cwd=cwd)
     lab.run("-s", "2", "newest use")
     assert lab.run("-c", "go on", cwd=inside).code == 0
     used = next(doc for doc in lab.docs() if "user: go on" in texts(doc))
@@ -315,17 +293,6 @@ def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: Model
     assert lab.docs()[0]["meta"]["mcp_allowed_servers"] == []
 
 
-def test_a_copied_session_goes_on_in_its_own_file(lab: Home) -> None:
-    lab.run("first")
-    original = lab.files()[0]
-    copy = original.with_name(f"20990101-000000-{original.name[16:20]}.json")
-    copy.write_bytes(before := original.read_bytes())
-    for ref in (["-s", copy.name], ["-s", "0"], ["-c"]):
-        assert lab.run(*ref, "more").code == 0
-    assert original.read_bytes() == before
-    assert json.loads(copy.read_text())["stats"]["turns"] == 4
-
-
 # ---- what is not kept
 
 
@@ -337,14 +304,6 @@ def test_nothing_is_kept_when_nothing_shall_be(home: Home, model: ModelServer, w
     assert home.run(*args, "secret", env=env) == ("You said: secret\n", "", 0)
     assert not home.state.exists()
     assert len(model.asked) == 1  # nor was a title asked for
-
-
-def test_a_name_that_cannot_be_written_leaves_one_session(lab: Home) -> None:
-    lab.state.mkdir(parents=True)
-    (lab.state / "names").symlink_to("/nowhere/names")
-    run = lab.run("-s", "@work", "hello")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hello\n", 1, 1)
-    assert texts(lab.doc()) == ["user: hello", "assistant: You said: hello"]
 
 
 # ---- what is said of values with control characters, outside a terminal

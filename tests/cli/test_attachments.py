@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.attached import a_pdf, a_png
-from tests.support.dry import KEYS, dry, hold
+from tests.support.dry import KEYS, dry
 from tests.support.home import Home, lab_config
-from tests.support.inner import kind_of
 from tests.support.server import ModelServer
-
-# ---- small valid files
 
 
 def a_gif(width: int = 1, height: int = 1) -> bytes:
@@ -44,19 +41,11 @@ FILES: dict[str, tuple[bytes, str | None]] = {
     "a.gif": (a_gif(), "image/gif"),
     "a.webp": (WEBP, "image/webp"),
     "a.pdf": (a_pdf(), "application/pdf"),
-    "binary.pdf": (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),
     "behind-a-mark.pdf": (b"\xef\xbb\xbf" + a_pdf() + bytes(9), "application/pdf"),
-    "behind-headers.pdf": (b"Content-Type: x\r\n\r\n" * 40 + a_pdf() + b"\1\2\3" * 99, "application/pdf"),
     "a.wav": (a_wav(), "audio/wav"),
     "a.mp3": (MP3, "audio/mpeg"),
-    "bare.mp3": (FRAME * 3, "audio/mpeg"),
     "a.tiff": (b"II*\0\x08\0\0\0\1\0", UNSENT),
     "a.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", UNSENT),
-    "a.bmp": (b"BM\0\0\0 \1\2", UNSENT),
-    "a.m4a": (b"\0\0\0\x20ftypM4A \0\0\2\0", UNSENT),
-    "half.mp3": (FRAME[:9], UNSENT),
-    "zeros": (bytes(99), UNSENT),
-    "far.pdf": (bytes(1024) + a_pdf(), UNSENT),
 }
 
 
@@ -71,28 +60,18 @@ def test_the_first_bytes_tell_what_a_file_is_and_what_else_is_not_sent(home: Hom
         assert run.stdout.startswith(f"You said: hi\n\n[{media_type}, ")
 
 
-@pytest.mark.parametrize("start", ["GIF89a", "RIFF", "ID3", "BM", "II*", "It says %PDF-1.7 and %%EOF in the caf\xe9"])
-def test_text_that_begins_like_data_is_text(start: str) -> None:
-    assert kind_of(start.encode("latin-1") + b" words") is None
-
-
 @pytest.mark.parametrize(
     ("data", "least", "most"),
     [
         (a_png(), 1500, 1700),
-        (a_gif(60_000, 1), 1500, 1700),
-        (a_wav(10), 50, 1000),
         (a_pdf(3, more=9000), 2000, 2200),
         (a_pdf(3, more=120_000), 6000, 6200),
     ],
-    ids=["a dot", "a strip", "ten seconds", "a short document", "a longer one"],
+    ids=["an image", "a short document", "a longer one"],
 )
 def test_an_attachment_is_counted_with_a_flat_figure(home: Home, data: bytes, least: int, most: int) -> None:
     run = home.run("-m", "echo", "--dry-run", "-o", "json", "look", stdin=data)
     assert least <= json.loads(run.stdout)["context"]["tokens"] <= most
-
-
-# ---- a question
 
 
 def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServer) -> None:
@@ -143,20 +122,6 @@ def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None
     assert len(model.asked) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("content", ["", "\n", [], [{"type": "text", "text": " ", "source": "empty.txt"}]])
-@pytest.mark.parametrize("name", ["lab/m", "anthropic/claude-sonnet-4-5", "ollama/m"])
-def test_a_question_of_a_session_that_says_nothing_is_not_sent(home: Home, name: str, content: Any) -> None:
-    home.run("-m", "echo", "hi")
-    path, doc = home.files()[0], home.doc()
-    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
-    asked = {"role": "user", "content": content}
-    line = "gptsh: the question says nothing: give words or pipe text in\n"
-    for messages in ([asked], [*doc["messages"], asked, asked]):
-        path.write_text(json.dumps({**doc, "messages": messages}))
-        assert home.run("-s", "0", "-m", name, "--dry-run", env=KEYS) == ("", line, 2)
-
-
 def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> None:
     for name in ("a.png", "b.png"):
         with open(lab.cwd / name, "wb") as file:
@@ -171,25 +136,12 @@ def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> Non
     assert not model.asked
 
 
-def test_a_dry_run_tells_attachments_by_size_and_the_request_whole(lab: Home) -> None:
-    (lab.cwd / "a.png").write_bytes(a_png())
-    run = lab.run("--dry-run", "-f", "a.png", "look")
-    assert run.stdout.endswith(f"\nattached    a.png [image/png, {len(a_png())} bytes]\n")
-    told = json.loads(lab.run("--dry-run", "-o", "json", "-f", "a.png", "look").stdout)
-    url = told["body"]["messages"][0]["content"][1]["image_url"]["url"]
-    assert base64.b64decode(url.partition(",")[2]) == a_png()
-
-
-# ---- what a model does not take
-
-
 def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
     (home.cwd / "a.png").write_bytes(a_png())
     run = home.run("-m", "openai/o3-mini", "-f", "a.png", "look", stdin=a_wav(), env=KEYS)
     assert run == ("", "gptsh: openai/o3-mini takes no images: choose another model with -m\n", 2)
     for model, data, what in (
         ("anthropic/claude-sonnet-4-5", a_wav(), "audio"),
-        ("ollama/qwen3", MP3, "audio"),
         ("ollama/qwen3", a_pdf(), "PDF documents"),
     ):
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
@@ -228,22 +180,12 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
         ("ollama/m", "2 attachments {}ollama/m takes no PDF documents, no images of that form"),
         ("lab/m", "1 attachment {}lab/m takes no PDF documents of that form"),
         ("mistral/m", ""),
-        ("echo", ""),
     ],
 )
 def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
-    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9"\n')
-    home.run("-m", "echo", "hi")
-    path, doc = home.files()[0], home.doc()
-    doc["messages"][0]["content"] = [{"type": "text", "text": "hi"}, URL, TIFF, PDF_BY_URL]
-    path.write_text(json.dumps(doc))
-    env = KEYS | {"MISTRAL_API_KEY": "m-very-secret", "OLLAMA_API_BASE": "http://127.0.0.1:9"}
-    run = home.run("-s", "0", "-m", name, "--dry-run", "-o", "json", "and?", env=env)
-    assert run.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
-    assert run.code == 0
+    asked = dry(home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID)
+    assert asked.said == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
 
-
-# ---- the shapes of OpenAI and Mistral
 
 DATA = base64.b64encode(a_png()).decode()
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
@@ -255,7 +197,6 @@ PDF = {"type": "document", "source": {"type": "base64", "media_type": "applicati
 WAV_DATA = base64.b64encode(a_wav()).decode()
 WAV = {"type": "input_audio", "input_audio": {"data": WAV_DATA, "format": "wav"}}
 SAID = {"role": "assistant", "content": "ok"}
-TOOL_USE = {"type": "server_tool_use", "id": "x"}
 
 
 def text(words: str) -> dict[str, Any]:
@@ -270,21 +211,12 @@ def unsent(what: str, why: str = "this API does not take it") -> str:
     ("part", "shape"),
     [
         ({**PNG_URL, "source": "a.png"}, PNG_URL),
-        ({"type": "image_url", "image_url": "https://x/y.png"}, {"type": "image_url", "image_url": {"url": "https://x/y.png"}}),
-        ({"type": "image_url", "image_url": {"url": "https://x/y", "detail": "low"}, "source": "s"},
-         {"type": "image_url", "image_url": {"url": "https://x/y", "detail": "low"}}),
         (PNG, PNG_URL),
         ({**PNG, "source": {"type": "url", "url": "https://x/y.png"}},
          {"type": "image_url", "image_url": {"url": "https://x/y.png"}}),
         (PDF, {"type": "file", "file": {"filename": "document.pdf", "file_data": PDF_URL}}),
         ({**PDF, "title": "A report", "context": "of 2026"},
          {"type": "file", "file": {"filename": "A report.pdf", "file_data": PDF_URL}}),
-        ({**WAV, "source": "stdin"}, WAV),
-        ({"type": "audio", "source": {"type": "base64", "media_type": "audio/mpeg", "data": "AAAA"}},
-         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}}),
-        ({"type": "video_url", "video_url": {"url": "https://x/y.mp4"}, "source": "s", "cut": [0, 1]},
-         {"type": "video_url", "video_url": {"url": "https://x/y.mp4"}}),
-        ({"type": "file", "file": {"file_id": "f1"}, "source": "s"}, {"type": "file", "file": {"file_id": "f1"}}),
     ],
 )  # fmt: skip
 def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
@@ -295,18 +227,13 @@ def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}, "words"),
         ({"type": "document", "source": {"type": "text", "data": "words"}, "title": "T", "context": "C"},
          "T:\nC\nwords"),
         ({"type": "text", "text": "A", "source": "a.txt"}, "a.txt:\nA"),
-        ({"type": "text", "text": "log", "source": "stdin", "cut": [0, 0], "cache_control": {}}, "log"),
         ({"type": "audio", "source": {"type": "url", "url": "https://x/y"}, "title": "T"}, "T:\n[audio, https://x/y]"),
         ({"x": 1}, unsent("a part", "nobody knows its type")),
-        ({"type": ["x"], "source": "a.png"}, "a.png:\n" + unsent("a part", "nobody knows its type")),
-        *(({"type": kind}, unsent(kind)) for kind in (
-            "text", "document", "image_url", "file", "thinking", "tool_use", "web_search_tool_result")),
+        *(({"type": kind}, unsent(kind)) for kind in ("text", "document", "image_url", "file", "thinking")),
         ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, unsent("image")),
-        ({"type": "input_audio", "input_audio": {}}, unsent("input_audio")),
     ],
 )  # fmt: skip
 def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words: str) -> None:
@@ -317,19 +244,14 @@ def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words
 
 
 def test_mistral_has_a_shape_of_its_own_for_documents_and_audio(home: Home) -> None:
+    pdf, sound = {"type": "document_url", "document_url": PDF_URL}, {"type": "input_audio", "input_audio": WAV_DATA}
     asked = {"role": "user", "content": [PDF, PNG, WAV]}
-    assert dry(home, "mistral/m", asked, SAID).messages[0]["content"] == [
-        {"type": "document_url", "document_url": PDF_URL},
-        PNG_URL,
-        {"type": "input_audio", "input_audio": WAV_DATA},
-    ]
+    assert dry(home, "mistral/m", asked, SAID).messages[0]["content"] == [pdf, PNG_URL, sound]
 
 
-CALLS: Any = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [{"id": key, "type": "function", "function": {"name": "shot", "arguments": "{}"}} for key in "ab"],
-}
+SHOOT = {"name": "shot", "arguments": "{}"}
+CALLS: Any = {"role": "assistant", "content": None,
+              "tool_calls": [{"id": key, "type": "function", "function": SHOOT} for key in "ab"]}  # fmt: skip
 SHOT: Any = {"role": "tool", "tool_call_id": "a", "name": "shot", "content": [TEXT, PNG], "is_error": False, "raw": {}}
 PLAIN: Any = {"role": "tool", "tool_call_id": "b", "content": "fine"}
 LABEL = text("image of the tool result above (shot):")
@@ -345,16 +267,3 @@ def test_an_image_that_a_tool_gave_goes_behind_the_results(home: Home) -> None:
     to_one_that_takes_none = dry(home, "openai/o3-mini", go, CALLS, SHOT, PLAIN)
     assert to_one_that_takes_none.messages[2]["content"].endswith("not sent: this model takes no images]")
     assert to_one_that_takes_none.messages[4]["content"] == "and now?"
-
-
-def test_a_transcript_tells_what_a_tool_gave(home: Home) -> None:
-    report = {"role": "user", "content": [{**PDF, "title": "A report"}, TOOL_USE]}
-    dressed = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b", "content": [TEXT, PNG]}]}
-    hold(home, {"role": "user", "content": "go"}, CALLS, SHOT, PLAIN, report, dressed)
-    shown = home.run("--show-session", "7x2m").stdout
-    assert f"\n`look [image/png, {len(a_png())} bytes]`\n" in shown
-    assert f"\n`[A report, application/pdf, {len(a_pdf())} bytes]`\n\n`[server_tool_use]`\n" in shown
-    assert shown.count("[image/png") == 2
-
-
-# ---- through litellm

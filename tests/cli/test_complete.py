@@ -59,7 +59,7 @@ def test_values_are_offered_by_their_kind(home: Home) -> None:
     assert ask(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == ["plain", "lab/q:8b", "_", ""]
 
 
-@pytest.mark.parametrize("option", ["-s", "--session", "--show-session"])
+@pytest.mark.parametrize("option", ["-s", "--show-session"])
 def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option: str) -> None:
     home.run("-m", "echo", "-s", "@Work:a", "--title", "One, two: three", "hi")
     home.run("-m", "echo", "untitled, so far")
@@ -92,25 +92,16 @@ def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home
     assert "two words" not in offered(home, "gptsh -a ")
 
 
-def test_an_id_that_would_be_an_index_is_not_offered(home: Home) -> None:
-    home.run("-m", "echo", "hi")
-    home.files()[0].rename(home.sessions / "20300101-000000-1234.json")  # else its own id may begin with a 1
-    assert offered(home, "gptsh -s 1") == []
-
-
 def test_of_many_sessions_the_newest_fifty_are_offered_and_what_is_torn_is_passed_over(home: Home) -> None:
     home.run("-m", "echo", "hi")
     head = home.files()[0].read_bytes()
     for number in range(60):
         (home.sessions / f"20300101-0000{number:02}-n{number:03}.json").write_bytes(head)
+    (home.sessions / "20300102-000001-torn.json").write_text('{"version": 3')
     assert offered(home, "gptsh -s ") == [f"n{number:03}" for number in range(59, 9, -1)]
-    assert offered(home, "gptsh -s n00") == [f"n00{number}" for number in range(9, -1, -1)]
-    (home.sessions / "20300101-000059-n059.json").write_text('{"version": 3')
-    (home.sessions / "20300102-000001-link.json").symlink_to("nowhere")
-    assert offered(home, "gptsh -s ")[0] == "n058"
 
 
-@pytest.mark.parametrize("config", ["[", 'default_agent = "nobody"\n', "agents = 1\n", 'unknown = "key"\n'])
+@pytest.mark.parametrize("config", ["[", "agents = 1\n"])
 def test_a_broken_config_file_says_nothing(home: Home, config: str) -> None:
     assert ask(home, "bash", "gptsh -a ", config) == Result("", "", 1)
     assert offered(home, "gptsh --list-m") == ["--list-models"]
@@ -120,11 +111,6 @@ def test_no_command_of_the_config_file_is_run(home: Home) -> None:
     config = '[agents.a]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\napi_key_command = '
     assert offered(home, "gptsh -m lab", config + '"touch ran"\n') == ["lab/m"]
     assert not (home.cwd / "ran").exists()
-
-
-@pytest.mark.parametrize("words", [{}, {"COMP_WORDS": "gptsh -s "}, {"COMP_WORDS": "gptsh", "COMP_CWORD": "x"}])
-def test_without_a_line_nothing_is_said(home: Home, words: dict[str, str]) -> None:
-    assert home.run(env={COMPLETE: "bash_complete", **words}) == Result("", "", 1)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -138,49 +124,24 @@ def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: s
     assert (unknown.code, unknown.stdout, "bash_source" in unknown.stderr) == (2, "", True)
 
 
-# ---- bash
-
-
-def has_bash() -> bool:
-    bash = shutil.which("bash")
-    ask_version = 'echo "$((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"'
-    return bash is not None and int(subprocess.check_output([bash, "-c", ask_version])) >= 404
-
-
+OLD_BASH = subprocess.call('bash -c "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404))"', shell=True)
 TYPED = [  # what is typed, and the line behind TAB
     ("gptsh -s @wo", "gptsh -s @work "),
-    ("gptsh -s @te", "gptsh -s @team:alpha "),
     ("gptsh -s @team:al", "gptsh -s @team:alpha "),
     ("gptsh --session=@wo", "gptsh --session=@work "),
-    ("gptsh -m lab/q:", "gptsh -m lab/q:8b "),
     ("gptsh -a te", "gptsh -a terse "),
-    ("gptsh --output=m", "gptsh --output=markdown "),
-    ("gptsh --list-m", "gptsh --list-models "),
-    ("gptsh --file=no", "gptsh --file=notes.txt "),
     ("gptsh -f my", "gptsh -f my\\ file.txt "),
-    ("gptsh no", "gptsh no"),
     ("gptsh -s @none", "gptsh -s @none"),
     ('gptsh "it\'s so" -s @wo', 'gptsh "it\'s so" -s @work '),
-    ("date | gptsh -s @wo", "date | gptsh -s @work "),
-    ("gptsh -s @wo -m echo" + 8 * "\x02", "gptsh -s @work -m echo"),
-    # within an open quote
     ('gptsh -s "@wo', 'gptsh -s "@work" '),
-    ("gptsh -s '@wo", "gptsh -s '@work' "),
-    ('gptsh --session="@team:al', 'gptsh --session="@team:alpha" '),
     ('gptsh -f "my fi', 'gptsh -f "my file.txt" '),
-    # files behind a redirection
     ("gptsh < no", "gptsh < notes.txt "),
-    ("gptsh <no", "gptsh <notes.txt "),
     ("gptsh hi >> no", "gptsh hi >> notes.txt "),
-    ("gptsh 2>no", "gptsh 2>notes.txt "),
-    ("gptsh &> no", "gptsh &> notes.txt "),
-    ('gptsh < "my', 'gptsh < "my file.txt" '),
-    ("gptsh 2>/dev/null -s @wo", "gptsh 2>/dev/null -s @work "),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_bash(), reason="bash 4.4 or newer is not installed")
+@pytest.mark.skipif(bool(OLD_BASH), reason="bash 4.4 or newer is not installed")
 def test_bash_completes_what_is_typed(bash: Bash) -> None:
     for typed, completed in [*TYPED, (f"gptsh -s {bash.id[:3]}", f"gptsh -s {bash.id} ")]:
         assert bash.after_tab(typed) == completed

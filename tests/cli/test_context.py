@@ -15,9 +15,6 @@ from tests.support.talks import report
 LINES = "".join(f"line {number} of many\n" for number in range(3000))  # 18,000 tokens
 SOME = "some words of a text that nearly fits\n"
 SCHEMA = json.dumps({"type": "object", "description": "word " * 3000})
-UNCOMPACTED = '[context]\ncompact = "off"\n'
-UNTITLED = '[sessions]\ntitles = "off"\n'
-OPENAI = {"OPENAI_API_KEY": "sk-x"}
 
 
 @pytest.fixture
@@ -37,14 +34,6 @@ def say(model: ModelServer, prompt: int) -> None:
     model.say("ok", usage=report(prompt))
 
 
-def questions(model: ModelServer) -> list[dict[str, Any]]:
-    return [body for body in model.sent if body and "messages" in body]
-
-
-def refuse(model: ModelServer, status: int, error: Any) -> None:
-    model.refuse(status, error, {"x-should-retry": "false"})
-
-
 # ---- exit 6
 
 
@@ -52,22 +41,16 @@ def refuse(model: ModelServer, status: int, error: Any) -> None:
     ("more", "args", "stdin", "code"),
     [
         ("", ["sum up"], LINES, 6),
-        ("", ["word " * 3000], None, 6),
         ("", ["--system", "word " * 3000, "hi"], None, 6),
         ("", ["--schema", SCHEMA, "hi"], None, 6),
         ("", ["--dry-run", "sum up"], LINES, 6),
-        ("", ["-o", "json", "sum up"], LINES, 6),
         ("", ["hi"], SOME * 50, 0),
         ("", ["-p", "max_tokens=200", "hi"], SOME * 165, 0),
         ("", ["-p", "max_tokens=1998", "hi"], None, 6),
-        ("", ["-p", "max_tokens=5000", "hi"], None, 6),
         ("[context]\nreserve = 0.1\n", ["hi"], SOME * 165, 0),
-        ("[context]\nreserve = 0.8\n", ["hi"], SOME * 70, 6),
     ],
-    ids=[
-        "piped", "words", "system", "schema", "dry run", "json", "what fits", "max_tokens is the reserve",
-        "max_tokens leaves nothing", "max_tokens beyond the window", "a small reserve", "a large reserve",
-    ],
+    ids=["piped", "system", "schema", "dry run", "what fits", "max_tokens is the reserve", "max_tokens leaves nothing",
+         "a small reserve"],
 )  # fmt: skip
 def test_the_budget_is_the_window_less_the_answers_part(
     small: Home, model: ModelServer, more: str, args: list[str], stdin: str | None, code: int
@@ -92,14 +75,6 @@ def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> 
     assert "--truncate cuts" not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [("openai/gpt-3.5-turbo", 6), ("openai/gpt-4.1", 0)])
-def test_the_window_of_the_table_holds(home: Home, model: ModelServer, name: str, code: int) -> None:
-    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n{UNTITLED}')
-    model.say("ok")
-    run = home.run("-m", name, "sum", stdin=LINES * 4, env=OPENAI)
-    assert (run.code, "of 16,385" in run.stderr) == (code, code == 6)
-
-
 @pytest.mark.parametrize(
     ("status", "body", "code"),
     [
@@ -108,8 +83,6 @@ def test_the_window_of_the_table_holds(home: Home, model: ModelServer, name: str
         (400, {"object": "error", "message": "The decoder prompt is longer than the maximum model length of 4"}, 6),
         (400, {"error": {"message": "prompt is too long: 208310 tokens > 200000 maximum"}}, 6),
         (400, {"error": {"message": "The input token count (120) exceeds the maximum number of tokens allowed."}}, 6),
-        (400, {"message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}, 6),
-        (400, {"error": "Trying to keep the first 5000 tokens, but the context length is only 4096"}, 6),
         (400, {"error": {"message": "max_tokens is too large: 100000. This model supports at most 16384"}}, 1),
         (429, {"error": {"message": "Request too large on tokens per minute: Limit 6000, Requested 9000"}}, 1),
         (400, {"error": {"message": "Invalid value for context"}}, 1),
@@ -119,7 +92,7 @@ def test_servers_say_in_many_ways_that_a_prompt_is_too_long(
     lab: Home, model: ModelServer, status: int, body: Any, code: int
 ) -> None:
     """The window is unknown, so all is sent; what was asked is kept."""
-    refuse(model, status, body)
+    model.refuse(status, body, {"x-should-retry": "false"})
     run = lab.run("sum up", stdin=LINES)
     assert (run.code, run.stdout) == (code, "")
     assert texts(lab.doc())[0].startswith("user: sum up|line 0")
@@ -137,36 +110,12 @@ def test_tokens_are_told_near_the_truth_and_never_far_below_it(lab: Home, kind: 
     assert told_of["context"]["at_most"] > 0.95 * truth
 
 
-def test_what_a_server_reported_counts_more_than_what_was_estimated(small: Home, model: ModelServer) -> None:
-    windowed(small, model, 2000, UNCOMPACTED)
-    say(model, 1400)
-    assert small.run("short").code == 0
-    assert small.run("-s", "0", "words " * 150).code == 6
-    assert small.run("words " * 150).code == 0
-
-
-@pytest.mark.parametrize("reported", [500, 4000])
-def test_after_a_report_the_next_count_is_close(lab: Home, model: ModelServer, reported: int) -> None:
-    say(model, reported)
-    lab.run("sum up", stdin=SOME * 250)
-    context = told(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]
-    assert context["tokens"] == pytest.approx(reported, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("reported", "noted"), [([4096], [True]), ([18_000], [False]), ([4096] * 3, [True] * 3), ([1], [True])]
-)
-def test_a_prompt_that_the_server_cut_is_said(
-    lab: Home, model: ModelServer, reported: list[int], noted: list[bool]
-) -> None:
-    found = []
-    for tokens in reported:
-        say(model, tokens)
-        run = lab.run("-s", "@s", "sum up", stdin="some words of a text that is rather long\n" * 2000)
-        assert (run.code, run.stdout) == (0, "ok\n")
-        found.append(run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about "))
-        assert run.stderr.count("\n") == found[-1]
-    assert found == noted
+@pytest.mark.parametrize(("tokens", "noted"), [(4096, True), (18_000, False), (1, True)])
+def test_a_prompt_that_the_server_cut_is_said(lab: Home, model: ModelServer, tokens: int, noted: bool) -> None:
+    say(model, tokens)
+    run = lab.run("sum up", stdin="some words of a text that is rather long\n" * 2000)
+    assert (run.code, run.stdout, run.stderr.count("\n")) == (0, "ok\n", noted)
+    assert run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about " * noted)
 
 
 # ---- truncate
@@ -179,42 +128,33 @@ def test_piped_text_is_cut_at_a_line_marked_and_said(small: Home, model: ModelSe
     assert re.fullmatch(rf"gptsh: stdin: [0-9,]+ of 52,890 characters cut from its {end}\n", run.stderr)
     sent = model.sent[0]["messages"][0]["content"].split("\n")
     assert sent[:2] == ["sum up", ""]
-    (mark,) = [at for at, line in enumerate(sent) if line.startswith("[gptsh: ")]
-    left = [line for line in sent[2:] if line and not line.startswith("[gptsh: ")]
+    (mark,) = [line for line in sent if line.startswith("[gptsh: ")]
+    left = [line for line in sent[2:] if line not in ("", mark)]
     assert set(left) <= set(LINES.splitlines())  # whole lines alone
     assert len(left) > 40
     assert (left[0] == "line 0 of many", left[-1] == "line 2999 of many") == (end != "head", end != "tail")
-    assert (mark == 2, mark >= len(sent) - 3) == (end == "head", end == "tail")
-    removed = int(re.findall("[0-9,]+", sent[mark])[0].replace(",", ""))
-    assert removed == len(LINES) - sum(len(line) + 1 for line in left)
+    assert f"{len(LINES) - sum(len(line) + 1 for line in left):,} of" in mark
 
 
 @pytest.mark.parametrize(
-    ("files", "words", "stdin", "code", "cut", "there"),
+    ("files", "stdin", "cut", "there"),
     [
-        ({}, "sum up", "short\ntext\n", 0, None, "sum up\n\nshort\ntext\n"),
-        ({}, "words " * 3000, "a short text", 6, None, ""),
-        ({"small.txt": "the small one stays\n", "large.txt": LINES}, "compare", None, 0, "large.txt",
-         "small.txt:\nthe small one stays\n"),
-        ({}, "sum up", "word by word " * 8000, 0, "stdin", "word by word"),
-        ({}, "sum up", corpus.sample("chinese") * 4, 0, "stdin", "[gptsh: "),
-        ({}, "sum up", "x" * 100_000, 0, "stdin", "xxx"),
+        ({"small.txt": "it stays\n", "large.txt": LINES}, None, "large.txt", "small.txt:\nit stays\n"),
+        ({}, "word by word " * 8000, "stdin", "word by word"),
+        ({}, "x" * 100_000, "stdin", "xxx"),
     ],
-    ids=["what fits is whole", "words are whole", "the largest first", "without lines", "chinese", "one word"],
-)  # fmt: skip
+    ids=["the largest first", "without lines", "one word"],
+)
 def test_what_is_cut(
-    small: Home, model: ModelServer, files: dict[str, str], words: str, stdin: str | None, code: int, cut: str | None,
-    there: str,
-) -> None:  # fmt: skip
+    small: Home, model: ModelServer, files: dict[str, str], stdin: str | None, cut: str, there: str
+) -> None:
     for name, text in files.items():
         (small.cwd / name).write_text(text)
-    named = [arg for name in files for arg in ("-f", name)]
-    run = small.run("--truncate", "middle", *named, words, stdin=stdin)
-    assert run.code == code
-    assert re.findall("gptsh: ([a-z.]+): [0-9,]+ of", run.stderr) == ([cut] if cut else [])
-    for body in model.sent:
-        assert there in body["messages"][0]["content"]
-        assert prompt_tokens(body) <= 1500
+    run = small.run("--truncate", "middle", *(arg for name in files for arg in ("-f", name)), "sum up", stdin=stdin)
+    assert (run.code, re.findall("gptsh: ([a-z.]+): [0-9,]+ of", run.stderr)) == (0, [cut])
+    (body,) = model.sent
+    assert there in body["messages"][0]["content"]
+    assert prompt_tokens(body) <= 1500
 
 
 def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: Home, model: ModelServer) -> None:
@@ -230,39 +170,8 @@ def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: Model
     run = lab.run("--truncate", "tail", "sum up", stdin="text")
     assert (run.code, run.stdout) == (2, "")
     assert "context_window under [providers.lab]" in run.stderr
-    assert not questions(model)
+    assert not any("messages" in (body or {}) for body in model.sent)
     assert not lab.state.exists()
-
-
-def test_an_older_text_is_cut_too_and_stays_cut(home: Home, model: ModelServer) -> None:
-    windowed(home, model, 100_000)
-    say(model, 16_000)
-    home.run("sum up", stdin=LINES)
-    windowed(home, model, 2000, UNCOMPACTED)
-    assert home.run("-s", "0", "and?").code == 6
-    say(model, 1000)
-    assert home.run("-s", "0", "--truncate", "tail", "and?").code == 0
-    assert home.run("-s", "0", "more?").code == 0
-    cut, again = (body["messages"][0]["content"] for body in model.sent[1:])
-    assert "[gptsh: " in cut
-    assert again == cut
-    windowed(home, model, 1000, UNCOMPACTED)
-    assert home.run("-s", "0", "--truncate", "tail", "less?").code == 0  # a smaller window: cut anew
-    assert len(model.sent[-1]["messages"][0]["content"]) < len(cut) / 1.5
-    assert home.doc()["messages"][0]["content"][1]["text"] == LINES
-
-
-def test_a_question_that_was_refused_for_length_is_cut_when_it_is_asked_again(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model))
-    model.refuse(400, {"error": {"message": "maximum context length is 2000 tokens"}})
-    assert home.run("sum up", stdin=LINES).code == 6
-    windowed(home, model, 2000)
-    say(model, 1000)
-    assert home.run("-s", "0", "--truncate", "tail").code == 0
-    assert home.run("-s", "0", "go on").code == 0
-    first, second = (body["messages"][0]["content"] for body in questions(model)[-2:])
-    assert "[gptsh: " in first
-    assert first == second
 
 
 # ---- dry run
@@ -275,11 +184,9 @@ def test_a_dry_run_tells_all_in_ten_lines_and_sends_and_saves_nothing(small: Hom
     assert (run.code, run.stderr) == (0, "")
     assert len(run.stdout.splitlines()) <= 10
     shown = dict(re.split("  +", line, maxsplit=1) for line in run.stdout.splitlines())
-    assert shown.pop("tokens").startswith("~")
-    assert shown == {
-        "model": "lab/m", "wire": "chat", "window": "2,000 tokens", "budget": "1,500 tokens", "strategy": "full",
-        "included": "3 messages", "summarized": "0 messages", "left out": "0 messages",
-    }  # fmt: skip
+    assert [shown[key] for key in ("model", "wire", "window", "budget", "strategy", "included")] == [
+        "lab/m", "chat", "2,000 tokens", "1,500 tokens", "full", "3 messages"
+    ]  # fmt: skip
     assert small.run("-s", "@new", "--dry-run", "hi").code == 0  # nor is a name taken
     assert ([path.read_bytes() for path in small.files()], len(model.asked)) == ([before], asked)
 
@@ -300,12 +207,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert shown["body"] == model.sent[0]
     assert "[gptsh: " in shown["body"]["messages"][1]["content"]
     assert (shown["method"], shown["url"]) == ("POST", f"{model.base_url}/chat/completions")
-    sent = model.asked[0].headers
-    assert shown["headers"] == {
-        "content-type": sent["content-type"], "user-agent": sent["user-agent"], "authorization": "Bearer ***",
-        "x-team": "***",
-    }  # fmt: skip
-    assert 3700 < shown["context"]["budget"] < 3750  # the system prompt is no part of it
+    assert (shown["headers"]["authorization"], shown["headers"]["x-team"]) == ("Bearer ***", "***")
     assert (shown["model"], shown["wire"], shown["error"]) == ("lab/m", "chat", None)
 
 

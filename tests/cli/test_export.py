@@ -4,13 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support import vocabulary
-from tests.support.histories import PIXEL, brought, imported, of, put, states, told, words, written
+from tests.support.histories import PIXEL, brought, of, put, states, told, words, written
 from tests.support.home import Home
-from tests.support.nanobot_files import ANSWER, CALL, CALLING, ERAS, HEADER, RESULT, USER, python
+from tests.support.nanobot_files import CALL, ERAS, HEADER, python
 from tests.support.paths import HISTORIES, ROOT
 
 
@@ -28,11 +25,6 @@ def out(home: Home, form: str, doc: dict[str, Any] | None = None) -> str:
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "YWJj"}
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
 THOUGHT = {"type": "thinking", "thinking": "t", "signature": "s"}
-OLD = {"name": "ls", "arguments": "{}"}
-
-
-def calling(arguments: Any) -> dict[str, Any]:
-    return {**CALL, "function": {"name": "ls", "arguments": arguments}}
 
 
 def part(kind: str, media_type: str, data: str = "YWJj", **more: Any) -> dict[str, Any]:
@@ -64,16 +56,9 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
         [assistant(CALL, {**CALL, "id": "c2"}, thinking=[THOUGHT]), result("c2", "b")],
         [assistant(CALL, {**CALL, "id": "c2"}), result("c1", MISSING), result("c2", "b")],
     ),
-    "the older shape of a call becomes today's": (
-        [assistant(function_call=OLD), {"role": "function", "name": "ls", "content": "a"}],
-        [assistant({"id": "call", "type": "function", "function": OLD}), result("call", "a")],
-    ),
     **{f"arguments stay the text that came: {text}": (
-        [assistant(calling(text)), result("c1", "x")], [assistant(calling(text)), result("c1", "x")],
-    ) for text in ("{bad", "ls -l", "", "[1]", '{"a": 1.0,  "é":2}')},
-    "arguments that are no text become one": (
-        [assistant(calling({"a": 1})), result("c1", "x")], [assistant(calling('{"a": 1}')), result("c1", "x")],
-    ),
+        [assistant({**CALL, "function": {"name": "ls", "arguments": text}}), result("c1", "x")],
+    ) * 2 for text in ("{bad", "", '{"a": 1.0,  "é":2}')},
     "a document is a file, what nobody knows is named": (
         [user({"type": "document", "source": PDF, "title": "a"}, {"type": "video_url", "video_url": {"url": "x"}})],
         [user({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YWJj"}},
@@ -88,7 +73,6 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
         [user(carried)], [{"role": "user", "content": line}],
     ) for carried, line in (
         (part("image", "image/svg+xml"), "[image/svg+xml, 3 bytes]"),
-        ({"type": "image_url", "image_url": {"url": "data:image/bmp;base64,YWJj"}}, "[image/bmp, 3 bytes]"),
         (part("image", "image/png", ""), "[image/png, 0 bytes]"),
         (part("document", "application/pdf", ""), "[application/pdf, 0 bytes]"),
     )},
@@ -98,8 +82,7 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
 @pytest.mark.parametrize("row", SENT)
 def test_openai_takes_what_is_written(home: Home, row: str) -> None:
     messages, expected = SENT[row]
-    sent = json.loads(out(home, "openai", of(*messages)))
-    assert sent == expected
+    assert json.loads(out(home, "openai", of(*messages))) == expected
 
 
 def test_openai_gets_the_instructions_in_their_places(home: Home) -> None:
@@ -123,11 +106,9 @@ def test_a_file_of_nanobots_comes_out_as_it_is(home: Home, era: str) -> None:
 def test_times_without_a_zone_come_out_as_they_are_in_another_one(home: Home) -> None:
     (sample,) = (HISTORIES / "nanobot_py_2026-02").rglob("*.jsonl")
     assert home.run("--import-session", str(sample), env={"TZ": "Asia/Tokyo"}).code == 0
-    assert home.doc()["messages"][0]["timestamp"] == "2026-02-23T01:00:01.000Z"
     run = home.run("--export-session", "0", "--format", "nanobot", env={"TZ": "America/New_York"})
     assert run.stdout.encode() == sample.read_bytes()
     assert run.stderr.startswith("gptsh: nanobot reads it as dGVsZWdyYW06MTIzNDU2Nzg.jsonl")
-    assert "telegram_12345678.jsonl" in run.stderr
 
 
 def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_more(home: Home) -> None:
@@ -140,33 +121,6 @@ def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_mor
     header = json.loads(after[0])
     assert header["updated_at"] > HEADER["updated_at"]
     assert {**header, "updated_at": None} == {**json.loads(before[0]), "updated_at": None}
-
-
-@pytest.mark.parametrize(("said", "taken"), [(0, 0), (2, 2), (4, 4), (5, 0), (-1, 0), (True, 0), ("3", 0), (1.0, 0)])
-def test_what_is_in_nanobots_memory_is_a_count_that_can_be(home: Home, said: object, taken: int) -> None:
-    head = {**HEADER, "last_consolidated": said}
-    (doc,) = brought(home, written(home.folder, python(head, USER, CALLING, RESULT, ANSWER), "cli_direct.jsonl"))
-    ids = [message["id"] for message in doc["messages"]]
-    assert doc["context"]["consolidated"] == (ids[taken - 1] if taken else None)
-
-
-def test_a_count_that_moved_where_the_session_came_from_moves_here(home: Home) -> None:
-    for count, state in ((0, "imported"), (2, "grown"), (2, "known")):
-        text = python({**HEADER, "last_consolidated": count}, USER, ANSWER)
-        assert states(imported(home, written(home.folder, text, "cli_direct.jsonl"))) == [state]
-        assert out(home, "nanobot") == text
-
-
-@pytest.mark.parametrize("times", [("2026-02-23T10:00:01.5", "2026-02-24T10:00:01.5"), (None, None)])
-def test_sessions_of_two_machines_that_begin_alike_stay_two(home: Home, times: tuple[str | None, ...]) -> None:
-    for machine, time in enumerate(times):
-        first = {**USER, "content": "hello", "timestamp": time}
-        said = [first, {**ANSWER, "content": f"Hi from {machine}!"}, USER, ANSWER]
-        lines = [{k: v for k, v in value.items() if time or k != "timestamp"} for value in said]
-        for upto, state in ((2, "imported"), (4, "grown"), (4, "known")):
-            path = written(home.folder / str(machine), python(*lines[:upto]), "cli_direct.jsonl")
-            assert states(imported(home, path)) == [state]
-    assert len(home.files()) == 2
 
 
 def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> None:
@@ -208,25 +162,18 @@ def test_markdown_comes_back_and_ones_own_is_known(home: Home) -> None:
     assert (told(new), new["title"], new["created_at"]) == (told(old), old["title"], old["created_at"])
     assert [m["id"] for m in new["messages"]] == [m["id"] for m in old["messages"]]
     assert "t" in new["meta"]["tags"]
-    for spoilt in (text[: len(text) // 2], text.partition("\n")[2]):
-        run = home.elsewhere().run("--import-session", "-", stdin=spoilt)
-        assert run.stderr
+    assert home.elsewhere().run("--import-session", "-", stdin=text[: len(text) // 2]).stderr
 
 
-LOOKS = st.sampled_from(["<!-- gptsh 0123456789ab {} -->", "```", "~~~~py", "-->", "--!>", "\r\n", "\r", "\n", "\n\n",
-                         "## You", "\ufeff", "\0", "\u2028", "\x85", "\ud800", "\udfff"])  # fmt: skip
-TEXT = st.lists(LOOKS | st.text(st.characters(codec=None), max_size=8), max_size=8).map("".join).map(vocabulary._whole)
-CONTENT = TEXT | st.lists(TEXT.map(words), max_size=3)
+LOOKS = ["<!-- gptsh 0123456789ab {} -->", "```", "~~~~py", "\r\n", "\r", "\n\n", "## You", "\ufeff", "\0", "\u2028"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), min_size=1, max_size=5))
-@settings(max_examples=25)
-def test_any_text_comes_back_from_markdown_as_it_was(tmp_path_factory: Any, said: list[tuple[str, Any]]) -> None:
-    home = Home(tmp_path_factory.mktemp("home"))
+def test_any_text_comes_back_from_markdown_as_it_was(home: Home) -> None:
+    texts = [*LOOKS, *(f"a\n{look}b" for look in LOOKS), "\n".join(LOOKS)]
+    said = [*(("user", text) for text in texts), ("assistant", [words(text) for text in texts])]
     text = out(home, "markdown", of(*({"role": role, "content": content} for role, content in said)))
     other = home.elsewhere()
-    run = other.run("--import-session", "-", stdin=text)
-    assert (states(run), run.stderr) == (["imported"], "")
+    assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
     assert [(m["role"], m["content"]) for m in other.doc()["messages"]] == said
 
 

@@ -1,6 +1,5 @@
 """Sessions as other tools keep them: what comes in of each format's samples, and what is said of odd files."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -9,22 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import (
-    PIXEL,
-    asked_in,
-    at,
-    brought,
-    imported,
-    in_file,
-    lines,
-    session,
-    snapshot,
-    states,
-    told,
-    unread,
-    words,
-    written,
-)
+from tests.support.claude_code import gave, line, said, use
+from tests.support.histories import asked_in, at, brought, imported, in_file, session, states, told, unread, written
 from tests.support.home import Home
 from tests.support.paths import HISTORIES
 
@@ -52,15 +37,11 @@ user: And this file? [image/png] [image/png]
 assistant: A file of your own.
 """
 )
-BOTH = "llm/logs_continued_0.36.db"
 CLAUDE = "claude_code/projects/-home-u-my-proj/00000000-0000-4000-8000-000000000700"
-AGENT = f"{CLAUDE}/subagents/agent-a1b2c3d4.jsonl"
 MANIFEST = "codelet/.fspec/sessions/00000000-0000-4000-8000-000000000900.json"
 CHECKPOINT = "nanocoder/.nanocoder/checkpoints/before-refactor"
 NANOCODER = "nanocoder/sessions/5f0c2f3e-9a55-4d0e-8f1b-3c1f7a2b4d6e.json"
 TALKED = "ollm/sessions/550e8400-0000-4000-8000-000000000001.json"
-HISTORY = "ollm/context-storage/session-1769508000000.json"
-SHOT = "ollm/context-storage/550e8400-0000-4000-8000-000000000001/snapshots/snapshot-snap_1769508010000_k3x9q2z.json"
 OWN = "gptsh/sessions/20251027-091530-7x2m.json"
 
 # A sample, its format, and of each session in it: what is told, and what stands at places of its document.
@@ -79,17 +60,11 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         + ENDS + "user: This session is being continued. Summary: port is 8080.\n",
         {"title": "Config and /nope", "meta.cwd": "/home/u/my_proj", "provider.name": "anthropic",
          "agent.model": "claude-synthetic", "created_at": "2025-12-23T08:51:01.000Z",
-         "updated_at": "2025-12-23T08:51:13.000Z", "meta.imported.gitBranch": "main",
-         "meta.imported.key": "00000000-0000-4000-8000-000000000700",
-         "messages.2.parent": "00000000-0000-4000-8000-000000000002",
-         "messages.1.timestamp": "2025-12-23T08:51:02.000Z", "messages.1.usage.completion": 42,
-         "messages.1.usage.cached_tokens": 12500, "messages.1.finish_reason": "tool_calls",
-         "messages.1.request_id": "req_011SynthA", "messages.1.response_id": "msg_01SynthA",
+         "updated_at": "2025-12-23T08:51:13.000Z", "meta.imported.gitBranch": "main", "messages.1.usage.completion": 42,
+         "meta.imported.key": "00000000-0000-4000-8000-000000000700", "messages.1.finish_reason": "tool_calls",
+         "messages.1.timestamp": "2025-12-23T08:51:02.000Z", "messages.1.usage.cached_tokens": 12500,
          "messages.3.raw.structured": "Error: ENOENT: /nope", "usage.tokens.prompt": 15 + 12500 + 3000},
     )]),
-    AGENT: ("claude-code", [("user: sub task\n", {
-        "meta.imported.key": "00000000-0000-4000-8000-000000000700/a1b2c3d4", "title": None,
-    })]),
     "codelet/envelopes_full.jsonl": ("codelet", [(JUDGED + ENDS, {
         "agent.model": "gpt-synthetic", "provider.name": "openai", "messages.1.usage.cached_tokens": 12500,
         "messages.1.provider": "anthropic", "messages.1.model": "claude-synthetic",
@@ -98,9 +73,7 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     MANIFEST: ("codelet", [(JUDGED, {
         "title": "Config and /nope", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
         "created_at": "2025-12-23T08:51:00.123Z", "updated_at": "2025-12-23T08:51:09.123Z",
-        "messages.1.id": "00000000-0000-4000-8000-000000000102", "messages.1.timestamp": "2025-12-23T08:51:02.000Z",
-        "meta.imported.forked_from.fork_after_index": 2, "usage.carried_tokens.prompt": 31030,
-        "usage.carried_tokens.total": 31114,
+        "meta.imported.forked_from.fork_after_index": 2, "usage.carried_tokens.total": 31114,
     })]),
     NANOCODER: ("nanocoder", [(THOUGHT + END, {
         "title": "And what is in these two?", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
@@ -117,10 +90,6 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         {"created_at": "2026-01-27T10:00:00.000Z", "updated_at": "2026-01-27T10:00:20.000Z", "provider.name": "ollama",
          "agent.model": "llama-synthetic:3b", "messages.2.timestamp": "2026-01-27T10:00:03.000Z", "title": None},
     )]),
-    HISTORY: ("ollm", [(TALK, {"created_at": "2026-01-27T10:00:00.000Z", "messages.1.id": "m2"})]),
-    SHOT: ("ollm", [("user: ASKED\nassistant: READING\ntool: FOUND\nassistant: TOLD\n", {
-        "title": "recovery snapshot", "updated_at": "2026-01-27T10:00:10.000Z", "agent.model": None,
-    })]),
     "nanobot_py_2026-02/sessions/telegram_12345678.jsonl": ("nanobot", [(
         TALK + "user: [image/png] TWO\nassistant: LOOKED\n",
         {"title": "telegram:12345678", "created_at": "2026-02-23T10:00:00.123Z",
@@ -143,10 +112,6 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
                   "messages.11.content.2.source.url": "https://example.com/a.png"}),
         ("user: One question\nassistant: Alone.\n", {"title": "One question"}),
     ]),
-    BOTH: ("llm", [
-        (LEGACY + "user: And now?\nassistant: Continued.\n" * 2, {"messages.14.usage.total": 12}),
-        ("user: One question\nassistant: Alone.\n", {}),
-    ]),
 }  # fmt: skip
 NOT_IN_THE_LOG = [": an attachment that is not in the database: /home/u/own.png", "not read: 1"]
 
@@ -164,11 +129,9 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
         assert {place: at(doc, place) for place in facts} == facts
         assert doc["meta"].get("tags", []) == ([] if format_name == "gptsh" else [format_name])
         assert all("imported" in m["source"] for m in doc["messages"])
-        assert PIXEL in json.dumps(doc) or "[image/png]" not in lines_of_it
+        assert "iVBORw0KGgo" in json.dumps(doc) or "[image/png]" not in lines_of_it
         asked_in(doc)
-    before = snapshot(home)
     assert set(states(imported(home, path))) == {"known"}
-    assert snapshot(home) == before
     assert (path.read_bytes(), path.stat().st_mtime_ns) == kept
 
 
@@ -181,7 +144,7 @@ def carried(form: str, of_it: str) -> str:
     return re.sub(r" \((.*; signed|PLAN|Second.*)\)", "", of_it) if form == "openai" else of_it
 
 
-UNANSWERED = {f"{CHECKPOINT}/conversation.json", SHOT, "llm/logs_legacy_0.31.db", BOTH}  # calls or results alone
+UNANSWERED = {f"{CHECKPOINT}/conversation.json", "llm/logs_legacy_0.31.db"}  # calls or results alone
 WAYS = [(sample, form) for sample in SAMPLES for form in ("json", "openai", "nanobot")
         if form == "json" or sample not in UNANSWERED]  # fmt: skip
 
@@ -200,77 +163,33 @@ def test_a_sample_goes_out_and_comes_back(home: Home, sample: str, form: str) ->
             assert out.stdout.encode() == (HISTORIES / sample).read_bytes()
 
 
-def test_the_samples_have_every_format_of_tools_and_a_folder_of_all_comes_in_at_once(home: Home) -> None:
-    run = imported(home, HISTORIES)
+# Files that hold no session, and are no file of an unknown format either.
+RESULTS, TYPED = f"{CLAUDE}/tool-results", {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p"}
+BESIDE: dict[str, Any] = {
+    "claude_code/sessions-index.json": {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x"}]},
+    f"{CLAUDE}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
+    f"{RESULTS}/torn.json": "{", f"{RESULTS}/mcp.json": [{"role": "user", "content": "x"}],
+    "claude_code/history.jsonl": ({**TYPED, "session_id": "s"},) * 2,
+    f"{CHECKPOINT}/files/copied.json": (HISTORIES / NANOCODER).read_bytes(),  # of the project, whatever it holds
+}  # fmt: skip
+
+
+def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_is_passed_over(home: Home) -> None:
+    shutil.copytree(HISTORIES, folder := home.folder / "in")
+    for name, value in BESIDE.items():
+        written(folder, value, name)
+    run = imported(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
-    unknown = imported(home, written(home.folder, [1])).stderr
-    known = unknown.rpartition("what is read: ")[2].strip().split(", ")
+    known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
-    before = snapshot(home)
-    assert set(states(imported(home, HISTORIES))) == {"known"}
-    assert snapshot(home) == before
+    assert run.stderr.count(NOT_IN_THE_LOG[0]) == run.stderr.count("\n") - 1 == 2
+    assert set(states(imported(home, folder))) == {"known"}
 
 
 # ---- files of each format, written here
 
-
-def uuid(number: int) -> str:
-    return f"00000000-0000-4000-8000-{number:012}"
-
-
-def line(number: int, content: Any, kind: str = "user", after: int | None = None, **more: Any) -> dict[str, Any]:
-    """A line of Claude Code, behind the one before it or another one; ``message`` is what it has beside its words."""
-    message = {"role": kind, "content": content, **more.pop("message", {})}
-    parent = uuid(number - 1 if after is None else after) if number > 1 else None
-    return {
-        "parentUuid": parent, "isSidechain": False, "sessionId": "s1", "cwd": "/w", "version": "2", "type": kind,
-        "uuid": uuid(number), "timestamp": f"2025-12-23T08:51:{number:02}.000Z", "message": message, **more,
-    }  # fmt: skip
-
-
-def said(number: int, *content: Any, **more: Any) -> dict[str, Any]:
-    """A line of an answer."""
-    message = {"id": "m", "model": "claude-a", **more.pop("message", {})}
-    return line(number, list(content), "assistant", message=message, **more)
-
-
-def use(ident: str) -> dict[str, Any]:
-    return {"type": "tool_use", "id": ident, "name": "ls", "input": {}}
-
-
-def gave(ident: str, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": ident, "content": ident, **more}
-
-
 FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
-TITLED = {
-    "a summary of its last line": [{"type": "summary", "summary": "S", "leafUuid": uuid(1)}],
-    "not the summary of another": [{"type": "summary", "summary": "S", "leafUuid": "elsewhere"}],
-    "made, before the summary": [{"type": "ai-title", "aiTitle": "A", "sessionId": "s1"},
-                                 {"type": "summary", "summary": "S", "leafUuid": uuid(1)}],
-    "given, the last": [{"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"],
-    "not one of another": [{"type": "custom-title", "customTitle": "X", "sessionId": "other"}],
-}  # fmt: skip
-TITLES = dict(zip(TITLED, ("S", None, "A", "Y", None), strict=True))
-
-
-ENVELOPES, RECORDS = in_file("codelet/envelopes_full.jsonl"), in_file("codelet/.fspec/messages/messages.jsonl")
-NANO, OLLM, SNAPPED = map(in_file, (NANOCODER, TALKED, SHOT))
-
-
-def nano(**message: Any) -> dict[str, Any]:
-    return {**NANO, "messages": [message]}
-
-
-def call(**more: Any) -> dict[str, Any]:
-    return {"id": "c", "name": "ls", "args": {}, **more}
-
-
-def asked(ident: str, second: int | None = None) -> dict[str, Any]:
-    moment = None if second is None else f"2026-01-27T10:00:{second:02}.000Z"
-    return {"id": ident, "role": "user", "content": ident, "timestamp": moment}
-
-
+RECORDS = in_file("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
@@ -282,9 +201,6 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "claude-code: a session that goes on in a new file has what that file copied of the old one": ("a.jsonl", (
         line(1, "old"), line(2, "more"), line(3, "new", sessionId="s2"), line(3, "new", sessionId="s2"),
     ), ["user: old\nuser: more\nuser: new\n"], {"meta.imported.key": "s2"}),
-    "claude-code: two sessions in one file": ("a.jsonl", (
-        line(1, "a"), line(2, "b", parentUuid=None, sessionId="s2"),
-    ), ["user: a\n", "user: b\n"], {"meta.imported.key": "s1"}),
     "claude-code: an answer between whose lines a result came is one, its usage counted once": ("a.jsonl", (
         line(1, "go"), said(2, use("a"), message={"usage": {"input_tokens": 3, "output_tokens": 1}}),
         line(3, [gave("a", is_error=False)], toolUseResult={"stdout": "a"}),
@@ -293,43 +209,15 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
        {"messages.1.usage.completion": 9, "usage.tokens.total": 12, "messages.2.raw": {"stdout": "a"}}),
     "claude-code: what is marked keeps its mark": ("a.jsonl", (
         line(1, "caveat", isMeta=True),
-        said(2, words("API Error"), message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
+        said(2, "API Error", message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
         {**line(3, ""), "type": "attachment", "message": None,
          "attachment": {"type": "queued_command", "prompt": "and this"}},
-        said(4, {"type": "redacted_thinking", "data": "x"}), said(5, words("42")),
+        said(4, {"type": "redacted_thinking", "data": "x"}), said(5, "42"),
     ), ["user: caveat\nassistant: API Error\nuser: and this\nassistant: (redacted_thinking) 42\n"],
        {"messages.0.source.isMeta": True, "messages.1.finish_reason": "error", "messages.1.model": None}),
-    "claude-code: zeros of what no model said are not the latest usage": ("a.jsonl", (
-        line(1, "q"), said(2, words("a"), message={"usage": {"input_tokens": 50, "output_tokens": 5}}),
-        said(3, words("b"), message={"id": "n", "model": "<synthetic>", "usage": {"input_tokens": 0}}),
-    ), ["user: q\nassistant: a\nassistant: b\n"], {"usage.tokens.total": 55}),
-    **{f"claude-code: a title, {which}": ("a.jsonl", (*TITLED[which], FIRST), ["user: hello\n"], {"title": title})
-       for which, title in TITLES.items()},
-    "codelet: an answer of text alone stays an answer": ("a.jsonl", (
-        {**ENVELOPES[3], "type": "user"},
-    ), ["assistant: TOLD\n"], {}),
-    "codelet: of a message that was written twice the latest counts": ("a.jsonl", (
-        *RECORDS, {**RECORDS[4], "metadata": {}, "content": "later"},
-    ), [JUDGED.replace("TOLD", "later")], {}),
-    "nanocoder: an image of another shape and what nobody knows are kept": ("a.json", nano(
-        role="user", content="look", images=[{"data": 7}], reasoning=["odd"], novel=1,
-    ), ["user: look [image]\n"], {"messages.0.content.1.image": {"data": 7},
-                                  "messages.0.source": {"novel": 1, "reasoning": ["odd"], "imported": True}}),
-    **{f"nanocoder: the provider {name}": ("a.json", {**nano(**HI), "provider": name}, ["user: hi\n"],
-                                           {"provider.name": ours})
-       for name, ours in {"LM Studio": "lm_studio", "My own": "My own", "google": "gemini", "": None}.items()},
-    "ollm: what a snapshot holds of before stands in its place": ("a.json", {
-        **SNAPPED, "archivedUserMessages": [asked("m4", 4), asked("m0", 0)],
-        "userMessages": [*SNAPPED["userMessages"], asked("mx")],
-    }, ["user: mx\nuser: m0\nuser: ASKED\nassistant: READING\ntool: FOUND\nuser: m4\nassistant: TOLD\n"], {}),
-    "ollm: a call without a time comes last, one without a result is a call alone": ("a.json", {
-        **OLLM, "messages": OLLM["messages"][:1], "toolCalls": [
-            call(), call(id="d", timestamp="2020-01-01T00:00:00Z", result={"llmContent": [{"text": "x"}]}),
-        ],
-    }, ['assistant: ls{}=d\ntool d: [{"text": "x"}]\nuser: ASKED\nassistant: ls{}=c\n'], {}),
-    "ollm: parts that are more than a text stay parts": ("a.json", {
-        **OLLM, "toolCalls": [], "messages": [{"role": "user", "parts": [words("a"), words("b")]}],
-    }, ["user: a b\n"], {"messages.0.content": [words("a"), words("b")]}),
+    "claude-code: of the titles that were given the last one counts": ("a.jsonl", (
+        *({"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"), FIRST,
+    ), ["user: hello\n"], {"title": "Y"}),
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in in_file(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
@@ -339,19 +227,12 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     }, ["user: hi\n"], {"agent.model": "openai/gpt-4.1", "agent.params": {"temperature": 0.5},
                         "agent.system": "Be brief."}),
     "openai: instructions in front are the system prompt, later ones messages": ("a.json", [
-        {"role": "developer", "content": [words("a")]}, {"role": "system", "content": "b"}, HI,
+        {"role": "developer", "content": [{"type": "text", "text": "a"}]}, {"role": "system", "content": "b"}, HI,
         {"role": "assistant", "content": None, "id": "x-1", "cost": 9e9, "reasoning_content": "r",
          "tool_calls": [{"id": "c2", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}]},
         {"role": "system", "content": "later"},
     ], ["user: hi\nassistant: (r) shls -l=c2\nsystem: later\n"],
        {"agent.system": "a\n\nb", "messages.1.id": "x-1", "messages.1.cost": None}),
-    "nanobot: a title, a count, what a message says beside": ("a.jsonl", (
-        {"_type": "metadata", "key": "cli:direct", "metadata": {"title": "T"}, "last_consolidated": 1},
-        {**HI, "media": ["/a.png"], "usage": "much", "id": "own"},
-        {"role": "assistant", "content": "", "reasoning_content": "hm", "timestamp": "2026-02-23T10:00:02"},
-    ), ["user: hi\nassistant: (hm)\n"],
-       {"title": "T", "messages.0.media": ["/a.png"], "messages.0.usage": None,
-        "messages.1.timestamp": "2026-02-23T10:00:02.000Z"}),
 }  # fmt: skip
 
 
@@ -368,7 +249,6 @@ def test_a_file_comes_in(home: Home, shape: str) -> None:
 
 # ---- files in which something is odd
 
-
 DEEP: Any = json.loads("[" * 120 + "]" * 120)
 HEAD = {"_type": "metadata", "key": "cli:direct"}
 TORN = '{"torn'
@@ -377,8 +257,7 @@ NO_MESSAGE = "no message that can be read"
 NO_WORDS = ": a message whose content is neither text nor parts"
 NO_ROLE = ": a message without a role"
 NO_CALLS = ": a message whose 'tool_calls' are none"
-NOTHING = ": no session is in it"
-UNKNOWN = ": of no format that is known: what is read: …"
+UNKNOWN = ": of no format that is known"
 
 # The name of a file, what it holds, what is told of its sessions, what is said on stderr (the path left out).
 ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
@@ -387,21 +266,9 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1]),
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in range(4, 8)), "not read: 5"]),
-    "claude-code, records alone": ("a.jsonl", (TITLED["a summary of its last line"][0],), [], [NOTHING]),
-    "codelet": ("a.jsonl", (
-        ENVELOPES[0], {"x": 1}, {**ENVELOPES[1], "message": {"content": [7]}}, ENVELOPES[3], TORN, "[]",
-    ), ["user: ASKED\nassistant: TOLD\n"], [
-        TORN_HERE.format(5), ":6: not a JSON object", f":2: {NO_MESSAGE}", f":3: {NO_MESSAGE}", "not read: 4",
-    ]),
-    "nanocoder, words": ("a.json", nano(role="user", content=7), [], [NO_WORDS]),
-    "nanocoder, role": ("a.json", nano(content="x"), [], [NO_ROLE]),
-    "nanocoder, calls": ("a.json", nano(role="assistant", content="", tool_calls={"x": 1}), [], [NO_CALLS]),
-    "nanocoder, a call": ("a.json", nano(role="assistant", content="", tool_calls=["x"]), [], [NO_CALLS]),
-    "ollm": ("a.json", {**OLLM, "toolCalls": [], "messages": [
-        *OLLM["messages"][:1], 7, {}, {"role": "user", "parts": 7}, {"role": "user", "parts": ["x"]},
-        {"role": "assistant", "content": "", "toolCalls": [7]},
-    ]}, ["user: ASKED\n"], [*[NO_ROLE] * 2, NO_WORDS, NO_WORDS, NO_CALLS, "not read: 5"]),
-    "ollm, a snapshot of nothing": ("a.json", {**SNAPPED, "messages": [], "userMessages": []}, [], [NOTHING]),
+    "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
+        HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
+    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, NO_CALLS, "not read: 3"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
     ], ["user: hi\n"], [": message 2 is no object", NO_WORDS, "not read: 2"]),
@@ -410,41 +277,24 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ), ["user: hi\nuser: hi\n"], [
         TORN_HERE.format(3), ":4: not a JSON object", f":5{NO_ROLE}", f":6{NO_WORDS}", "not read: 4",
     ]),
-    "nanobot, a torn first line": ("a.jsonl", (TORN, HI), ["user: hi\n"], [TORN_HERE.format(1), "not read: 1"]),
-    "nanobot, a turn that goes on": ("a.json", {
-        "session_key": "a:b", "base_message_count": 2, "checkpoint": {}, "version": 1,
-    }, [], [": a turn that nanobot had not put into its session yet"]),
     "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
-    "gptsh, a time out of range": ("a.json", session(created_at="0001-01-01T00:00:00Z"), [], [
-        ": not a session: 'created_at' is out of range",
-    ]),
-    "gptsh, a title that is none": ("a.json", session(title=7), [], [": not a session: 'title' has the wrong type"]),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
-    "a path that cannot be one": ("x" * 5000, None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
-    "blanks alone": ("a.json", " \n", [], [": empty"]),
     "of no format": ("a.json", [1], [], [UNKNOWN]),
-    "Markdown of somebody else": ("a.md", "[a](b)", [], [UNKNOWN]),
     "torn JSON, line and column": ("a.json", '\n{"a": 1,\n "b" 2}', [], [": not JSON at line 3 column 6"]),
-    "torn JSON under another name": ("a.txt", "[1, 2", [], [": not JSON at line 1 column 6"]),
     "too deep": ("a.json", session(odd=DEEP), [], [": nested more than 100 levels deep"]),
     "far too deep": ("a.json", "[" * 100_000, [], [": nested too deeply"]),
-    "two values in a file of one": ("a.json", json.dumps(session()) * 2, [], [UNKNOWN]),
     "no UTF-8": ("a.json", b'{"version": 1, "id": "\xff"}', [], [": not UTF-8"]),
     "a BOM, CR, blank lines": (
         "a.jsonl", f"\ufeff\n \r\n{json.dumps(HI)}\r\n" + "\n" * 9999 + "x\n" + json.dumps(HI),
         ["user: hi\nuser: hi\n"], [":10003: not JSON at line 10003 column 1", "not read: 1"],
     ),
     "many broken lines": (
-        "a.jsonl", lines(HI, *"x" * 30), ["user: hi\n"],
+        "a.jsonl", (HI, *"x" * 30), ["user: hi\n"],
         [*(f":{at}: not JSON at line {at} column 1" for at in range(2, 22)), "not read: 30, 10 of them not named"],
     ),
 }  # fmt: skip
-
-
-def as_expected(line: str, expected: str) -> bool:
-    return line.startswith(expected[:-1]) if expected.endswith("…") else line == expected
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -454,103 +304,23 @@ def test_what_cannot_be_read_is_told_and_the_rest_comes_in(home: Home, odd: str)
     if content is not None:
         written(path.parent, content, name)
     run = imported(home, path)
-    docs, complaints = home.docs(), unread(run, path)
-    assert (run.code, [told(doc) for doc in docs]) == (0 if taken else 2, taken)
-    assert all(map(as_expected, complaints, expected)), complaints
-    assert len(complaints) == len(expected)
+    docs, complaints = home.docs(), [line.partition(": what is read: ")[0] for line in unread(run, path)]
+    assert (run.code, [told(doc) for doc in docs], complaints) == (0 if taken else 2, taken, expected)
     for doc in docs:
         asked_in(doc)
     if not taken:
-        for form in ("json", "jsonl"):
-            failed = json.loads(home.run("--import-session", str(path), "-o", form).stdout)
-            assert complaints[0].startswith(failed["error"]["message"].replace(str(path), ""))
+        failed = json.loads(home.run("--import-session", str(path), "-o", "json").stdout)
+        assert failed["error"]["message"].replace(str(path), "").startswith(complaints[0])
 
 
-# ---- what stands beside sessions
-
-
-INDEX = {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x", "fileMtime": 1}]}
-TYPED = {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p", "session_id": "s"}
-RESULTS = f"{uuid(700)}/tool-results"
-# Files that hold no session, and are no file of an unknown format either.
-BESIDE: dict[str, Any] = {
-    "sessions-index.json": INDEX, f"{uuid(700)}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
-    f"{RESULTS}/mcp.json": [words("x")], f"{RESULTS}/toolu_1.json": [HI], f"{RESULTS}/torn.json": "{",
-    "history.jsonl": (TYPED, TYPED), "sessions.json": [], "snapshot-map.json": {},
-    "snapshots-index.json": {"version": "1.0", "snapshots": []},
-}  # fmt: skip
-# What looks so, and is something else: its format, or None.
-ELSEWHERE: dict[str, tuple[Any, str | None]] = {
-    "index.json": (INDEX, None), "sessions-index.json": ({"entries": [1]}, None),
-    "agent-a1.meta.json": ({"agentType": "x"}, None), "other.jsonl": ((TYPED, TYPED), None), "other.json": ([], None),
-    "map.json": ({}, None), "subagents/agent-a1.meta.json": ([HI], "openai"), "tool-results/a.json": ([HI], "openai"),
-    "sessions.json": ([HI], "openai"),
-}  # fmt: skip
-
-
-def test_what_only_goes_with_sessions_is_passed_over(home: Home) -> None:
-    for name, value in BESIDE.items():
-        written(home.folder / "in", value, name)
-    shutil.copytree(HISTORIES / CHECKPOINT, copy := home.folder / "in/checkpoints/one")
-    shutil.copy(HISTORIES / NANOCODER, copy / "files/copied.json")  # a file of the project, whatever it holds
-    (copy / "conversation.json").unlink()
-    written(home.folder / "in", (FIRST,), "real.jsonl")
-    run = imported(home, home.folder / "in")
-    assert (states(run), run.stderr) == (["imported"], "")
-
-
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_what_stands_elsewhere_or_is_something_else_is_not_swallowed(home: Home, name: str) -> None:
-    value, expected = ELSEWHERE[name]
-    run = imported(home, written(home.folder / "in", value, name))
-    assert (run.code, "of no format" in run.stderr) == ((2, True) if expected is None else (0, False))
-    assert run.stdout.endswith(f" ({expected})\n" if expected else "")
-
-
-# ---- files of one session in several places
-
-
-def copied(home: Home, sample: str) -> Path:
-    return Path(shutil.copytree(HISTORIES / sample, home.folder / "copy"))
-
-
-def test_codelet_a_store_has_what_no_manifest_names_and_what_it_lacks_is_told(home: Home) -> None:
-    copy, left = copied(home, "codelet/.fspec"), {**RECORDS[0], "id": uuid(199)}
-    manifest, store = next(copy.glob("sessions/*")), copy / "messages/messages.jsonl"
-    store.write_text(lines(*RECORDS, left))
-    run = imported(home, copy)
-    assert (states(run), run.stderr) == (["imported"] * 2, "")
-    assert sorted(told(doc) for doc in home.docs()) == sorted([JUDGED, "user: ASKED\n"])
-    store.write_text(lines(*RECORDS[:2], json.dumps(RECORDS[2])[:200]))
-    other = home.elsewhere()
-    assert imported(other, manifest).stderr.endswith("not in the store, or not readable\ngptsh: not read: 3\n")
-    assert told(other.doc()) == "".join(JUDGED.splitlines(True)[:2])
-    store.unlink()
-    assert unread(imported(home, manifest), manifest) == [": its 5 messages: no store of them beside it"]
-
-
-@pytest.mark.parametrize("spoil", ["", "missing", "another"])
-def test_codelet_what_stands_in_a_blob_comes_along_where_it_is_what_its_name_says(home: Home, spoil: str) -> None:
-    copy, long = copied(home, "codelet/.fspec"), "long\u2028 é" * 2000
-    digest = hashlib.sha256(long.encode()).hexdigest()
-    blob = Path(written(copy / "blobs" / digest[:2], long, digest))
-    records = json.loads(json.dumps(RECORDS))
-    outside = "blob:sha256:../../secret"
-    records[2]["metadata"]["message"]["content"][0]["content"] = f"blob:sha256:{digest}"
-    records[3]["metadata"]["message"]["content"][0]["content"] = outside
-    (copy / "messages/messages.jsonl").write_text(lines(*records))
-    if spoil == "missing":
-        blob.unlink()
-    elif spoil:
-        blob.write_text("something else")
+def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_lacks_is_told(home: Home) -> None:
+    copy = Path(shutil.copytree(HISTORIES / "codelet/.fspec", home.folder / "copy"))
+    records = json.loads(json.dumps(RECORDS[:4]))
+    blobs = ["blob:sha256:../../secret", f"blob:sha256:{'0' * 64}"]
+    for record, blob in zip(records[2:], blobs, strict=True):
+        record["metadata"]["message"]["content"][0]["content"] = blob
+    written(copy, tuple(records), "messages/messages.jsonl")
     run = imported(home, next(copy.glob("sessions/*")))
-    assert ("missing, or not what its name says" in run.stderr) == bool(spoil)
-    results = [message["content"] for message in home.doc()["messages"] if message["role"] == "tool"]
-    assert results[1] == outside
-    assert (results[0] == long) == (not spoil)
-    asked_in(home.doc())
-
-
-def test_nanocoder_a_conversation_without_its_notes_is_nobodys(home: Home) -> None:
-    (copy := copied(home, CHECKPOINT)).joinpath("metadata.json").unlink()
-    assert imported(home, copy / "conversation.json").code == 2
+    assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
+    assert run.stderr.count("missing, or not what its name says") == 1
+    assert "not in the store, or not readable\n" in run.stderr

@@ -117,7 +117,6 @@ def test_hostile_words_are_shown_and_not_obeyed(a_home: Home, text: str) -> None
     )  # fmt: skip
 
 
-PIECE = st.sampled_from([*HOSTILE, "\n", "\n\n", "```", "> ", "- ", "    ", "|", "\t", "[a]: http://x\n"])
 WORDS = st.lists(
     st.sampled_from(["word", "*", "**", "`", "_", "[a]", "(b)", "\n", "\n\n", "> ", "- ", "1. ", "# ", "|",
                      "<b>", "&amp;", "~~", "\\", "$", "![c](d)", "[e]: f\n"]), max_size=20,
@@ -125,16 +124,10 @@ WORDS = st.lists(
 
 
 @settings(max_examples=40)
-@given(st.lists(PIECE | vocabulary.TEXT, max_size=8).map("".join), WORDS)
+@given(st.lists(st.sampled_from(HOSTILE) | vocabulary.TEXT, max_size=8).map("".join), WORDS)
 def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text: str, words: str) -> None:
     reader = page(a_home, said(text), {"role": "user", "content": text}, said(words), title="t")
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
-
-
-@settings(max_examples=12)
-@given(vocabulary.messages(least=1))
-def test_whatever_a_session_holds_is_a_page(a_home: Home, messages: list[Any]) -> None:
-    page(a_home, *messages)
 
 
 def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -> None:
@@ -168,12 +161,10 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
 
 
 @pytest.mark.parametrize(("kind", "media_type", "title", "name"), [
-    ("image", "image/svg+xml", None, "image.svg"), ("image", "image/bmp", None, "image.bmp"),
-    ("image", "", None, "image"), ("image", "text/html", None, "image.html"),
+    ("image", "image/svg+xml", None, "image.svg"), ("image", "", None, "image"),
     ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"),
-    ("document", "text/html", "C:\\x\\y.htm", "y.htm"),
-    ("document", "text/csv", None, "document"), ("document", "text/csv", "\u202efdp.exe/...", "document"),
-    ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"), ("audio", "audio/flac", None, "recording.flac"),
+    ("document", "text/csv", "\u202efdp.exe/...", "document"),
+    ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"),
 ])  # fmt: skip
 def test_what_is_not_shown_can_be_taken_out_under_a_safe_name(
     a_home: Home, kind: str, media_type: str, title: str | None, name: str

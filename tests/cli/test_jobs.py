@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from gptsh.cli.options import EVERYWHERE, FILTERS, JOBS, ONCE, ROWS, TAKES
-from gptsh.core.forms import FORMATS
+from gptsh.cli.options import JOBS, ONCE, TAKES
 from tests.support.home import Home
-from tests.support.terminal import Terminal
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 NAMED = (*VALUED, "--archive-session")
@@ -22,16 +20,6 @@ def one(home: Home) -> Home:
     """A home with a session."""
     assert home.run("-m", "echo", "hello").code == 0
     return home
-
-
-def test_every_job_says_what_it_takes_by_names_that_there_are() -> None:
-    names = {row.names[0] for row in ROWS}
-    assert set(TAKES) == set(JOBS)
-    assert {name for takes in (*TAKES.values(), EVERYWHERE, FILTERS) for name in takes} <= names
-    assert not {*EVERYWHERE} & {name for takes in TAKES.values() for name in takes}
-    of_jobs = {row.names[0] for row in ROWS if row.group == "Manage"} - {*JOBS}
-    assert all(any(name in takes for takes in TAKES.values()) for name in of_jobs)
-    assert {*VALUED} - {"--delete-session"} == {*ONCE}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -68,34 +56,15 @@ REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
     (["--export-session", "0", "-o", "markdown"], "-o does not go with --export-session: --format names the form"),
     (["--archive-session", "0", "1"], "--archive-session takes no prompt: give it once for each session"),
-    (["--delete-session", "0", "1"], "--delete-session takes no prompt: give it once for each session"),
     (["--search-sessions", "nginx", "502"], "--search-sessions takes no prompt: put the words in quotes"),
-    (["--import-session", "a", "b"], "--import-session takes no prompt: name one file or folder"),
     (["--import-session", "a", "--dry-run"], "--dry-run does not go with --import-session: leave one of them out"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("args", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
-)
-def test_what_belongs_elsewhere_is_refused_and_the_way_named(one: Home, args: list[str], said: str) -> None:
+def test_what_belongs_elsewhere_is_refused_and_the_way_named(one: Home) -> None:
     before = one.files()[0].read_bytes()
-    run = one.run(*args)
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
-    assert run.stderr.startswith(f"gptsh: {said}")
+    for args, said in REFUSED:
+        run = one.run(*args)
+        assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1), args
+        assert run.stderr.startswith(f"gptsh: {said}")
     assert [path.read_bytes() for path in one.files()] == [before]
-
-
-def test_each_format_of_an_export_is_offered_and_can_be_written(one: Home) -> None:
-    (row,) = (row for row in ROWS if row.names == ("--format",))
-    assert (*row.attributes["type"].choices,) == FORMATS
-    for form in FORMATS:
-        assert one.run("--export-session", "0", "--format", form).stdout, form
-
-
-def test_a_session_is_rendered_in_a_pipe_for_the_command_line_alone(one: Home) -> None:
-    plain = one.run("--show-session", "0").stdout
-    assert one.run("--show-session", "0", env={"GPTSH_OUTPUT": "markdown"}).stdout == plain
-    assert one.run("--show-session", "0", "-o", "markdown").stdout != plain
-    seen, _ = Terminal(one, "--show-session", "0", env={"GPTSH_OUTPUT": "markdown", "PAGER": "cat"}).close()
-    assert b"## user" not in seen

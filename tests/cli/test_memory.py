@@ -5,7 +5,6 @@ import re
 import signal
 import stat
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,13 @@ import pytest
 from tests.support.answers import answer_of, small_says
 from tests.support.home import Home, lab_config, wait_for
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import kept, path_of, question, reply, sum_up
+from tests.support.talks import kept, path_of, question, reply, sum_up, wait_until
 
-BAD = {"error": {"message": "boom"}}
-FINAL = {"x-should-retry": "false"}
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
+
+
+def break_small(model: ModelServer) -> None:
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"}, model="small")
 
 
 @pytest.fixture
@@ -31,13 +32,6 @@ def agent(home: Home, model: ModelServer) -> Home:
 
 def of_small(model: ModelServer) -> list[dict[str, Any]]:
     return [body for body in model.sent if body and body["model"] == "small" and "messages" in body]
-
-
-def until_asked(model: ModelServer) -> None:
-    end = time.monotonic() + 20
-    while not of_small(model):
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def folder(home: Home, name: str = "default") -> Path:
@@ -61,12 +55,9 @@ def remember(home: Home, text: str, name: str = "default") -> None:
 
 def put(home: Home, number: int, turns: int = 3, size: int = 0, small: str = "lab/small", **more: Any) -> Path:
     """A session of the past, each of its messages with a word of its own: ``q0-1`` is the second question of 0."""
-    texts = [(f"q{number}-{turn} ", f"a{number}-{turn} ") for turn in range(turns)]
-    said = [
-        message
-        for q, a in texts
-        for message in (question(q + "word " * size + "end"), reply(a + "word " * size + "end"))
-    ]
+    more_words = "word " * size + "end"
+    pairs = ((question(f"q{number}-{at} {more_words}"), reply(f"a{number}-{at} {more_words}")) for at in range(turns))
+    said = [message for pair in pairs for message in pair]
     ident = f"s{number:03}"
     kept(home, said, ident=ident, small=small, created_at=f"2026-01-01T00:00:0{number}.000Z", **more)
     return path_of(home, ident)
@@ -101,48 +92,31 @@ def test_the_memory_stands_behind_the_system_prompt_and_is_not_stored(agent: Hom
 
 
 @pytest.mark.parametrize(
-    ("text", "args", "there"),
-    [
-        ("- likes tea\n", [], True),
-        ("- likes tea\n", ["--system", "Mine."], True),
-        ("- likes tea\n", ["--system", ""], False),
-        ("- likes tea\n", ["-a", "plain"], False),
-        (" \n\n", [], False),
-    ],
-    ids=["its own", "another system prompt", "no system prompt", "an agent without", "empty"],
+    ("args", "there"), [(["--system", "Mine."], True), (["--system", ""], False), (["-a", "plain"], False)]
 )
-def test_who_has_a_memory(agent: Home, model: ModelServer, text: str, args: list[str], there: bool) -> None:
+def test_who_has_a_memory(agent: Home, model: ModelServer, args: list[str], there: bool) -> None:
     agent.configure(agent.config.read_text() + '[agents.plain]\nmodel = "lab/m"\n')
-    remember(agent, text)
+    remember(agent, "- likes tea\n")
     remember(agent, "- likes milk\n", "plain")
     assert agent.run(*args, "hi") == ("You said: hi\n", "", 0)
-    assert ("likes tea" in sent_memory(model)) == there
-    assert "milk" not in sent_memory(model)
+    assert ("likes tea" in sent_memory(model), "milk" in sent_memory(model)) == (there, False)
 
 
-@pytest.mark.parametrize(("window", "least", "most"), [(None, 900, 2000), (2048, 250, 512)])
-def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(
-    agent: Home, model: ModelServer, window: int | None, least: int, most: int
-) -> None:
-    if window:
-        agent.configure(agent.config.read_text().replace("base_url", f"context_window = {window}\nbase_url", 1))
+def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
     remember(agent, "".join(f"- a fact of some words, the number {number}\n" for number in range(2000)))
     assert agent.run("hi").code == 0
     told = sent_memory(model).splitlines()
     assert re.fullmatch(r"\[gptsh: the rest of [0-9,]+ characters of memory is left out here\]", told[-1])
     assert re.fullmatch("- a fact of some words, the number [0-9]+", told[-2])
-    assert least < prompt_tokens(model.sent[-1]) < most + 200
+    assert 250 < prompt_tokens(model.sent[-1]) < 700
 
 
-@pytest.mark.parametrize("odd", [b"\xff\xfe", None], ids=["not text", "a folder"])
-def test_a_memory_that_cannot_be_read_is_a_note(agent: Home, odd: bytes | None) -> None:
+def test_a_memory_that_cannot_be_read_is_a_note(agent: Home) -> None:
     remember(agent, "")
-    path = folder(agent) / "MEMORY.md"
-    path.unlink()
-    path.mkdir() if odd is None else path.write_bytes(odd)
+    (folder(agent) / "MEMORY.md").write_bytes(b"\xff\xfe")
     run = agent.run("hi")
-    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("You said: hi\n", 0, 1)
-    assert "memory" in run.stderr.lower()
+    assert (run.stdout, run.code, run.stderr.count("\n"), "MEMORY.md" in run.stderr) == ("You said: hi\n", 0, 1, True)
 
 
 # ---- behind a turn
@@ -167,23 +141,21 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     assert sent_memory(model).endswith("- asks questions")
 
 
-@pytest.mark.parametrize("way", ["--no-save", "--dry-run", "echo", "failed", "no memory"])
+@pytest.mark.parametrize("way", ["--no-save", "--dry-run", "failed", "no memory"])
 def test_nothing_is_remembered_where_that_is_not_wanted(agent: Home, model: ModelServer, way: str) -> None:
-    path = put(agent, 0, turns=4, small="echo" if way == "echo" else "lab/small")
+    path = put(agent, 0, turns=4)
     if way == "failed":
         model.say("half", finish="length", model="m")
     if way == "no memory":
         agent.configure(agent.config.read_text().replace("memory = true", "memory = false"))
     run = agent.run("-s", "s000", "hi", *([way] if way.startswith("--") else []))
     assert run.code == (5 if way == "failed" else 0)
-    assert not of_small(model)
-    assert position(path) is None
-    assert not folder(agent).exists()
+    assert (of_small(model), position(path), folder(agent).exists()) == ([], None, False)
 
 
 def test_a_failure_behind_the_answer_is_one_note(agent: Home, model: ModelServer) -> None:
     path = put(agent, 0)
-    model.refuse(500, BAD, FINAL, model="small")
+    break_small(model)
     run = agent.run("-s", "s000", "hi")
     assert (run.stdout, run.code, position(path)) == ("You said: hi\n", 0, None)
     assert re.fullmatch("gptsh: not remembered yet: .*boom.*\n", run.stderr)
@@ -199,7 +171,7 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
-    until_asked(model)
+    wait_until(lambda: of_small(model))
     assert process.poll() is None
     process.send_signal(signum)
     process.communicate(timeout=30)
@@ -216,8 +188,9 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
         small_says(model, answer_of(text))
-    untouched = [path.read_bytes() for path in paths]
-    assert agent.run("--consolidate") == ("s000 (default) 6 messages\ns001 (default) 6 messages\n", "", 0)
+    untouched = paths[0].read_bytes()
+    assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
+    assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
     assert all(f"{letter}0-{turn} " in first for letter in "qa" for turn in range(3))
     assert "- first" in second
@@ -228,29 +201,10 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     assert all(json.loads(path.read_bytes())["updated_at"] == "2026-01-02T00:00:00.000Z" for path in paths)
     before = state(agent), [path.read_bytes() for path in paths]
     assert agent.run("--consolidate") == ("", "", 0)
-    assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 0 messages\n", "", 0)
     assert before == (state(agent), [path.read_bytes() for path in paths])
-    paths[0].write_bytes(untouched[0])  # a kill before the session was saved
+    paths[0].write_bytes(untouched)  # a kill before the session was saved
     assert agent.run("--consolidate").code == 0
     assert (before[0], position(paths[0]), len(of_small(model))) == (state(agent), 6, 2)
-
-
-@pytest.mark.parametrize(
-    ("args", "done"),
-    [
-        (["-s", "s001"], ["s001"]),
-        (["--tag", "red"], ["s002"]),
-        (["-m", "lab/m", "--limit", "1"], ["s002"]),
-        (["-a", "nobody"], []),
-        (["-m", "other"], []),
-    ],
-)
-def test_one_session_and_filters(agent: Home, model: ModelServer, args: list[str], done: list[str]) -> None:
-    for number in range(3):
-        put(agent, number, turns=1, meta={"tags": ["red"] if number == 2 else []})
-    small_says(model, answer_of("- one"))
-    assert agent.run("--consolidate", *args).stdout == "".join(f"{ident} (default) 2 messages\n" for ident in done)
-    assert len(of_small(model)) == len(done)
 
 
 @pytest.mark.parametrize(
@@ -259,12 +213,8 @@ def test_one_session_and_filters(agent: Home, model: ModelServer, args: list[str
         (["-s", "s000"], "set agents.plain.memory"),
         (["-s", "s001"], "set agents.default.model_small"),
         (["-s", "s001@1"], "a point"),
-        (["-s", "nobody"], "no session"),
         (["-s", "s001", "--tag", "t"], "--tag"),
-        (["--no-save"], "--no-save"),
-        (["--dry-run"], "--dry-run"),
         (["words"], "takes no prompt"),
-        (["-c"], "no session was used"),
     ],
 )
 def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, args: list[str], why: str) -> None:
@@ -276,40 +226,25 @@ def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, 
     assert not model.asked
 
 
-@pytest.mark.parametrize("output", ["text", "json", "jsonl"])
-def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer, output: str) -> None:
+def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer) -> None:
     put(agent, 0), put(agent, 1)
-    model.refuse(500, BAD, FINAL, model="small")
+    break_small(model)
     small_says(model, answer_of("- m"))
-    run = agent.run("--consolidate", "-o", output)
+    run = agent.run("--consolidate", "-o", "json")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
-    if output == "text":
-        assert sorted(run.stdout.splitlines()) == ["s000 (default) failed", "s001 (default) 6 messages"]
-        return
-    items = json.loads(run.stdout) if output == "json" else [json.loads(line) for line in run.stdout.splitlines()]
-    failed, done = sorted(items, key=lambda item: item["session"])
+    failed, done = sorted(json.loads(run.stdout), key=lambda item: item["session"])
     assert done == {"session": "s001", "agent": "default", "messages": 6, "error": None}
     assert (failed["session"], failed["messages"], failed["error"]["exit_code"]) == ("s000", 0, 1)
 
 
 # ---- replies
 
-USELESS = [
-    "",
-    "no JSON",
-    "{}",
-    '{"history_entry": "x"}',
-    answer_of(""),
-    answer_of("- m", " \n"),
-    '[{"memory_up',
-    "{" * 9000,
-]
+USELESS = ["", "no JSON", '{"history_entry": "x"}', answer_of(""), answer_of("- m", " \n"), "{" * 9000]
 
 
 @pytest.mark.parametrize("text", USELESS, ids=range(len(USELESS)))
 def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: str) -> None:
     remember(agent, "- by hand, without a line end")
-    (folder(agent) / "HISTORY.md").write_text("mine")
     path, before = put(agent, 0), state(agent)
     small_says(model, text)
     run = agent.run("--consolidate")
@@ -317,7 +252,6 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     assert (state(agent), position(path)) == (before, None)
     small_says(model, answer_of("- by hand\n- more"))
     assert agent.run("--consolidate").code == 0
-    assert file(agent, "HISTORY.md").startswith("mine\n[2026-01-01 ")
     assert file(agent) == "- by hand\n- more\n"
 
 
@@ -325,19 +259,20 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     ("text", "memory", "entry"),
     [
         ("```json\n{}\n```", "- m", "They talked."),
-        ("Here it is:\n{}\nDone.", "- m", "They talked."),
         ('{"history_entry": "a\nb \\u001b[2J", "memory_update": "- one\n- \\ud800two"}', "- one\n- ?two", "a b [2J"),
         (answer_of("- a\u202eb\U000e0041c \u2764\ufe0f", "x\u2066y"), "- abc \u2764\ufe0f", "xy"),
-        (answer_of("- <think> is a tag", "They spoke of <think>."), "- <think> is a tag", "They spoke of <think>."),
     ],
-    ids=["fenced", "words around it", "line breaks and escapes", "hidden characters", "tags"],
+    ids=["fenced", "line breaks and escapes", "hidden characters"],
 )
 def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, memory: str, entry: str) -> None:
+    """And what was written by hand is kept beside it."""
+    remember(agent, BY_HAND)
     put(agent, 0)
     small_says(model, text.replace("{}", answer_of("- m")))
     assert agent.run("--consolidate").code == 0
     assert file(agent) == f"{memory}\n"
     assert f"(session s000) {entry} <!--" in file(agent, "HISTORY.md")
+    assert file(agent, "MEMORY.previous.md") == BY_HAND
 
 
 def test_what_it_cost_counts_once(agent: Home, model: ModelServer) -> None:
@@ -358,20 +293,12 @@ def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelSer
     path, release = put(agent, 0), threading.Event()
     small_says(model, answer_of("- made"), release)
     process = agent.start("--consolidate")
-    until_asked(model)
+    wait_until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
     release.set()
     _, err = process.communicate(timeout=30)
     assert (process.returncode, b"meanwhile" in err) == (1, True)
     assert state(agent) == ("- by hand\n" if meanwhile == "edited" else "", "")
-
-
-def test_what_was_written_by_hand_is_kept_beside_it(agent: Home, model: ModelServer) -> None:
-    remember(agent, BY_HAND)
-    put(agent, 0)
-    small_says(model, answer_of("- bad"))
-    assert agent.run("--consolidate").code == 0
-    assert (file(agent), file(agent, "MEMORY.previous.md")) == ("- bad\n", BY_HAND)
 
 
 # ---- long ones, several at once, and killed
@@ -401,9 +328,7 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     processes = [agent.start("--consolidate") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
-    told = [body["messages"][1]["content"] for body in of_small(model)]
-    assert sorted(re.findall(r"\bq\d-0 ", "".join(told))) == [f"q{n}-0 " for n in range(4)]
-    assert len(file(agent, "HISTORY.md").splitlines()) == 4
+    assert len(file(agent, "HISTORY.md").splitlines()) == len(of_small(model)) == 4
     assert sorted("".join(outs).splitlines()) == [f"s00{number} (default) 2 messages" for number in range(4)]
 
 
@@ -418,7 +343,6 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     small_says(model, answer_of("- m"))
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
-    assert {"HISTORY.md", "MEMORY.md"} <= {path.name for path in only.iterdir()}
     modes = {stat.S_IMODE(path.stat().st_mode) for path in only.iterdir()}
     assert (modes, stat.S_IMODE(only.stat().st_mode)) == ({0o600}, 0o700)
     assert home.run("-a", name, "hi").code == 0

@@ -34,15 +34,11 @@ def test_every_block_of_the_scripting_section_is_run() -> None:
 @pytest.mark.skipif(not shutil.which("jq"), reason="the blocks use jq")
 @pytest.mark.parametrize(("script", "printed"), BLOCKS)
 def test_a_block_prints_what_the_readme_says(home: Home, script: str, printed: str) -> None:
-    (home.folder / "bin").mkdir()
-    command = home.folder / "bin" / "gptsh"
+    command = home.folder / "gptsh"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gptsh "$@"\n')
     command.chmod(0o755)
-    env = {**home.env, "PATH": f"{command.parent}:{home.env['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", script], env=env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    line = ["bash", "-c", f'PATH="{home.folder}:$PATH"; exec </dev/null\n{script}']
+    done = subprocess.run(line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout, done.stderr) == (printed, "")
 
 

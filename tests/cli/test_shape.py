@@ -7,56 +7,30 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.dry import dry
 from tests.support.home import Home, texts, wait_for
-from tests.support.inner import Shape, UsageError, first_block
+from tests.support.inner import Shape, first_block
 from tests.support.server import ModelServer, answer
 
-KEY = {"OPENAI_API_KEY": "sk-x"}
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
-
-
-def openai(model: ModelServer) -> str:
-    """A config that puts the model server in OpenAI's place, whose abilities the packaged table tells."""
-    return f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
-
-
-# ---- extract
 
 
 @pytest.mark.parametrize(
     ("said", "block"),
     [
         ("no fence at all", None),
-        ("inline ``` is no fence", None),
         ("before\n```sh\nls\n```\nafter\n```\nsecond\n```", "ls\n"),
         ("~~~\na\n```\nb\n~~~", "a\n```\nb\n"),
         ("````\n```\ninner\n```\n````", "```\ninner\n```\n"),
         ("1. do\n   ```\n   ls\n     -l\n   ```\n", "ls\n  -l\n"),
-        ("> ```\n> quoted\n> ```", "quoted\n"),
         ("```\nnever closed", "never closed"),
         ("```\n```", ""),
-        ("    indented code\n\n```\nfenced\n```", "fenced\n"),
         ("> ```\r\n> a\0\r\n>\r\n> b\r\n> ```", "a\0\r\n\r\nb\r\n"),
-        ("1. a\n\n\t```sh\n\tls\n\t```\n", "ls\n"),
-        ("- ```\n\t\tls\n  ```\n", "  \tls\n"),
-        ("   ```\n   a\n  b\n    c\n   ```", "a\nb\n c\n"),
-        ("```\n\n```", "\n"),
-        ("```", ""),
     ],
 )
 def test_the_first_fenced_block(said: str, block: str | None) -> None:
     assert first_block(said) == block
-
-
-@given(st.text(st.sampled_from("a`~>- \t\r\n\0\x0b\x85\u2028\udcff")), st.sampled_from(["\n", "\r\n"]))
-def test_the_bytes_of_a_block_are_those_of_the_answer(code: str, end: str) -> None:
-    """CRLF became LF, NUL U+FFFD: what Markdown's parser makes of them."""
-    fence = "`" * 99
-    assert first_block(f"so:{end}{fence}sh{end}{code}\n{fence}{end}then") == f"{code}\n"
 
 
 FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
@@ -100,12 +74,9 @@ def test_extract_and_a_signal(lab: Home, model: ModelServer, signum: int) -> Non
     assert texts(lab.doc())[-1] == "assistant: ```sh\nrm -rf build"
 
 
-# ---- schema
-
 WRONG = {"error": {"message": "This response_format type is unavailable now"}}
-CHECKED = {
-    "error": {"message": "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"}
-}
+BY_LLAMA = "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"
+CHECKED = {"error": {"message": BY_LLAMA}}
 BOOM = {"error": {"message": "boom"}}
 # What the model says, one after the other; stdout, stderr's beginning, the exit code, and how often it was asked.
 ANSWERS: dict[str, tuple[list[Any], str, str, int, int]] = {
@@ -114,7 +85,6 @@ ANSWERS: dict[str, tuple[list[Any], str, str, int, int]] = {
     "wrong, then right": (['{"n":"one"}', '```\n{"n":1}\n```'], '{"n":1}\n', "", 0, 2),
     "wrong twice": (
         ["one", "still one"], "", "still one\ngptsh: the answer is not what --schema asks: not JSON", 5, 2),
-    "no object": (["[1]", '"x"'], "", '"x"\ngptsh: the answer is not what --schema asks: ', 5, 2),
     "wrong, then refused": (["one", (500, BOOM)], "", "one\ngptsh: lab refused (500): boom\n", 1, 2),
     "a field that is refused": ([(400, WRONG), '{"n":1}'], '{"n":1}\n', "", 0, 2),
     "a field that llama-cpp-python refuses": ([(500, CHECKED), '{"n":1}'], '{"n":1}\n', "", 0, 2),
@@ -156,12 +126,12 @@ def test_a_schema_goes_as_a_field_in_words_or_both(home: Home, which: str, field
 
 
 def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home: Home, model: ModelServer) -> None:
-    home.configure(openai(model))
+    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     model.refuse(400, {"error": {"message": "Invalid schema for response_format 'answer'", "param": "response_format"}})
     model.say("four")
     model.say("4")
     schema = ("--schema", '{"type":"integer"}')
-    run = home.run("-m", "openai/gpt-4.1", *schema, "-o", "jsonl", "2+2?", env=KEY)
+    run = home.run("-m", "openai/gpt-4.1", *schema, "-o", "jsonl", "2+2?", env={"OPENAI_API_KEY": "sk-x"})
     first, *others = model.sent
     assert ("response_format" in first, first["messages"][0]["role"]) == (True, "user")
     for other in others:
@@ -197,25 +167,13 @@ def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer,
     [
         ("{", "not JSON"),
         ('{"type":"nonsense"}', "no JSON Schema"),
-        ('{"type":NaN}', "not JSON"),
         ('{"$ref":"#/$defs/gone"}', "is not in it"),
-        ('{"properties":{"a":{"$ref":"http://127.0.0.1:9/far"}}}', "is not in it"),
         ("nowhere.json", "No such file"),
-        (".", "Is a directory"),
         ("list.json", "a JSON object is expected"),
-        ("bytes.json", "no UTF-8"),
-        ('{"items":' * 900 + "{" + "}" * 901, "nested too deeply"),
-        ('{"maximum":1e999}', "too large a number"),
-        ('{"$schema":5}', "no JSON Schema"),
-        ('{"title":"abc","$ref":"#/title"}', "is no schema"),
-        ('{"$ref":"http://[x"}', "is not in it"),
-        ('{"$dynamicRef":"http://127.0.0.1:9/far"}', "is not in it"),
-        ('{"properties":{"default":{"$ref":"#/gone"}}}', "is not in it"),
     ],
 )
 def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: ModelServer, schema: str, why: str) -> None:
     (lab.cwd / "list.json").write_text("[1]")
-    (lab.cwd / "bytes.json").write_bytes(b'{"a":"\xff"}')
     run = lab.run("--schema", schema, "go")
     assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
     assert run.stderr.startswith("gptsh: --schema")
@@ -228,37 +186,10 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: Model
     [
         ('{"$defs":{"n":{"type":"integer"}},"items":{"$ref":"#/$defs/n"},"type":"array"}', "[1,2]", '[1,"2"]'),
         ('{"$ref":"https://json-schema.org/draft/2020-12/schema"}', "{}", '{"type":1}'),
-        ('{"$id":"https://example.com/root","$ref":"item","default":{"$ref":"#/a/value"},"$defs":{"x":{"$id":"item",'
-         '"$ref":"#/$defs/n","$defs":{"n":{"type":"integer"}}}}}', "1", '"1"'),
-        ('{"$id":"a/b.json","items":{"$ref":"b.json#/$defs/n"},"$defs":{"n":{"minimum":1}}}', "[1]", "[0]"),
         ('{"multipleOf":0.5}', "1", "1e999"),
         ('{"type":"object"}', "{}", "[" * 100_000),
-        ('{"type":"object"}', "{}", '{"a":1}}'),
     ],
 )  # fmt: skip
 def test_what_a_schema_asks_is_asked(schema: str, fits: str, does_not: str) -> None:
     assert Shape(schema).faults(fits) == []
     assert len(Shape(schema).faults(does_not)) == 1
-
-
-@pytest.mark.parametrize(
-    ("schema", "answers"),
-    [
-        ('{"$ref":"#"}', "1"),
-        ('{"$ref":"#/x/y","x":{"y":{"$ref":"#/gone"}}}', "1"),  # a place that no draft calls one of schemas
-        ('{"$ref":"#/x/y","x":{"y":{"type":"nonsense"}}}', "1"),
-        ('{"$ref":"#/x/y","x":{"y":{"pattern":"("}}}', '"1"'),
-    ],
-)
-def test_a_check_that_cannot_be_carried_out_is_the_schemas_fault(schema: str, answers: str) -> None:
-    with pytest.raises(UsageError, match="--schema: the answer cannot be held against it"):
-        Shape(schema).faults(answers)
-
-
-@settings(max_examples=25)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner), max_leaves=8))
-def test_faults_are_lines_for_whatever_comes(value: Any) -> None:
-    shape = Shape('{"type":"object","additionalProperties":{"type":"integer"}}')
-    assert shape.faults(json.dumps(value))
-    assert shape.faults(json.dumps({"a": 1})) == []
-    assert all("\n" not in fault and len(fault) <= 300 for fault in shape.faults(json.dumps({"a": value})))

@@ -10,8 +10,6 @@ from tests.support.home import Home
 
 LONG = json.dumps({"path": "/home", "words": "x y\n" * 100})
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": LONG}}
-USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {"p": 1}}
-RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "out"}]}
 SEALED = {"type": "redacted_thinking", "data": "d"}
 
 
@@ -31,20 +29,10 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a long result": (tool("\na.txt\n" + "b.txt\n" * 500, name="ls"), ["## tool (ls)", "`a.txt [3.0 kB]`"]),
     "a failed one": (tool("one line\n", is_error=True), ["## tool", "`[error] one line`"]),
-    "an empty one": (tool(None), ["## tool", "`[nothing]`"]),
     "thinking": (
         said("a", thinking=[{"type": "thinking", "thinking": "x" * 1200, "signature": "s"}, SEALED]),
         ["## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a"],
     ),
-    "reasoning and a refusal": (
-        said("", refusal="I cannot.", replay={"reasoning": "hm", "d": [1]}),
-        ["## assistant", "`[thinking, 2 characters]`", "I cannot."],
-    ),
-    "parts that nobody knows": (
-        said([USE, {"type": "unheard_of"}]), ["## assistant", '`[tool call ls({"p": 1})]`', "`[unheard_of]`"],
-    ),
-    "a result among words": ({"role": "user", "content": [RESULT, words("and?")]}, ["## user", "`out`", "and?"]),
-    "a role that nobody knows": ({"role": "notice", "content": "x"}, ["## notice", "x"]),
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ An answer is whole or says that it is not; a stream with nothing in it is asked 
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,51 +17,45 @@ from tests.support.server import Cut, ModelServer, event
 DONE = event(b"[DONE]")
 JSON = {"Content-Type": "application/json"}
 ODD: list[Any] = [5, "x", None, [1], {"turns": "x"}, True]
-DERIVED = [(), ("turns",), ("messages",), ("preview",)]  # paths in ``stats``
-OTHERS = [("title",), ("usage",), ("usage", "tokens"), ("usage", "cost"), ("meta",), ("meta", "tags")]
+PLACES = [("stats",), ("stats", "turns"), ("stats", "messages"), ("stats", "preview"), ("title",), ("usage",),
+          ("usage", "tokens"), ("usage", "cost"), ("meta",), ("meta", "tags")]  # fmt: skip
+SOUND: dict[str, Any] = {"usage": {"tokens": {}, "cost": None}, "stats": {"turns": 1, "messages": 1, "preview": "hi"},
+                         "meta": {"tags": []}}  # fmt: skip
 CLAUDE = "claude-sonnet-4-5"
 
 
-def put(home: Home, ident: str, messages: list[Any], **more: Any) -> Path:
+def put(home: Home, ident: str, messages: list[Any], **more: Any) -> None:
     """Write a session that was begun and last used in 2025; ``more`` are keys of its document."""
     doc = {"version": 1, "id": ident, "title": None, "created_at": "2025-10-27T09:15:30.120Z",
-           "updated_at": "2025-10-27T09:15:31.120Z", "provider": {"name": "echo"},
-           "usage": {"tokens": {}, "cost": None}, "stats": {"turns": 1, "messages": 1, "preview": "hi"},
-           "meta": {"tags": []}, "agent": {"name": "default", "model": "echo"}, "context": {}, **more,
-           "messages": messages}  # fmt: skip
+           "updated_at": "2025-10-27T09:15:31.120Z", "provider": {"name": "echo"}, **SOUND,
+           "agent": {"name": "default", "model": "echo"}, "context": {}, **more, "messages": messages}  # fmt: skip
     home.sessions.mkdir(parents=True, exist_ok=True)
-    path = home.sessions / f"20251027-091530-{ident}.json"
-    path.write_text(json.dumps(doc, separators=(",", ":")))
-    return path
+    (home.sessions / f"20251027-091530-{ident}.json").write_text(json.dumps(doc, separators=(",", ":")))
 
 
 def put_malformed(home: Home) -> dict[str, bool]:
     """Sessions that have each odd value at each place. By id, whether it stands inside of ``stats``."""
     inside = {}
-    for path in [("stats", *rest) for rest in DERIVED] + OTHERS:
+    for key, *inner in PLACES:
         for value in ODD:
-            more: dict[str, Any] = {path[0]: value}
-            if path[1:]:
-                sound = {"stats": {"turns": 1, "messages": 1, "preview": "hi"}, "usage": {}, "meta": {}}
-                more = {path[0]: {**sound[path[0]], path[1]: value}}
             ident = f"t{len(inside):03}"
-            put(home, ident, [{"role": "user", "content": "hi"}], **more)
-            inside[ident] = path[0] == "stats" and len(path) > 1
+            more = {**SOUND[key], inner[0]: value} if inner else value
+            put(home, ident, [{"role": "user", "content": "hi"}], **{key: more})
+            inside[ident] = key == "stats" and bool(inner)
     return inside
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize(("option", "state"), [("--delete-session", "deleted"), ("--archive-session", "archived")])
-def test_a_session_with_malformed_values_is_deleted_or_archived_and_reported(
-    home: Home, option: str, state: str, output: str
-) -> None:
+def test_a_malformed_session_is_deleted_or_archived(home: Home, option: str, state: str, output: str) -> None:
     idents = sorted(put_malformed(home))
     run = home.run(*(word for ident in idents for word in (option, ident)), "-o", output)
     assert (run.stderr, run.code, home.files()) == ("", 0, [])
     if output == "json":
-        assert [(one["state"], one["session"]) for one in json.loads(run.stdout)] == [(state, one) for one in idents]
+        reported = [[one["state"], one["session"]] for one in json.loads(run.stdout)]
     else:
-        assert [line.split()[:2] for line in run.stdout.splitlines()] == [[state, ident] for ident in idents]
+        reported = [line.split()[:2] for line in run.stdout.splitlines()]
+    assert reported == [[state, ident] for ident in idents]
     archived = list((home.state / "archive").glob("*.json"))
     assert len(archived) == (len(idents) if state == "archived" else 0)
 
@@ -98,10 +91,9 @@ def sent(home: Home, server: AnthropicServer, *messages: Any) -> list[list[dict[
     run = home.run("-s", "0", "next")
     assert (run.stdout, run.stderr, run.code) == ("You said: next\n", "", 0)
     (body,) = [asked.body for asked in server.asked if asked.path == "/v1/messages"]  # which was not refused
-    return [
-        [{key: value for key, value in block.items() if key != "cache_control"} for block in message["content"]]
-        for message in body["messages"]
-    ]
+    for block in (block for message in body["messages"] for block in message["content"]):
+        block.pop("cache_control", None)
+    return [message["content"] for message in body["messages"]]
 
 
 def said(content: Any, **more: Any) -> dict[str, Any]:
@@ -122,13 +114,10 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": signature("hm")}
 HIDDEN = {"type": "redacted_thinking", "data": "YWJj"}
 SEARCH: list[Any] = [
     {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "wet"}},
-    {
-        "type": "web_search_tool_result",
-        "tool_use_id": "s",
-        "content": [{"type": "web_search_result", "page_age": None}],
-    },
+    {"type": "web_search_tool_result", "tool_use_id": "s",
+     "content": [{"type": "web_search_result", "page_age": None}]},
     text("It is.", citations=[{"type": "web_search_result_location", "cited_text": "It is.", "encrypted_index": "E"}]),
-]
+]  # fmt: skip
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 PDF = {"type": "url", "url": "https://example.com/a.pdf"}
 USE = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
@@ -150,22 +139,16 @@ def test_keys_of_a_kept_answer_that_anthropic_refuses_are_not_sent(home: Home, a
     assert blocks[1] == [HIDDEN, text("Hm. "), *SEARCH, USE]
 
 
-def test_keys_inside_of_what_was_attached_that_anthropic_refuses_are_not_sent(
-    home: Home, anthropic: AnthropicServer
-) -> None:
+def test_keys_inside_of_attachments_that_anthropic_refuses_are_not_sent(home: Home, anthropic: AnthropicServer) -> None:
     image = {"type": "image", "source": {**PNG, **X}, **X}
     document = {"type": "document", "source": {**PDF, **X}, "title": "a", "citations": {"enabled": True, **X}, **X}
     result = {"role": "tool", "tool_call_id": "c1", "content": [text("here", **X), image, document], **X}
     asked = question(text("q", **X), image, document)
     blocks = sent(home, anthropic, asked, said(None, tool_calls=[{**CALL, **X}]), result)
-    attached = [
-        {"type": "image", "source": PNG},
-        {"type": "document", "source": PDF, "title": "a", "citations": {"enabled": True}},
-    ]
-    assert blocks[0] == [text("q"), *attached]
-    assert blocks[1] == [USE]
+    attached = [{"type": "image", "source": PNG},
+                {"type": "document", "source": PDF, "title": "a", "citations": {"enabled": True}}]  # fmt: skip
     given = {"type": "tool_result", "tool_use_id": "c1", "content": [text("here"), *attached]}
-    assert blocks[2] == [given, text("next")]
+    assert blocks == [[text("q"), *attached], [USE], [given, text("next")]]
 
 
 # ---- an answer without a reason for ending
@@ -214,9 +197,7 @@ def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: 
 
 
 @pytest.mark.parametrize("steps", [[], [Cut], [DONE]], ids=["ends", "breaks off", "done"])
-def test_where_nothing_is_said_either_way_the_size_and_the_setting_are_named(
-    lab: Home, model: ModelServer, steps: list[object]
-) -> None:
+def test_without_any_answer_the_size_and_the_setting_are_named(lab: Home, model: ModelServer, steps: list[Any]) -> None:
     model.script(*steps)
     model.script(b"", headers=JSON)
     run = lab.run("word " * 500)

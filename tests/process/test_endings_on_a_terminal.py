@@ -1,18 +1,16 @@
-"""How a run ends on a real terminal: Ctrl-C, a window that is closed or halted; and what it shows meanwhile."""
+"""How a run ends on a real terminal: Ctrl-C, a window that is closed; and what it shows meanwhile."""
 
 import os
 import re
 import signal
-import time
 
 import pytest
 
 from tests.support.home import Home, texts
-from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.server import ModelServer, chunk, event
 from tests.support.terminal import Terminal
 
 FIRST = event(chunk({"content": "first "}))
-CODES = {"SIGINT": 130, "SIGHUP": 129, "deadline": 124}
 
 
 def in_the_answer(lab: Home, model: ModelServer) -> Terminal:
@@ -46,35 +44,12 @@ def test_a_window_that_is_closed_loses_nothing(lab: Home, model: ModelServer) ->
     assert texts(lab.doc()) == ["user: go", "assistant: first "]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", CODES)
-def test_a_halted_terminal_does_not_hold_the_end(lab: Home, model: ModelServer, how: str) -> None:
-    """Ctrl-S while the spinner turned: its thread held the lock that the end waited for."""
-    model.script(1.5, event(chunk({"reasoning": "hm"})), event(chunk({"content": "one\n\ntwo"})), 30.0)
-    terminal = Terminal(lab, *(["--timeout", "3"] if how == "deadline" else []), "go")
-    terminal.until(rb"waiting for")
-    terminal.write("\x13")
-    time.sleep(2.5)
-    if how != "deadline":
-        os.kill(terminal.pid, getattr(signal, how))
-    end = time.monotonic() + 20
-    while not (ended := os.waitpid(terminal.pid, os.WNOHANG))[0] and time.monotonic() < end:
-        time.sleep(0.05)
-    if not ended[0]:
-        os.kill(terminal.pid, signal.SIGKILL)
-        os.waitpid(terminal.pid, 0)
-    os.close(terminal.fd)
-    code = os.waitstatus_to_exitcode(ended[1])
-    assert (ended[0], code if code >= 0 else 128 - code) == (terminal.pid, CODES[how])
-    assert texts(lab.doc())[0] == "user: go"
-
-
 # ---- what is shown meanwhile
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["slow down " * 60, "请求过于频繁" * 9 + "\ta\tb"], ids=["long", "wide"])
-def test_no_line_of_the_spinner_wraps(lab: Home, model: ModelServer, said: str) -> None:
+def test_no_line_of_the_spinner_wraps(lab: Home, model: ModelServer) -> None:
+    said = "请求过于频繁" * 9 + "\ta\tb"
     model.refuse(429, {"error": {"message": said}}, {"Retry-After": "1"})
     terminal = Terminal(lab, "-m", "lab/a\n\tb", "hello")
     terminal.resize(40)
@@ -102,15 +77,3 @@ def test_control_characters_are_shown_on_a_terminal_and_kept_in_the_file(lab: Ho
         assert "␛".encode() in shown or rb"\x1b" in shown
     (path,) = (path for path in lab.files() if b"ZXZpbA" in path.read_bytes())
     assert lab.run("--show-session", path.name).stdout.count(evil) == 1  # a pipe gets the bytes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("args", [["-o", "text"], []], ids=["text", "markdown"])
-def test_a_carriage_return_before_a_newline_is_no_control_character(
-    lab: Home, model: ModelServer, args: list[str]
-) -> None:
-    thought = [event(chunk({"reasoning": piece})) for piece in ("x\r", "\ny")]
-    model.script(*thought, *answer("a\r", "\nb\r\n\rc"))
-    seen, _ = Terminal(lab, *args, "go", env={"TERM": "dumb"}).close()
-    assert seen.decode().replace("\r\n", "\n") == "x\ny\n\na\nb\n␍c\n"
-    assert b"\xe2\x90\x8d\r" not in Terminal(lab, "--show-session", "0").close()[0]

@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
-from tests.support.home import Home, Result
+from tests.support.home import Home
 from tests.support.ollama_server import Known, OllamaServer
 from tests.support.server import ModelServer
 from tests.support.strict import strict
 from tests.support.talks import TOLD, kept, sum_up
 
 APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama"]
-# Of the room for a prompt: where words are left out, so much of it is used at least, by the server's own count.
-# The estimate, the mark at 80 % and the last messages take the rest today: a better count shall raise this.
-USED = 0.33
+USED = 0.33  # of the room for a prompt is used at least where words are left out: a better count shall raise this
 FRAME = 80  # tokens of the headings under which words stand where older messages are left out
 SYSTEM = "Brief and to the point."
 PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}, "source": "a.png"}
@@ -71,9 +69,8 @@ TURN = st.builds(
     answer=texts(20, 20, 400, 3000),
 )  # fmt: skip
 SHORT = st.builds(  # of which a summary is made
-    Turn, words=texts(20, 60), attached=st.just(""), image=st.just(False), rounds=st.just([]), thinks=st.booleans(),
-    answer=texts(400, 3000),
-)  # fmt: skip
+    Turn, texts(20, 60), st.just(""), st.just(False), st.just([]), st.booleans(), texts(400, 3000)
+)
 
 
 def words_of(turn: Turn, number: int) -> str:
@@ -83,30 +80,23 @@ def words_of(turn: Turn, number: int) -> str:
 
 def messages_of(turn: Turn, number: int, *, whole: bool = True) -> list[dict[str, Any]]:
     """A turn as it stands in a session; up to the last results where it is not whole."""
-    own = {"provider": "anthropic", "model": "anthropic/m"}
+    own: dict[str, Any] = {"provider": "anthropic", "model": "anthropic/m"}
     parts: list[Any] = [{"type": "text", "text": words_of(turn, number)}]
     parts += [{"type": "text", "text": turn.attached, "source": "notes.txt"}] if turn.attached else []
     parts += [PNG] if turn.image else []
     found: list[dict[str, Any]] = [{"role": "user", "content": parts if len(parts) > 1 else parts[0]["text"]}]
     thought = f"thought {number} " * 20
-    thinking = [{"type": "thinking", "thinking": thought, "signature": signature(thought)}] if turn.thinks else []
+    thinking = {"type": "thinking", "thinking": thought, "signature": signature(thought)}
+    thinks = {**own, "thinking": [thinking]} if turn.thinks else own
     for at, results in enumerate(turn.rounds):
         ids = [f"call_{number}_{at}_{place}" for place in range(len(results))]
-        made = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": '{"path": "src/a.py"}'}}
-            for call_id, (name, _) in zip(ids, results, strict=True)
-        ]
-        thinks = {"thinking": thinking} if thinking and at == 0 else {}
-        found.append({"role": "assistant", "content": None, "tool_calls": made, **thinks, **own})
-        found += [
-            {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
-            for call_id, (name, text) in zip(ids, results, strict=True)
-        ]
-    if whole:
-        found.append(
-            {"role": "assistant", "content": turn.answer, **own, **({"thinking": thinking} if thinking else {})}
-        )
-    return found
+        made, gave = [], []
+        for call_id, (name, text) in zip(ids, results, strict=True):
+            function = {"name": name, "arguments": '{"path": "src/a.py"}'}
+            made.append({"id": call_id, "type": "function", "function": function})
+            gave.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": text})
+        found += [{"role": "assistant", "content": None, "tool_calls": made, **(own if at else thinks)}, *gave]
+    return [*found, {"role": "assistant", "content": turn.answer, **thinks}] if whole else found
 
 
 # ---- servers
@@ -121,14 +111,11 @@ def prompt_tokens(value: Any) -> int:
     """What a request of any API takes by a real tokenizer: its texts, names and arguments, 4 a message. No media."""
     if isinstance(value, str):
         return tokens_of(value)
-    if isinstance(value, list):
-        return sum(map(prompt_tokens, value))
     if not isinstance(value, dict):
-        return 0
+        return sum(map(prompt_tokens, value)) if isinstance(value, list) else 0
     counted = {"messages", "system", "tools", "content", "text", "thinking", "tool_calls", "function", "name",
                "arguments", "input", "tool_use", "tool_result", "description"}  # fmt: skip
-    inside = sum(prompt_tokens(value[key]) for key in counted & set(value))
-    return inside + 4 * ("role" in value)
+    return sum(prompt_tokens(value[key]) for key in counted & set(value)) + 4 * ("role" in value)
 
 
 class Place(NamedTuple):
@@ -188,13 +175,8 @@ ANY = {
     "last": st.none() | TURN.filter(lambda turn: bool(turn.rounds)),  # a turn that waits for what follows its tools
     "told": st.sampled_from([TOLD, TOLD * 30, None]),
 }
-LONG_ANSWERS = {
-    **ANY,
-    "turns": st.lists(SHORT, min_size=9, max_size=25),
-    "window": st.floats(0.4, 1),
-    "last": st.none(),
-    "told": st.just(TOLD),
-}
+LONG_ANSWERS = {**ANY, "turns": st.lists(SHORT, min_size=9, max_size=25), "window": st.floats(0.4, 1),
+                "last": st.none(), "told": st.just(TOLD)}  # fmt: skip
 SESSIONS = st.fixed_dictionaries(ANY) | st.fixed_dictionaries(LONG_ANSWERS)
 
 
@@ -218,12 +200,10 @@ def holds(
     assert run.code == 0, run.stderr
     for body in (*place.bodies(api), *filter(None, place.small.sent)):
         assert prompt_tokens(body) + (body.get("max_tokens") or 0) <= size + 2 * odd_characters(odd)
-    of_user(run, place.bodies(api)[-1], [words_of(turn, number) for number, turn in enumerate(said)], room, bool(odd))
-    assert as_sent(words_of(last, len(turns)) if last else NOW) in as_sent(place.bodies(api)[-1])
-
-
-def of_user(run: Result, body: dict[str, Any], words: list[str], room: float, odd: bool) -> None:
-    """All words of the user are sent, or as many as there is room for, and who asks is told how many are not."""
+    body = place.bodies(api)[-1]
+    assert as_sent(words_of(last, len(turns)) if last else NOW) in as_sent(body)
+    # All words of the user are sent, or as many as there is room for, and who asks is told how many are not.
+    words = [words_of(turn, number) for number, turn in enumerate(said)]
     missing = [one for one in words if as_sent(one) not in as_sent(body)]
     noted = re.search("([0-9]+) earlier questions? (is|are) left out", run.stderr)
     assert len(missing) == int(noted[1] if noted else 0) or (odd and noted)

@@ -51,12 +51,7 @@ DIALECTS: dict[str, Payloads] = {
     "ollama": LLAMAS,
 }  # fmt: skip
 
-KEYS = ["type", "id", "function", "index", "name", "arguments", "input", "text", "thinking", "signature", "caller"]
-VALUES = st.recursive(
-    st.sampled_from([None, True, 0, 1, -1, 1.5, 10**20, "", "x", "text", "thinking", "tool_use", "c1", "\ud83d"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
-    max_leaves=4,
-)
+VALUES = [None, True, -1, 10**20, "x", "tool_use", "\ud83d", [], ["x"], {}, {"type": "text"}, {"index": 1, "name": []}]
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -69,19 +64,14 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @st.composite
 def spoilt(draw: st.DrawFn, payloads: Payloads) -> Payloads:
-    """The payloads, some values in them replaced, taken away or added, some of themselves left out or twice."""
+    """The payloads, some values in them replaced or taken away, some of themselves left out."""
     found: Any = copy.deepcopy(payloads)
     for _ in range(draw(st.integers(1, 4))):
         place, key = draw(st.sampled_from(list(places(found))))
-        match draw(st.sampled_from(["replace", "replace", "add", "remove", "twice"])):
-            case "replace" if place is not found:
-                place[key] = draw(VALUES)
-            case "add" if isinstance(place, dict):
-                place[draw(st.sampled_from(KEYS))] = draw(VALUES)
-            case "remove" if len(found) > 1:
-                del place[key]
-            case "twice" if isinstance(place, list):
-                place.insert(key, copy.deepcopy(place[key]))
+        if place is not found and draw(st.booleans()):
+            place[key] = draw(st.sampled_from(VALUES))
+        elif len(found) > 1:
+            del place[key]
     return found  # type: ignore[no-any-return]
 
 
@@ -101,10 +91,3 @@ def test_what_is_spoilt_is_a_whole_answer_before(dialect: str) -> None:
     message, failed = answer_of_events(dialect, DIALECTS[dialect])
     assert (message["finish_reason"], failed) == ("tool_calls", False)
     assert message["tool_calls"][0]["function"]["name"] == "ls"
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=10)
-@given(data=st.binary(max_size=60))
-def test_bytes_of_any_kind_are_an_answer_or_an_error(dialect: str, data: bytes) -> None:
-    answer_of_events(dialect, data)

@@ -14,11 +14,7 @@ from tests.support.anthropic_server import block, named, said, stream, thought
 from tests.support.home import COMMAND, Home, kind_of_session, read_until, texts, wait_for
 from tests.support.server import Cut, ModelServer
 
-KEYS = {
-    "AZURE_AI_API_KEY": "az-very-secret",
-    "GEMINI_API_KEY": "g-very-secret",
-    "OPENAI_API_KEY": "sk-very-secret",
-}
+KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in ("AZURE_AI", "GEMINI", "OPENAI")}
 CLAUDE, GEMINI, CODEX = "azure_ai/claude-sonnet-4-5", "gemini/gemini-2.5-flash", "gpt-5.3-codex"
 
 
@@ -70,14 +66,8 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
 @pytest.mark.slow
 def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: Home, model: ModelServer) -> None:
     redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
-    model.script(
-        *stream(
-            thought(0, "hm ", "so", signed="c2ln"),
-            redacted,
-            thought(2, "then", signed="b"),
-            said(3, "Yes."),
-        )
-    )
+    thoughts = (thought(0, "hm ", "so", signed="c2ln"), redacted, thought(2, "then", signed="b"))
+    model.script(*stream(*thoughts, said(3, "Yes.")))
     run = far.process("-m", CLAUDE, "hi")
     assert run == ("Yes.\n", "hm sothen\n", 0)
     reply = far.doc()["messages"][1]
@@ -95,22 +85,13 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
 
 
 @pytest.mark.slow
-def test_gemini_through_litellm(far: Home, model: ModelServer) -> None:
-    model.script(*gemini({"text": "hm", "thought": True}, {"text": "Hel"}, {"text": "lo."}))
-    assert far.process("-m", GEMINI, "hi") == ("Hello.\n", "hm\n", 0)
-    assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
-    assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
-    reply = far.doc()["messages"][1]
-    assert (reply["replay"], reply["usage"]["prompt"]) == ({"reasoning_content": "hm"}, 7)
-    assert (reply["finish_reason"], reply["response_id"]) == ("stop", "r1")
-    assert reply["cost"] == pytest.approx(7 * 3e-7 + 2 * 2.5e-6)
-
-
-@pytest.mark.slow
 def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
     called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
     model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
-    assert far.process("-s", "@signed", "-m", GEMINI, "hi").code == 0
+    assert far.process("-s", "@signed", "-m", GEMINI, "hi") == ("One moment.\n", "", 0)
+    assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
+    assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+    assert far.doc()["messages"][1]["usage"]["prompt"] == 7
     model.script(*gemini({"text": "I look."}, called))
     far.process("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
     first, second = far.doc()["messages"][1::2]
@@ -120,12 +101,8 @@ def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: Mode
         model.script(*gemini({"text": "Done."}))
         assert far.process("-s", "@signed", "-m", name, "and?").code == 0
     own, other = (json.dumps(request["contents"]) for request in model.sent[2:])
-    assert {signature: own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")} == {
-        "b2YgYSB0ZXh0": 1,
-        "b2YgYSBjYWxs": 1,
-    }
-    assert "b2YgYS" not in other
-    assert "moment." in other
+    assert [own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")] == [1, 1]
+    assert ("b2YgYS" in other, "moment." in other) == (False, True)
 
 
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}
@@ -147,8 +124,6 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
     assert far.doc()["messages"][1]["cost"]
 
 
-# ---- failures
-
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 HALF = stream(said(0, "half an "))[:4]
 FAILED = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "failed", "output": [],
@@ -164,23 +139,15 @@ def refused(words: str) -> bytes:
 FAILURES: dict[str, tuple[str, int, list[Any], str, int, str]] = {
     "key": (CLAUDE, 401, [refused(f"bad {KEYS['AZURE_AI_API_KEY']}")], "", 1,
             "azure_ai refused the key (401): bad ***: check [providers.azure_ai]"),
-    "request": (CLAUDE, 400, [refused("prompt: field required")], "", 1,
-                "azure_ai refused (400): prompt: field required"),
     "model": (CLAUDE, 404, [refused("model: x")], "", 1, "does not know 'claude-sonnet-4-5' (404): model: x"),
-    "no JSON": (CLAUDE, 413, [b"too large"], "", 1, "azure_ai refused (413): too large"),
     "too long": (CLAUDE, 400, [refused(TOO_LONG)], "", 6, f"azure_ai has no room for the prompt: {TOO_LONG}"),
     "cut": (CLAUDE, 200, [*HALF, Cut], "half an \n", 1, "the connection to azure_ai broke off"),
-    "cut, Gemini's": (GEMINI, 200, [*gemini({"text": "half"}, finish=None), Cut], "half\n", 1,
-                      "the connection to gemini broke off"),
-    "ended": (CLAUDE, 200, HALF, "half an \n", 1, "before the answer was complete"),
     "overloaded": (CLAUDE, 200, [*HALF, OVERLOADED], "half an \n", 1, "azure_ai failed: Overloaded"),
-    "garbage": (CLAUDE, 200, [b"data: {garbage\n\n"], "", 1, "before the answer was complete"),
     "failed": (f"openai/{CODEX}", 200,
                [*responses("a", "b")[:3], named({"type": "response.failed", "response": FAILED})],
                "a\n", 1, "openai failed: it broke"),
     "the token limit": (CLAUDE, 200, stream(said(0, "half an"), stop="max_tokens"), "half an\n", 5,
                         "cut by the token limit"),
-    "redirected": (CLAUDE, 307, [b""], "", 1, "redirects to https://elsewhere.test/evil"),
     "a body that cannot be read": (GEMINI, 400, [b'{"error": {"mess', Cut], "", 1, "gemini refused (400)"),
 }  # fmt: skip
 
@@ -200,15 +167,6 @@ def test_a_failure_through_litellm_is_one_line_in_our_words(far: Home, model: Mo
         assert len(run.stderr.splitlines()) == 2
         assert "itellm" not in run.stderr
     assert texts(far.doc()) == ["user: hi", *([f"assistant: {out[:-1]}"] if out else [])]
-
-
-@pytest.mark.slow
-def test_a_refusal_that_may_pass_is_tried_again_by_us_alone(far: Home, model: ModelServer) -> None:
-    for pause in ("0", "40"):
-        model.refuse(429, {"type": "error", "error": {"message": "slow down"}}, {"retry-after": pause})
-    run = far.process("-m", CLAUDE, "hi")
-    assert (run.code, len(model.asked)) == (1, 2)
-    assert "(429): slow down" in run.stderr
 
 
 @pytest.mark.slow
@@ -233,29 +191,14 @@ def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model:
 
 
 @pytest.mark.slow
-def test_a_key_of_the_config_file_is_given_to_litellm(far: Home, model: ModelServer) -> None:
-    own = '[providers.azure_ai]\napi_key_command = "echo from-a-command"\nheaders = { X-Team = "infra" }\n'
-    far.config.write_text(far.config.read_text().replace("[providers.azure_ai]\n", own))
-    model.script(*stream(said(0, "x")))
-    assert far.process("-m", CLAUDE, "hi").code == 0
-    headers = model.asked[0].headers
-    assert (headers["api-key"], headers["x-team"]) == ("from-a-command", "infra")
-
-
-# ---- the import
-
-
-@pytest.mark.slow
 def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
     (far.cwd / ".env").write_text("AZURE_AI_API_KEY=from-dotenv\nGPTSH_X=1\n")
     audit = (
-        "import sys, os\n"
-        "seen = []\n"
+        "import sys; seen = []\n"
         "sys.addaudithook(lambda name, args: seen.append(str(args)) if name in "
         "('socket.connect', 'socket.getaddrinfo') or (name == 'open' and str(args[0]).endswith('.env')) else None)\n"
         "sys.argv = ['gptsh', *sys.argv[1:]]\n"
-        "from gptsh.cli.entrypoint import main\n"
-        "code = main(sys.argv[1:])\n"
+        "from gptsh.cli.entrypoint import main; code = main(sys.argv[1:])\n"
         "import gc, litellm\n"
         "print(code, gc.isenabled(), gc.get_freeze_count() > 100_000, *seen, sep='\\n', file=sys.stderr)\n"
     )
@@ -270,14 +213,6 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
     assert seen
     assert all("127.0.0.1" in line for line in seen), seen
     assert model.asked[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
-
-
-@pytest.mark.parametrize("env", [{"HTTPS_PROXY": "gopher://x"}, {"SSL_CERT_FILE": "/missing.pem"}])
-def test_a_bad_proxy_or_bundle_is_exit_2_before_litellm_is_loaded(far: Home, env: dict[str, str]) -> None:
-    far.configure('[sessions]\ntitles = "off"\n')
-    run = far.process("-m", CLAUDE, "hi", env=env)
-    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
-    assert not far.state.exists()
 
 
 def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import imported, of, put
+from tests.support.histories import imported, of, put, words
 from tests.support.home import Home, Result
 from tests.support.nanobot_files import CALL, ERAS, HEADER, STATE, USER, python
 from tests.support.paths import ROOT, SUPPORT
@@ -27,19 +27,18 @@ RECORD = {
 }
 
 
-def real(home: Home, key: str, **told: Any) -> dict[str, Any]:
-    """What nanobot's own manager makes of a session, or of a file."""
+def real(home: Home, key: str, file: str) -> dict[str, Any]:
+    """What nanobot's own manager makes of a file."""
     python_of_its = os.environ.get("NANOBOT_PYTHON") or str(ROOT / ".venv-nanobot" / "bin" / "python")
     assert Path(python_of_its).exists(), "make servers installs nanobot"
     done = subprocess.run(
         [python_of_its, SUPPORT / "nanobot_process.py"],
-        input=json.dumps({"folder": str(home.folder / "nanobot"), "key": key, **told}),
+        input=json.dumps({"folder": str(home.folder / "nanobot"), "key": key, "file": file}),
         env={**os.environ, "HOME": str(home.folder)},
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
 def talk(consolidated: str | None = "m3") -> dict[str, Any]:
@@ -49,7 +48,7 @@ def talk(consolidated: str | None = "m3") -> dict[str, Any]:
         {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": 0}], "thinking": [THOUGHT]},
         {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a\nb"},
         {"role": "assistant", "content": "done", "replay": {"reasoning_content": "r"}, "model": "m"},
-        {"role": "user", "content": [{"type": "text", "text": "see"}, {**IMAGE, "source": "a.png"}]},
+        {"role": "user", "content": [words("see"), {**IMAGE, "source": "a.png"}]},
         {"role": "assistant", "content": "an image"},
         title="A title", context={"consolidated": consolidated, "summaries": [], "snapshots": []},
     )  # fmt: skip
@@ -60,39 +59,13 @@ def exported(home: Home, doc: dict[str, Any]) -> Result:
     return home.run("--export-session", "7x2m", "--format", "nanobot")
 
 
-def same(doc: dict[str, Any]) -> dict[str, Any]:
-    """The same as one would tell it to nanobot."""
-    said = [
-        {"content": "Grüße \u2028 \x00 🐍"},
-        {"content": None, "tool_calls": [CALL], "thinking_blocks": [THOUGHT]},
-        {"tool_call_id": "c1", "name": "ls", "content": "a\nb"},
-        {"content": "done", "reasoning_content": "r"},
-        {"content": [{"type": "text", "text": "see"}, IMAGE]},
-        {"content": "an image"},
-    ]
-    told = zip(said, doc["messages"], strict=True)
-    messages = [{**one, "role": ours["role"], "moment": ours["timestamp"]} for one, ours in told]
-    metadata = {"title": "A title"}
-    times = {key: doc[key] for key in ("created_at", "updated_at")}
-    return {"messages": messages, "metadata": metadata, "last_consolidated": 4, **times}
-
-
-def test_what_is_written_is_what_nanobot_writes_for_the_same_session(home: Home) -> None:
-    doc = talk()
-    found, run = real(home, KEY, session=same(doc)), exported(home, doc)
-    assert (run.stdout, run.code) == (found["file"], 0)
-    assert found["name"] in run.stderr
-
-
 def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> None:
-    text = exported(home, talk()).stdout
-    found = real(home, KEY, file=text)
-    assert (found["messages"], found["count"], found["file"]) == (6, 4, text)
-    assert [message["content"] for message in found["history"]] == [
-        [{"type": "text", "text": "see"}, IMAGE],
-        "an image",
-    ]
-    whole = real(home, KEY, file=exported(home, talk(consolidated=None)).stdout)["history"]
+    run = exported(home, talk())
+    found = real(home, KEY, run.stdout)
+    assert (found["messages"], found["count"], found["file"]) == (6, 4, run.stdout)
+    assert found["name"] in run.stderr
+    assert [message["content"] for message in found["history"]] == [[words("see"), IMAGE], "an image"]
+    whole = real(home, KEY, exported(home, talk(consolidated=None)).stdout)["history"]
     assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
 
@@ -100,7 +73,7 @@ def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> 
 @pytest.mark.parametrize("era", ["python, February", "go", "go, head", "0.3.5, with both counts", "a state"])
 def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, era: str) -> None:
     state = python({**HEADER, "metadata": {"_last_usage": {"é": 1}}}, RECORD, {**USER, "media": ["/tmp/a.png"]})
-    found = real(home, "cli:direct", file=ERAS.get(era, state))
+    found = real(home, "cli:direct", ERAS.get(era, state))
     assert found["messages"]
     path = home.folder / found["name"]
     path.write_bytes(found["file"].encode())

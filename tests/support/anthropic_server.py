@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from tests.support.server import ModelServer, Script
@@ -31,6 +30,7 @@ BLOCKS = {
 }
 OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(BLOCKS) - {"image", "document"})
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
 MARKS = 4
 _ID = re.compile("[a-zA-Z0-9_-]+")
 _UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # but for 4-6 to 4-8, which no table tells
@@ -44,12 +44,15 @@ class Refused(Exception):
         self.status, self.kind = status, kind
 
 
+def _no(wrong: object, why: str) -> None:
+    """Refuse what is wrong."""
+    if wrong:
+        raise Refused(why)
+
+
 def signature(thinking: str) -> str:
     """What the server signs a thought with."""
     return base64.b64encode(hmac.new(b"key", thinking.encode(), hashlib.sha256).digest()).decode()
-
-
-# ---- streams
 
 
 def named(payload: dict[str, Any]) -> bytes:
@@ -107,19 +110,16 @@ def check(body: Any, headers: dict[str, str]) -> None:
     """Raise Refused for a request that the real API would refuse."""
     if "x-api-key" not in headers and not headers.get("authorization", "").startswith("Bearer "):
         raise Refused("x-api-key header is required", 401, "authentication_error")
-    if headers.get("anthropic-version") != "2023-06-01":
-        raise Refused("anthropic-version: header is required")
+    _no(headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required")
     for field in sorted(set(body) - FIELDS):
         raise Refused(f"{field}: Extra inputs are not permitted")
-    if type(body.get("max_tokens")) is not int or body["max_tokens"] < 1:
-        raise Refused("max_tokens: Field required")
+    _no(type(body.get("max_tokens")) is not int or body["max_tokens"] < 1, "max_tokens: Field required")
     _check_sampling(body)
     _check_thinking(body)
     _check_tools(body)
-    _check_schema(body)
+    _check_closed((body.get("output_config") or {}).get("format", {}).get("schema"))
     messages = body.get("messages")
-    if not messages or not isinstance(messages, list):
-        raise Refused("messages: at least one message is required")
+    _no(not messages or not isinstance(messages, list), "messages: at least one message is required")
     for at, message in enumerate(messages):
         _check_message(at, message)
     _check_calls(messages)
@@ -128,9 +128,17 @@ def check(body: Any, headers: dict[str, str]) -> None:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}.")
 
 
+def complaint(body: dict[str, Any]) -> str | None:
+    """What the API would say against a request with a key; None for a good one."""
+    try:
+        check(body, HEADERS)
+    except Refused as err:
+        return str(err)
+    return None
+
+
 def _check_sampling(body: dict[str, Any]) -> None:
-    if not 0 <= body.get("temperature", 1) <= 1:
-        raise Refused("temperature: range: 0..1")
+    _no(not 0 <= body.get("temperature", 1) <= 1, "temperature: range: 0..1")
     if "temperature" in body and "top_p" in body:
         raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
     if not all(isinstance(stop, str) and stop.strip() for stop in body.get("stop_sequences", ())):
@@ -139,24 +147,15 @@ def _check_sampling(body: dict[str, Any]) -> None:
 
 def _check_thinking(body: dict[str, Any]) -> None:
     thinking = body.get("thinking") or {}
-    if set(thinking) - {"type", "budget_tokens", "display"}:
-        raise Refused("thinking: Extra inputs are not permitted")
     if thinking.get("type") == "enabled":
-        _check_budget(body, thinking.get("budget_tokens", 0))
+        budget = thinking.get("budget_tokens", 0)
+        _no(budget < 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        _no(body["max_tokens"] <= budget, "`max_tokens` must be greater than `thinking.budget_tokens`")
+        if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+            raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
     if thinking.get("type") in ("enabled", "adaptive"):
-        if body.get("temperature", 1) != 1:
-            raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
-        if "top_k" in body or body.get("top_p", 1) < 0.95:
-            raise Refused("`top_k` must be unset when thinking is enabled.")
-
-
-def _check_budget(body: dict[str, Any], budget: int) -> None:
-    if budget < 1024:
-        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-    if body["max_tokens"] <= budget:
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
-    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+        _no(body.get("temperature", 1) != 1, "`temperature` may only be set to 1 when thinking is enabled.")
+        _no("top_k" in body or body.get("top_p", 1) < 0.95, "`top_k` must be unset when thinking is enabled.")
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -175,20 +174,11 @@ def _check_tools(body: dict[str, Any]) -> None:
         raise Refused("tool_choice: may only be specified while providing tools.")
 
 
-def _check_schema(body: dict[str, Any]) -> None:
-    config = body.get("output_config") or {}
-    if set(config) - {"effort", "format"}:
-        raise Refused("output_config: Extra inputs are not permitted")
-    if "format" in config:
-        _check_closed(config["format"]["schema"])
-
-
 def _check_closed(schema: Any) -> None:
     if isinstance(schema, dict):
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
             raise Refused("output_config.format.schema: For 'object' type, 'additionalProperties' must be false")
-        if "minimum" in schema or "oneOf" in schema:
-            raise Refused("output_config.format.schema: a property is not supported")
+        _no("minimum" in schema or "oneOf" in schema, "output_config.format.schema: a property is not supported")
     for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         _check_closed(inner)
 
@@ -204,25 +194,25 @@ def _check_message(at: int, message: Any) -> None:
     kinds = [part["type"] for part in message["content"]]
     if any("thinking" in kind for kind in kinds) and "thinking" not in kinds[0]:
         raise Refused(f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`")
-    if "thinking" in kinds[-1]:
-        raise Refused(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+    _no("thinking" in kinds[-1], f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
 
 
 def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
     kind = part.get("type")
-    if kind not in allowed:
-        raise Refused(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    _no(kind not in allowed, f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     unknown = set(part) - BLOCKS[kind] - {"type", *(() if "thinking" in kind else ("cache_control",))}
     if unknown:
         raise Refused(f"{where}.{kind}.{min(unknown)}: Extra inputs are not permitted")
-    checks = {"text": _check_text, "image": _check_source, "document": _check_source, "thinking": _check_thought,
-              "tool_use": _check_tool_use, "tool_result": _check_result}  # fmt: skip
-    checks.get(kind, lambda _where, _part: None)(where, part)
-
-
-def _check_text(where: str, part: dict[str, Any]) -> None:
-    if not isinstance(part.get("text"), str) or not part["text"].strip():
-        raise Refused(f"{where}: text content blocks must contain non-whitespace text")
+    if kind == "text":
+        blank = not isinstance(part.get("text"), str) or not part["text"].strip()
+        _no(blank, f"{where}: text content blocks must contain non-whitespace text")
+    if kind == "thinking":
+        forged = part.get("signature") != signature(part["thinking"])
+        _no(forged, f"{where}: Invalid `signature` in `thinking` block")
+    checks = {"image": _check_source, "document": _check_source, "tool_use": _check_tool_use,
+              "tool_result": _check_result}  # fmt: skip
+    if kind in checks:
+        checks[kind](where, part)
 
 
 def _check_source(where: str, part: dict[str, Any]) -> None:
@@ -231,28 +221,21 @@ def _check_source(where: str, part: dict[str, Any]) -> None:
         raise Refused(f"{where}: Extra inputs are not permitted")
     kinds = IMAGES if part["type"] == "image" else ("application/pdf",)
     if source["type"] == "url":
-        if not source["url"].startswith("https://"):
-            raise Refused(f"{where}.source.url: Only HTTPS URLs are supported.")
+        _no(not source["url"].startswith("https://"), f"{where}.source.url: Only HTTPS URLs are supported.")
     elif source["type"] == "text":
-        if part["type"] == "image" or source.get("media_type") != "text/plain" or not source.get("data"):
-            raise Refused(f"{where}.source: Input should be 'text/plain'")
-    elif source["type"] != "base64" or source.get("media_type") not in kinds:
-        raise Refused(f"{where}.source.base64.media_type: Input should be one of {kinds}")
+        plain = part["type"] == "document" and source.get("media_type") == "text/plain" and source.get("data")
+        _no(not plain, f"{where}.source: Input should be 'text/plain'")
     else:
+        known = source["type"] == "base64" and source.get("media_type") in kinds
+        _no(not known, f"{where}.source.base64.media_type: Input should be one of {kinds}")
         try:
             base64.b64decode(source["data"], validate=True)
         except (binascii.Error, TypeError) as err:
             raise Refused(f"{where}.source.base64: invalid base64 data") from err
 
 
-def _check_thought(where: str, part: dict[str, Any]) -> None:
-    if part.get("signature") != signature(part["thinking"]):
-        raise Refused(f"{where}: Invalid `signature` in `thinking` block")
-
-
 def _check_tool_use(where: str, part: dict[str, Any]) -> None:
-    if not isinstance(part.get("input"), dict):
-        raise Refused(f"{where}.tool_use.input: Input should be a valid dictionary")
+    _no(not isinstance(part.get("input"), dict), f"{where}.tool_use.input: Input should be a valid dictionary")
     if not _ID.fullmatch(part.get("id", "")) or not re.fullmatch("[a-zA-Z0-9_-]{1,128}", part.get("name", "")):
         raise Refused(f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
@@ -272,20 +255,16 @@ def _check_calls(messages: list[dict[str, Any]]) -> None:
     waiting: list[str] = []
     for at, message in enumerate(messages):
         results = [part["tool_use_id"] for part in message["content"] if part["type"] == "tool_result"]
-        if len(results) != len(set(results)):
-            raise Refused(f"messages.{at}: each tool_use must have a single result")
-        if set(results) - set(waiting):
-            raise Refused(f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks")
+        _no(len(results) != len(set(results)), f"messages.{at}: each tool_use must have a single result")
+        _no(set(results) - set(waiting), f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks")
         if set(waiting) - set(results):
             raise Refused(f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after")
         if any(part["type"] != "tool_result" for part in message["content"][: len(results)]):
             raise Refused(f"messages.{at}: `tool_result` blocks must come first")
         waiting = [part["id"] for part in message["content"] if part["type"] == "tool_use"]
-        if len(waiting) != len(set(waiting)) or seen & set(waiting):
-            raise Refused(f"messages.{at}: `tool_use` ids must be unique")
+        _no(len(waiting) != len(set(waiting)) or seen & set(waiting), f"messages.{at}: `tool_use` ids must be unique")
         seen |= set(waiting)
-    if waiting:
-        raise Refused("messages: `tool_use` ids were found without `tool_result` blocks immediately after")
+    _no(waiting, "messages: `tool_use` ids were found without `tool_result` blocks immediately after")
 
 
 def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
@@ -314,9 +293,6 @@ def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
                       "`thinking`. To use thinking blocks, enable `thinking` in your request.")  # fmt: skip
 
 
-# ---- its cache
-
-
 def prompt(body: dict[str, Any]) -> list[dict[str, Any]]:
     """The blocks of a prompt in the order in which they are kept: tools, system, messages."""
     of_messages = [part for message in body["messages"] for part in message["content"]]
@@ -342,17 +318,13 @@ class AnthropicServer(ModelServer):
         super().__init__()
         self._kept: set[str] = set()
 
-    def say_text(self, *pieces: str) -> None:
-        """Queue a well-formed streamed answer."""
-        self.script(*stream(said(0, *pieces)))
-
     def _next(self, body: Any) -> Script:
         if "messages" not in (body or {}):
             return super()._next(body)
         try:
             check(body, self.asked[-1].headers)
         except Refused as err:
-            return _refusal(str(err), err.status, err.kind)
+            return _whole(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
         return super()._next(body)
 
     def _default(self, body: Any) -> Script:
@@ -371,20 +343,13 @@ class AnthropicServer(ModelServer):
 def _answer(text: str, usage: dict[str, int], *, streams: bool) -> Script:
     if streams:
         pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
-        return Script(
-            200, {"Content-Type": "text/event-stream"}, tuple(stream(said(0, *pieces), usage=usage)), "chunked"
-        )
+        sent = stream(said(0, *pieces), usage=usage)
+        return Script(200, {"Content-Type": "text/event-stream"}, tuple(sent), "chunked")
     message = {"id": "msg_2", "type": "message", "role": "assistant", "content": [{"type": "text", "text": text}],
                "stop_reason": "end_turn", "usage": {**usage, "output_tokens": 15}}  # fmt: skip
-    return Script(200, {"Content-Type": "application/json"}, (json.dumps(message).encode(),), "length")
+    return _whole(200, message)
 
 
-def _refusal(what: str, status: int, kind: str) -> Script:
-    body = json.dumps({"type": "error", "error": {"type": kind, "message": what}, "request_id": "req_x"}).encode()
-    return Script(status, {"Content-Type": "application/json", "request-id": "req_x"}, (body,), "length")
-
-
-def steps(recorded: bytes, size: int = 0) -> Iterator[bytes]:
-    """A recorded stream, cut into pieces of ``size`` bytes wherever that falls; whole for 0."""
-    for at in range(0, len(recorded), size or len(recorded)):
-        yield recorded[at : at + (size or len(recorded))]
+def _whole(status: int, payload: dict[str, Any]) -> Script:
+    headers = {"Content-Type": "application/json", "request-id": "req_x"}
+    return Script(status, headers, (json.dumps(payload).encode(),), "length")

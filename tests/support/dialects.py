@@ -63,11 +63,8 @@ DIALECTS: dict[str, Callable[[Request], bytes]] = {
 
 def refused_by_claude(body: dict[str, Any]) -> str | None:
     """What Anthropic's API would say, but for what is answered by asking again without thinking."""
-    try:
-        claude.check(body, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
-    except claude.Refused as refused:
-        return None if re.search("Invalid `signature`|When thinking is disabled", str(refused)) else str(refused)
-    return None
+    said = claude.complaint(body)
+    return None if re.search("Invalid `signature`|When thinking is disabled", said or "") else said
 
 
 STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
@@ -108,7 +105,7 @@ def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ())
     built = valid.build(messages, None, NO_SIZE, Room(None)).messages
     route = Route(there, model.partition("/")[2], "anthropic")
     made = anthropic_body(Request(model, built, params or {}), route, without)
-    claude.check(made, {"x-api-key": "k", "anthropic-version": "2023-06-01"})
+    claude.check(made, claude.HEADERS)
     return made
 
 
@@ -128,13 +125,10 @@ READERS: dict[str, Callable[[list[bytes]], Iterator[Any]]] = {
 }
 
 
-def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tuple[Any, bool]:
+def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
-    if isinstance(payloads, bytes):
-        pieces = [b"data: " + payloads.replace(b"\n", b" ") + b"\n\n"] if dialect in STREAMED else [payloads]
-    else:
-        frame = b"data: %s\n\n" if dialect in STREAMED else b"%s\n"
-        pieces = [frame % json.dumps(payload).encode() for payload in payloads]
+    frame = b"data: %s\n\n" if dialect in ("anthropic", "chat") else b"%s\n"
+    pieces = [frame % json.dumps(payload).encode() for payload in payloads]
     answer, failed = Round(READERS[dialect](pieces)), False
     try:
         list(answer)
@@ -144,9 +138,6 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]] | bytes) -> tu
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
     read = checks.check(files.parsed(files.encoded(doc).decode()))["messages"]
     return (read[0] if read else None), failed
-
-
-STREAMED = ("anthropic", "chat")
 
 
 def refusal_of(status: int, payload: Any) -> Any:

@@ -1,12 +1,13 @@
 """The command as a user runs it: a home of its own, a model on loopback."""
 
-import contextlib
 import copy
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,15 +39,10 @@ class Home:
         self.started: list[subprocess.Popen[bytes]] = []
         self.env = {
             **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},  # ``make coverage``
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_CONFIG_HOME": str(folder / "config"),
-            "PYTHONPATH": str(ROOT),
-            "PYTHONWARNINGS": "error",
-            "LANG": "C.UTF-8",
+            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8",
+            "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config"),
             "TZ": "UTC",
-        }
+        }  # fmt: skip
 
     def configure(self, text: str) -> None:
         """Write config.toml."""
@@ -80,16 +76,9 @@ class Home:
     ) -> Result:
         """A whole run, as a process: where a signal, the start or litellm is the point."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
-            [*COMMAND, *args],
-            input=data,
-            stdin=subprocess.DEVNULL if data is None else None,
-            capture_output=True,
-            env={**self.env, **(env or {})},
-            cwd=cwd or self.cwd,
-            timeout=60,
-            check=False,
-        )
+        source: Any = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
+        more = {"env": {**self.env, **(env or {})}, "cwd": cwd or self.cwd, "timeout": 60, "check": False}
+        done = subprocess.run([*COMMAND, *args], capture_output=True, **source, **more)
         code = done.returncode if done.returncode >= 0 else 128 - done.returncode
         return Result(done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "replace"), code)
 
@@ -133,18 +122,22 @@ def kind_of_session(doc: dict[str, Any]) -> object:
 
 def texts(doc: dict[str, Any]) -> list[str]:
     """Each message of a session as ``role: text``."""
-    lines = []
-    for message in doc["messages"]:
-        content = message["content"]
-        text = content if isinstance(content, str) else "|".join(part["text"] for part in content)
-        lines.append(f"{message['role']}: {text}")
-    return lines
+    said = [(message["role"], message["content"]) for message in doc["messages"]]
+    return [f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}" for role, x in said]
 
 
 def wait_for(process: "subprocess.Popen[bytes]") -> int:
     """The exit code as a shell sees it."""
     code = process.wait(timeout=30)
     return code if code >= 0 else 128 - code
+
+
+def until(seen: Callable[[], object]) -> None:
+    """Wait, for twenty seconds at most."""
+    end = time.monotonic() + 20
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def read_until(stream: Any, text: bytes) -> bytes:
@@ -155,17 +148,6 @@ def read_until(stream: Any, text: bytes) -> bytes:
         assert more, f"the stream ended before {text!r}: {seen!r}"
         seen += more
     return seen
-
-
-def full_pipe() -> tuple[int, int]:
-    """Both ends of a pipe that takes nothing more until it is read; its content is blanks."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, b" " * 4096)
-    os.set_blocking(writer, True)
-    return reader, writer
 
 
 def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":

@@ -24,13 +24,8 @@ from typing import IO
 from gptsh.cli.entrypoint import main
 
 LEFT_ALONE = 1.0  # seconds that a thread may outlive its run
-_HANDLERS = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGQUIT: signal.SIG_DFL,
-    signal.SIGALRM: signal.SIG_DFL,
-}
+_DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM)
+_HANDLERS = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_DEFAULT, signal.SIG_DFL)}
 
 
 def run(args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: Path) -> tuple[bytes, bytes, int]:
@@ -50,7 +45,7 @@ def run(args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: P
         _await({*threading.enumerate()} - threads)
         sys.stdout.flush()
         sys.stderr.flush()
-        said = [_content(file.fileno()) for file in (out, err)]
+        said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
     assert litellm or "litellm" not in sys.modules, "litellm takes a process of its own: home.process"
     return said[0], said[1], code
 
@@ -67,18 +62,11 @@ def _code(args: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _holding(data: bytes | None) -> Iterator[IO[bytes]]:
-    if data is None:
-        with open(os.devnull, "rb", buffering=0) as nothing:
-            yield nothing
-        return
-    with tempfile.TemporaryFile(buffering=0) as file:
-        file.write(data)
-        file.seek(0)
+    with open(os.devnull, "rb", buffering=0) if data is None else tempfile.TemporaryFile(buffering=0) as file:
+        if data is not None:
+            file.write(data)
+            file.seek(0)
         yield file
-
-
-def _content(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _await(threads: set[threading.Thread]) -> None:

@@ -16,8 +16,7 @@ def modules_after(home: Home, *args: str) -> set[str]:
         f"sys.argv = ['gptsh', *{list(args)!r}]\n"
         "from gptsh.__main__ import run; run()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())

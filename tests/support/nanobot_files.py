@@ -36,29 +36,16 @@ GO_HEADER = {**HEADER, "created_at": "2026-02-23T10:00:00Z", "updated_at": "2026
 GO_USER = {**USER, **NOW}
 ERAS = {
     "python, February": python(HEADER, USER, CALLING, RESULT, ANSWER),
-    "without a key": python(without(HEADER, "key"), USER, ANSWER),
-    "escaped, without a count": f"{json.dumps(without(HEADER, 'key', 'last_consolidated'))}\n{json.dumps(USER)}\n",
     "main, with a state": python({**HEADER, "metadata": {"title": "A  title"}}, STATE, USER, CALLING, RESULT, ANSWER),
     "0.3.5, with both counts": python(
         {**without(HEADER, "last_consolidated"), "last_archived": 2, "last_consolidated": 2},
         USER, ANSWER, USER, ANSWER,
     ),
     "consolidated": python({**HEADER, "last_consolidated": 3}, USER, CALLING, RESULT, ANSWER),
-    "a state behind the messages": python(HEADER, USER, ANSWER, STATE),
     "more keys of each message": python(
         HEADER, {**USER, "media": ["/a.png"], "sender_id": 3, "_meta": {"a": 1.0}}, {**ANSWER, "tools_used": ["ls"]},
         {**USER, "id": "own", "usage": "much", "parent": 3, "source": None, "cost": 1e3},
     ),
-    "an unknown record": python(HEADER, USER, {"_type": "mark", "at": 1}, ANSWER),
-    "no messages": python(HEADER),
-    "odd roles and times": python(
-        HEADER, {**USER, "role": "alien", "timestamp": 5}, {"role": "system", "content": None},
-    ),
-    "an image": python(
-        HEADER, {**USER, "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}]},
-    ),
     "go": go(GO_HEADER, GO_USER, {**ANSWER, **NOW, "tools_used": ["ls"]}),
     "go, head": go(GO_HEADER) + go(GO_USER, {**CALLING, **NOW}, sort=False),
-    "numbers and escapes": '{"_type": "metadata", "key": "a:b", "created_at": "", "updated_at": null, "metadata": 3}\n'
-                           '{"role": "user", "content": "\\ud83d \\/ \\u00e9", "x": 1e3, "y": 12345678901234567890}\n',
 }  # fmt: skip

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.support.server import ModelServer, Script
@@ -11,23 +10,14 @@ from tests.support.server import ModelServer, Script
 TOP = {"model", "messages", "stream", "format", "keep_alive", "tools", "options", "think", "truncate", "shift",
        "logprobs", "top_logprobs"}  # fmt: skip
 MESSAGE = {"role", "content", "thinking", "images", "tool_calls", "tool_name", "tool_call_id"}
-WITHOUT_TRUNCATION = (
-    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
-    "context length in settings, or use a model with a longer context length"
-)
+WITHOUT_TRUNCATION = "the prompt is longer than the context length currently available to the model; shorten the prompt"
 # The types of its options, in its words and here; a whole number may be any.
+WHOLE = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "seed", "num_predict", "top_k")
+FLOATS = ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
 OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {
-    **dict.fromkeys(
-        ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "seed", "num_predict", "top_k"),
-        ("integer", (int, float)),
-    ),
-    **dict.fromkeys(
-        ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
-        ("float32", (int, float)),
-    ),
-    "use_mmap": ("boolean", (bool,)),
-    "stop": ("array", (list,)),
-}
+    **dict.fromkeys(WHOLE, ("integer", (int, float))), **dict.fromkeys(FLOATS, ("float32", (int, float))),
+    "use_mmap": ("boolean", (bool,)), "stop": ("array", (list,)),
+}  # fmt: skip
 # What a runner is started with: a request that says otherwise starts another.
 RUNNER = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap")
 
@@ -157,9 +147,7 @@ class OllamaServer(ModelServer):
         if known.trained:
             shown["model_info"]["llama.context_length"] = known.trained
         if known.num_ctx:
-            shown["parameters"] = (
-                f'stop                           "<|eot|>"\nnum_ctx                        {known.num_ctx}'
-            )
+            shown["parameters"] = f'stop         "<|eot|>"\nnum_ctx      {known.num_ctx}'
         if known.abilities is not None:
             shown["capabilities"] = known.abilities
         return _json(shown)
@@ -193,15 +181,11 @@ class OllamaServer(ModelServer):
         said, counts = f"You said: {body['messages'][-1]['content']}", {"prompt": size_of(body), "completion": 5}
         if body.get("stream") is False:
             return _json({**last(**counts), "message": {"role": "assistant", "content": said}})
-        pieces = (line(said[at : at + 8]) for at in range(0, len(said), 8))
-        return Script(200, {"Content-Type": "application/x-ndjson"}, tuple(_lines(*pieces, last(**counts))), "chunked")
-
-
-def _lines(*lines: dict[str, Any]) -> Iterator[bytes]:
-    return (ndjson(each) for each in lines)
+        pieces = [line(said[at : at + 8]) for at in range(0, len(said), 8)]
+        steps = tuple(ndjson(each) for each in (*pieces, last(**counts)))
+        return Script(200, {"Content-Type": "application/x-ndjson"}, steps, "chunked")
 
 
 def _json(payload: Any, status: int = 200) -> Script:
-    return Script(
-        status, {"Content-Type": "application/json; charset=utf-8"}, (json.dumps(payload).encode(),), "length"
-    )
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    return Script(status, headers, (json.dumps(payload).encode(),), "length")

@@ -78,16 +78,10 @@ def comparable(doc: dict[str, Any]) -> Any:
 Store = Callable[[], list[dict[str, Any]]]
 
 
-def new(title: str | None = None, *questions: str, created: str | None = None) -> dict[str, Any]:
-    doc = sessions.new_session_doc(
-        {"name": "default", "model": "lab/m", "model_small": None, "params": {}, "system": None},
-        {"name": "lab"},
-        output=None,
-        mcp_allowed_servers=None,
-    )
+def new(title: str | None = None, *questions: str) -> dict[str, Any]:
+    agent = {"name": "default", "model": "lab/m", "model_small": None, "params": {}, "system": None}
+    doc = sessions.new_session_doc(agent, {"name": "lab"}, output=None, mcp_allowed_servers=None)
     doc["title"] = title
-    if created:
-        doc["created_at"] = doc["updated_at"] = created
     for question in questions:
         ask(doc, question)
     return doc

@@ -40,8 +40,7 @@ def _complaints(messages: list[dict[str, Any]], provider: str) -> Iterator[str]:
 
 def _plain(value: Any) -> Any:
     """What a dialect makes of media is not looked at here."""
-    is_media = isinstance(value, list) and not all("function" in item for item in value)
-    return "" if is_media else value
+    return "" if isinstance(value, list) and not all("function" in item for item in value) else value
 
 
 def _takes(call: dict[str, Any], ids: str) -> bool:

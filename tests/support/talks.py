@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,18 +104,15 @@ def questions(doc: dict[str, Any]) -> list[str]:
 # ---- servers
 
 
-def whole(text: str, *, finish: str = "stop", usage: Any = USAGE, status: int = 200) -> Script:
+def whole(text: str, *, finish: str = "stop", usage: Any = USAGE) -> Script:
     """An answer in one piece, as summaries are asked for."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     body = json.dumps({"id": "chatcmpl-1", "choices": [choice], "usage": usage}).encode()
-    return Script(status, {"Content-Type": "application/json"}, (body,), "length")
+    return Script(200, {"Content-Type": "application/json"}, (body,), "length")
 
 
 class Talker(ModelServer):
-    """Answers of ``words`` words, and a summary where ``s`` is asked for one, with a usage by a count of its own.
-
-    A ``window`` is enforced, and told of the models ``m`` and ``s``.
-    """
+    """Answers of ``words`` words, ``TOLD`` from ``s``, with a usage by its own count; a window enforced and told."""
 
     words = 60
 
@@ -162,20 +160,19 @@ def for_summaries(model: ModelServer) -> list[dict[str, Any]]:
 
 def text_in(body: dict[str, Any]) -> str:
     """All words of a request."""
-    return "\n".join(_words(body))
-
-
-def _words(body: dict[str, Any]) -> Iterator[str]:
+    words: list[str] = []
     for message in body["messages"]:
         content = message.get("content") or ""
-        yield from [content] if isinstance(content, str) else (part.get("text", "") for part in content)
-        yield from (str(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
+        words += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        words += [str(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
+    return "\n".join(words)
 
 
-def same_beginning(one: str, other: str) -> int:
-    """How many characters both begin with."""
-    shorter = min(len(one), len(other))
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
+def wait_until(happened: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # ---- homes
@@ -208,8 +205,7 @@ def untold(home: Home, talker: Talker) -> Home:
 
 def force(home: Home) -> dict[str, Any]:
     """The compaction in force."""
-    found: dict[str, Any] = home.doc()["context"]["compaction"]
-    return found
+    return dict(home.doc()["context"]["compaction"])
 
 
 def kinds(run: Result) -> list[str]:

@@ -4,19 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-ODD = [
-    "",
-    "\0",
-    "\u2028\u2029\u0085",
-    "\ud800",
-    "a\udcff",
-    "\udc00\ud800",
-    " \r\n",
-    "</think>",
-    "😀é中",
-    '"\\u0041\\',
-    "-0",
-]
+ODD = ["", "\0", "\u2028\u2029\u0085", "\ud800", "a\udcff", "\udc00\ud800", " \r\n", "</think>", "😀é中",
+       '"\\u0041\\', "-0"]  # fmt: skip
 
 
 def _whole(text: str) -> str:
@@ -62,9 +51,8 @@ MEDIA_PART = (
     | _of_type("input_audio", {"input_audio": st.fixed_dictionaries({"data": DATA, "format": st.just("wav")})})
     | _of_type("file", {"file": st.fixed_dictionaries({"file_data": URL, "filename": TEXT})})
 )
-THINKING = _of_type("thinking", {"thinking": TEXT}, {"signature": TEXT | st.none()}) | _of_type(
-    "redacted_thinking", {"data": DATA}
-)
+REDACTED = _of_type("redacted_thinking", {"data": DATA})
+THINKING = _of_type("thinking", {"thinking": TEXT}, {"signature": TEXT | st.none()}) | REDACTED
 ODD_TYPE = st.sampled_from([None, "", 7, [], ["text"], {}, {"type": "text"}, "text", "image", "tool_use", "file"])
 ODD_PART = table({"type": TEXT}) | table({}, {"text": JSON}) | table({"type": ODD_TYPE}, {"text": JSON, "source": JSON})
 RESULT_PART = _of_type(
@@ -79,24 +67,16 @@ CALL = table(
     {"type": st.just("function"), "extra_content": JSON},
 )
 ORDER = st.lists(st.sampled_from(["text:0", "text:1", "tool_call:0", "thinking:0", "text:9", "x"]), max_size=5)
-DETAIL = table({"type": st.just("reasoning.text"), "text": TEXT}, {"signature": TEXT, "index": st.just(0)}) | table(
-    {"type": st.just("reasoning.encrypted"), "data": DATA, "id": CALL_ID}
-)
-REPLAY = st.fixed_dictionaries(
-    {},
-    optional={
-        "reasoning_content": TEXT, "reasoning": TEXT, "thinking": TEXT, "extra_content": JSON,
-        "reasoning_details": st.lists(DETAIL, max_size=3), "annotations": st.lists(UNKNOWN, max_size=1),
-    },
-)  # fmt: skip
+CODED = _of_type("reasoning.encrypted", {"data": DATA, "id": CALL_ID})
+DETAIL = _of_type("reasoning.text", {"text": TEXT}, {"signature": TEXT, "index": st.just(0)}) | CODED
+REPLAY = st.fixed_dictionaries({}, optional={
+    "reasoning_content": TEXT, "reasoning": TEXT, "thinking": TEXT, "extra_content": JSON,
+    "reasoning_details": st.lists(DETAIL, max_size=3), "annotations": st.lists(UNKNOWN, max_size=1),
+})  # fmt: skip
 COUNT = st.none() | st.integers(0, 5000)
-USAGE = st.fixed_dictionaries(
-    {"prompt": COUNT, "completion": COUNT, "total": COUNT, "reasoning_tokens": COUNT, "cached_tokens": COUNT,
-     "cache_write_tokens": COUNT, "raw": st.dictionaries(TEXT, JSON, max_size=2)},
-)  # fmt: skip
-PROVIDER = st.sampled_from(
-    ["lab", "openai", "mistral", "deepseek", "groq", "openrouter", "anthropic", "ollama", "gemini"]
-)
+COUNTS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens", "cache_write_tokens")
+USAGE = st.fixed_dictionaries({**dict.fromkeys(COUNTS, COUNT), "raw": st.dictionaries(TEXT, JSON, max_size=2)})
+PROVIDER = st.sampled_from(["lab", "openai", "mistral", "deepseek", "groq", "anthropic", "ollama", "gemini"])
 _ANY = {"timestamp": st.just("2025-10-27T09:15:30.120Z"), "parent": st.none() | st.sampled_from(["m0", "m1", "?"])}
 
 QUESTION = table({"role": st.just("user"), "content": TEXT | st.lists(USER_PART, max_size=4)}, _ANY)
@@ -119,42 +99,10 @@ RESULT = table(
         "name": NAME, "is_error": st.booleans() | st.none(), "raw": RAW, "duration_ms": st.integers(0, 100),
     },
 )  # fmt: skip
-OTHER = table(
-    {"role": st.sampled_from(["system", "developer", "function", "model", "notice", ""]), "content": TEXT}, _ANY
-)
+OTHER = table({"role": st.sampled_from(["system", "developer", "function", "model", ""]), "content": TEXT}, _ANY)
 
 
 def messages(prefix: str = "m", least: int = 0, most: int = 7) -> st.SearchStrategy[list[Any]]:
     """Messages in any order, each with an id of its own."""
     several = st.lists(QUESTION | ANSWER | ANSWER | RESULT | OTHER, min_size=least, max_size=most)
     return several.map(lambda found: [{"id": f"{prefix}{at}", **message} for at, message in enumerate(found)])
-
-
-# ---- the same, spoilt
-
-
-@st.composite
-def spoilt(draw: st.DrawFn) -> list[Any]:
-    """Messages in which some values, anywhere, are replaced by any JSON."""
-    found: list[Any] = draw(messages(least=1))
-    for _ in range(draw(st.integers(1, 3))):
-        place: Any = draw(st.sampled_from(found))
-        keys = [key for key in place if key != "role"] + [
-            "thinking",
-            "order",
-            "replay",
-            "raw",
-            "usage",
-            "parent",
-            "name",
-        ]
-        key: Any = draw(st.sampled_from(sorted(set(keys))))
-        while isinstance(place.get(key) if isinstance(place, dict) else place[key], (dict, list)) and draw(
-            st.booleans()
-        ):
-            inner = place[key]
-            if not inner:
-                break
-            place, key = inner, draw(st.sampled_from(list(inner) if isinstance(inner, dict) else range(len(inner))))
-        place[key] = draw(JSON)
-    return found

@@ -8,18 +8,10 @@ import tomllib
 import pytest
 
 from gptsh.cli.options import ROWS, SHORT_HELP
-from man.build import PAGE, README, _text, page
+from man.build import PAGE, README, page
 from tests.support.paths import ROOT
 
 GROFF = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n"]
-needs_groff = pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
-
-
-def rendered(text: str) -> str:
-    """What a reader sees, on lines of any length; no word of warning may be said."""
-    done = subprocess.run(GROFF, input=f".ll 1000n\n{text}".encode(), capture_output=True, check=True)
-    assert not done.stderr, done.stderr.decode()
-    return done.stdout.decode()
 
 
 def test_the_committed_page_is_what_make_man_writes_and_is_installed() -> None:
@@ -28,9 +20,11 @@ def test_the_committed_page_is_what_make_man_writes_and_is_installed() -> None:
     assert targets["wheel"]["shared-data"] == {str(PAGE.relative_to(ROOT)): "share/man/man1/gptsh.1"}
 
 
-@needs_groff
+@pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
 def test_the_page_has_every_section_option_variable_code_and_example() -> None:
-    shown = rendered(page())
+    done = subprocess.run(GROFF, input=f".ll 1000n\n{page()}".encode(), capture_output=True, check=True)
+    assert not done.stderr, done.stderr.decode()  # no word of warning
+    shown = done.stdout.decode()
     assert re.findall(r"^[A-Z][A-Z ]+$", shown, re.MULTILINE) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SESSION REFERENCES", "EXIT STATUS", "ENVIRONMENT", "FILES",
         "EXAMPLES",
@@ -45,11 +39,3 @@ def test_the_page_has_every_section_option_variable_code_and_example() -> None:
     codes = re.findall(r"^\| ([\d, ]+) \|", README.read_text(), re.MULTILINE)
     listed = shown.split("EXIT STATUS")[1].split("ENVIRONMENT")[0]
     assert re.findall(r"^ {7}(\d[\d, ]*\d|\d)\b", listed, re.MULTILINE) == codes
-
-
-@needs_groff
-def test_awkward_texts_are_shown_as_they_are() -> None:
-    awkward = [".TH is no request", "'nor this", r"a\fBb \-c \(aq", "it's ~/.x -- `$(y)` ^ …", "-x .y", '"q" "']
-    shown = rendered(".TH X 1\n" + "".join(f".PP\n{_text(text)}\n" for text in awkward))
-    for text in awkward:
-        assert text.replace("`", "") in shown

@@ -13,26 +13,20 @@ import pytest
 from gptsh.core import table
 from gptsh.core.models import Facts, facts, likely_facts, small_params, split_model
 from gptsh.core.pricing import cost
-from gptsh.core.providers import PROVIDERS
 from gptsh.core.settings import load
 from gptsh.llm.routes import wire_for
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
-# ---- names
-
 
 @pytest.mark.parametrize(
     ("model", "provider", "name"),
     [
         ("openai/gpt-4.1", "openai", "gpt-4.1"), ("groq/openai/gpt-oss-120b", "groq", "openai/gpt-oss-120b"),
-        *((name, "openai", name) for name in ("gpt-5.9-foo", "o3", "o4-mini", "chatgpt-4o-latest", "gpt-4.1")),
-        *((name, "anthropic", name) for name in ("claude-sonnet-4-5", "claude-opus-9-9")), ("echo", "echo", "echo"),
-        ("anthropic.claude-opus-5", "bedrock", "anthropic.claude-opus-5"),
-        ("gemini-2.5-pro", "vertex_ai", "gemini-2.5-pro"),
-        *((name, None, name) for name in ("gpt-oss-120b", "text-embedding-3-small", "llama3.2", "qwen3:8b")),
-        *((name, None, name) for name in ("mistral-large-latest", "sample_spec", "gptj", "gpt4all", "o1rganization")),
+        *((name, "openai", name) for name in ("gpt-5.9-foo", "o3", "chatgpt-4o-latest")), ("echo", "echo", "echo"),
+        ("claude-opus-9-9", "anthropic", "claude-opus-9-9"), ("gemini-2.5-pro", "vertex_ai", "gemini-2.5-pro"),
+        *((name, None, name) for name in ("gpt-oss-120b", "llama3.2", "qwen3:8b", "sample_spec", "gptj")),
     ],
 )  # fmt: skip
 def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
@@ -43,12 +37,13 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
     ("model", "line"),
     [
         ("gpt-5.9-foo", "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]"),
-        ("claude-opus-9-9", "no key for anthropic: set ANTHROPIC_API_KEY, or api_key_command under"),
         ("cohere/command-a", "no key for cohere: set COHERE_API_KEY, or api_key_command under"),  # litellm's
         ("azure/m", "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"),
+        ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
+        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: set base_url under [providers.ghost]"),
+        ("opnai/m", "'opnai' of the model 'opnai/m' is no known provider: did you mean openai? Else set base_url"),
+        ("openai/", "'' is no name of a model"),
         ("gemini-2.5-prro", "did you mean gemini/gemini-2.5-pro"),
-        ("mistral-large-latst", "did you mean mistral/mistral-large-latest"),
-        ("xyzzy", "no provider is known for the model 'xyzzy': name it PROVIDER/MODEL"),
     ],
 )
 def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str, line: str) -> None:
@@ -64,7 +59,6 @@ def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str
         ("gemini-2.5-pro", "gemini", "no key for gemini"),  # whose bare name is Vertex AI's
         ("gpt-4.1", "openai", "no key for openai"), ("gpt-4.1", "lab", "'lab' of the model 'lab/gpt-4.1'"),
         ("qwen3:8b", "ollama", "nothing answers at 127.0.0.1:9"), ("groq/m", "lab", "no key for groq"),
-        ("mystery", None, "the model 'mystery'"),
     ],
 )  # fmt: skip
 def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
@@ -74,21 +68,12 @@ def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
     assert line in home.run("-s", "aaaa", "hi", env={"OLLAMA_API_BASE": "http://127.0.0.1:9"}).stderr
 
 
-@pytest.mark.parametrize("name", ["deepinfra_eu", "sambanova", "chutes"])
+@pytest.mark.parametrize("name", ["deepinfra_eu", "chutes"])
 def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelServer, name: str) -> None:
     home.configure(f'[providers.{name}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     assert home.run("-m", f"{name}/a/b", "hi", env={"CHUTES_API_KEY": "k"}).stdout == "You said: hi\n"
     assert model.sent[-1]["model"] == "a/b"
     assert model.asked[-1].headers.get("authorization") == ("Bearer k" if name == "chutes" else None)
-
-
-def test_a_key_command_chooses_the_default_model_too(home: Home, model: ModelServer) -> None:
-    home.configure('[providers.groq]\napi_key_command = "echo k"\n')
-    run = home.run("--dry-run", "-o", "json", "hi")
-    assert json.loads(run.stdout)["url"].startswith("https://api.groq.com/")
-
-
-# ---- facts
 
 
 def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
@@ -102,10 +87,8 @@ def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
     ("provider", "name", "window", "prices"),
     [
         ("openai", "gpt-4.1", 1047576, (2e-06, 8e-06)), ("gemini", "gemini-2.5-flash", 1048576, (3e-07, 2.5e-06)),
-        ("vertex_ai", "gemini-2.5-pro", 1048576, (1.25e-06, 1e-05)), ("ai21_chat", "jamba-1.5-large", 256000, None),
         # a server of one's own has no vendor's price, whatever its name begins with
-        *((own, "gpt-4.1", None, None) for own in ("lab", "open", "vertex", "a", "deep")),
-        ("deep", "deepseek-v4-flash", None, None),
+        *((own, "gpt-4.1", None, None) for own in ("lab", "open", "vertex")),
     ],
 )  # fmt: skip
 def test_facts_of_a_model(provider: str, name: str, window: int | None, prices: Any) -> None:
@@ -118,13 +101,9 @@ def test_facts_of_a_model(provider: str, name: str, window: int | None, prices: 
 @pytest.mark.parametrize(
     ("model", "params", "refused"),
     [
-        ("gpt-4.1", {}, False), ("o4-mini", {}, False), ("gpt-5", {}, False), ("gpt-5.1", {}, False),
-        ("gpt-5.4", {}, False), ("gpt-5.4", {"reasoning_effort": "low"}, True),
-        ("gpt-5.4-mini", {"reasoning_effort": "none"}, False),
-        ("gpt-5.5", {}, True), ("gpt-5.5", {"reasoning_effort": "none"}, False), ("gpt-5.6-sol", {}, True),
-        ("gpt-6-astra", {"reasoning_effort": "none"}, True), ("gpt-6.1-sol", {"reasoning_effort": "none"}, True),
-        ("gpt-6-sol", {"reasoning_effort": "none"}, False), ("gpt-9", {}, True),
-        *((name, {}, None) for name in ("gpt-5.3-codex", "o3-pro", "gpt-5.5-pro")),  # which never go there
+        ("gpt-4.1", {}, False), ("gpt-5.4", {}, False), ("gpt-5.4", {"reasoning_effort": "low"}, True),
+        ("gpt-5.5", {}, True), ("gpt-5.5", {"reasoning_effort": "none"}, False), ("gpt-9", {}, True),
+        ("gpt-6-astra", {"reasoning_effort": "none"}, True), ("o3-pro", {}, None),  # which never goes there
     ],
 )  # fmt: skip
 def test_openais_models_that_refuse_tools_on_chat_completions(
@@ -142,47 +121,37 @@ def test_openais_models_that_refuse_tools_on_chat_completions(
     [
         *((name, {"temperature": 0.2, "max_tokens": 24}) for name in ("openai/gpt-4.1", "lab/unheard-of")),
         *((name, {"reasoning_effort": "low", "max_tokens": 2000}) for name in (
-            "openai/gpt-5.4-mini", "openrouter/openai/gpt-5", "groq/openai/gpt-oss-120b", "anthropic/claude-sonnet-5-5",
-            "anthropic/claude-newfamily-7",  # newer than the table
+            "openai/gpt-5.4-mini", "openrouter/openai/gpt-5", "anthropic/claude-newfamily-7",  # newer than the table
         )),
-        *((name, {"max_tokens": 2000}) for name in (
-            "xai/grok-4.3", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash", "ollama/qwen3:8b",
-        )),
+        *((name, {"max_tokens": 2000}) for name in ("xai/grok-4.3", "anthropic/claude-sonnet-4-5", "ollama/qwen3:8b")),
     ],
 )  # fmt: skip
 def test_parameters_of_a_title(model: str, params: dict[str, Any]) -> None:
     assert small_params(likely_facts(*split_model(model)), 24) == params
 
 
-# ---- prices
-
 PRICED = [
-    "openai/gpt-4.1", "openai/gpt-4o", "openai/gpt-5", "openai/gpt-5.4", "openai/gpt-5.6", "openai/o3",
-    "openai/o4-mini", "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-6", "anthropic/claude-haiku-4-5",
-    "anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5", "gemini/gemini-2.5-pro", "gemini/gemini-2.5-flash",
-    "gemini/gemini-3.5-flash", "deepseek/deepseek-v4-flash", "xai/grok-4.3",
-    "mistral/mistral-medium-latest",
-    "mistral/magistral-medium-latest", "groq/openai/gpt-oss-120b", "moonshot/kimi-k3", "moonshot/kimi-k2.5",
-    "dashscope/qwen-plus-latest", "dashscope/qwen3-max", "zai/glm-5.3", "cerebras/gpt-oss-120b",
-    "fireworks_ai/accounts/fireworks/models/deepseek-v3p2", "perplexity/sonar", "together_ai/openai/gpt-oss-120b",
-    "azure/gpt-4.1", "vertex_ai/gemini-2.5-pro", "novita/deepseek/deepseek-v3.2",
+    "openai/gpt-4.1", "openai/gpt-5.4", "openai/gpt-5.6", "openai/o4-mini", "anthropic/claude-sonnet-4-5",
+    "anthropic/claude-opus-4-6", "anthropic/claude-haiku-5-5", "gemini/gemini-2.5-pro", "gemini/gemini-3.5-flash",
+    "deepseek/deepseek-v4-flash", "xai/grok-4.3", "mistral/mistral-medium-latest", "groq/openai/gpt-oss-120b",
+    "moonshot/kimi-k3", "dashscope/qwen3-max", "perplexity/sonar", "azure/gpt-4.1", "vertex_ai/gemini-2.5-pro",
 ]  # fmt: skip
 
 
 def usages(seed: int) -> dict[str, Any]:
     """A usage as providers send it: tokens from the cache and for reasoning within their sums, prompts up to 600k."""
     dice = random.Random(seed)
-    edges = [100_000, 128_000, 200_000, 200_001, 272_000, 272_001]
-    prompt = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000), *edges])
-    completion = dice.randint(0, 20_000)
-    read = dice.choice([0, dice.randint(0, prompt)])
-    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    written = {"cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)])}
-    details = {"completion_tokens_details": {"reasoning_tokens": dice.choice([0, dice.randint(0, completion)])}}
-    return {**counts, **written, **details, "prompt_tokens_details": {"cached_tokens": read}}
+    prompt = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000), 128_000, 200_000, 200_001, 272_001])
+    completion, read = dice.randint(0, 20_000), dice.choice([0, dice.randint(0, prompt)])
+    return {
+        "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+        "cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)]),
+        "completion_tokens_details": {"reasoning_tokens": dice.choice([0, dice.randint(0, completion)])},
+        "prompt_tokens_details": {"cached_tokens": read},
+    }  # fmt: skip
 
 
-# What the real litellm computes: whose a bare name is; the base and key of a provider; what an answer costs.
+# What the real litellm computes: whose a bare name is, what an answer costs.
 LITELLM = """
 import json, os, sys, litellm
 litellm.suppress_debug_info = True
@@ -191,52 +160,37 @@ def provider(name):
         return litellm.get_llm_provider(name)[1].replace("bedrock_converse", "bedrock")
     except litellm.BadRequestError:
         return None
-def endpoint(name, variable):
-    os.environ.clear()
-    os.environ[variable] = "a-key"
-    return litellm.get_llm_provider(name + "/m")[:1:-1]
 def price(model, usage):
     provider, _, name = model.partition("/")
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
     answer = {"id": "x", "object": "chat.completion", "created": 0, "model": name, "choices": [choice], "usage": usage}
     return litellm.completion_cost(litellm.ModelResponse(**answer), model=name, custom_llm_provider=provider)
-names, providers, answers = json.load(sys.stdin)
-told = [[provider(name) for name in names], [endpoint(*one) for one in providers], [price(*one) for one in answers]]
-print()
-print(json.dumps(told))
+names, answers = json.load(sys.stdin)
+print("\\n" + json.dumps([[provider(name) for name in names], [price(*one) for one in answers]]))
 """
 
 
 @pytest.mark.slow
-def test_names_keys_bases_and_prices_are_those_of_litellm() -> None:
-    """Of the providers that have rows of their own, and of the names that litellm gives to them."""
+def test_names_and_prices_are_those_of_litellm() -> None:
     names = [key for key, entry in table.entries().items() if "/" not in key and entry.get("mode") == "chat"]
     names += ["claude-newfamily-7", "mystery", "llama3.2", "gpt-oss-120b"]
-    direct = {name: known for name, known in PROVIDERS.items() if known.wire == "chat" and known.needs_key}
     answers = [(model, usages(seed)) for seed, model in enumerate(PRICED * 12)]
     done = subprocess.run(
         [sys.executable, "-c", LITELLM], capture_output=True, text=True, check=True, timeout=100,
-        input=json.dumps([names, [[name, known.key_vars[0]] for name, known in direct.items()], answers]),
+        input=json.dumps([names, answers]),
         env={"PATH": os.environ["PATH"], "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "CRITICAL"},
     )  # fmt: skip
-    whose, endpoints, prices = json.loads(done.stdout.splitlines()[-1])
+    whose, prices = json.loads(done.stdout.splitlines()[-1])
     for name, said in zip(names, whose, strict=True):  # what it cannot route is what its table knows under no prefix
         assert split_model(name)[0] == said or (said is None and name in table.entries()), name
-    for (name, known), (base, key) in zip(direct.items(), endpoints, strict=True):
-        assert not base or name == "deepseek" or base.rstrip("/") == known.base_url, name  # it takes the beta's path
-        assert key in (None, "a-key"), name
-    assert sum(base is not None for base, _ in endpoints) >= 10
     for (model, usage), said in zip(answers, prices, strict=True):
         assert cost(facts(*split_model(model)), usage) == pytest.approx(said, rel=1e-9), (model, usage)
 
 
 FREE = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
-PAID = {"input_cost_per_token": 1.0, "cache_read_input_token_cost": 0.0}
 CACHED = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}
 THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
            "completion_tokens_details": {"reasoning_tokens": 340}}  # fmt: skip
-BOTH_CACHES = {"prompt_tokens": 18, "completion_tokens": 15, "cache_read_input_tokens": 5,
-               "cache_creation_input_tokens": 3}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -245,19 +199,13 @@ BOTH_CACHES = {"prompt_tokens": 18, "completion_tokens": 15, "cache_read_input_t
         ("lab/m", {"prompt_tokens": 5}, None),
         # what a provider states comes first
         ("openrouter/a/b", {"prompt_tokens": 5, "cost": 0.25}, 0.25),
-        ("perplexity/sonar", {"prompt_tokens": 5, "cost": {"total_cost": 0.5}}, 0.5),
         ("xai/grok-4.3", {"cost_in_usd_ticks": 20_000_000}, 0.002),
         ("xai/grok-4.3", THOUGHT, 10 * 1.25e-6 + 352 * 2.5e-6),
         ("openai/gpt-4.1", {"cost": 99, "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
-        ("openai/gpt-4.1", {}, 0.0),
         ("openai/gpt-4.1", {"prompt_tokens": None, "prompt_tokens_details": None}, 0.0),
-        ("deepseek/deepseek-v4-flash", {"prompt_tokens": 0, "prompt_cache_hit_tokens": 0}, 0.0),
-        ("anthropic/claude-sonnet-4-5", BOTH_CACHES, 0.00026775),
         # free is a price, and no price is none
-        (FREE, CACHED, 0.0), (PAID, CACHED, 5.0), ({"cache_read_input_token_cost": 1.0}, CACHED, None),
-        # a table of another shape
+        (FREE, CACHED, 0.0), ({"cache_read_input_token_cost": 1.0}, CACHED, None),
         ({"tiered_pricing": [{"range": None}]}, CACHED, None), ({"input_cost_per_token": "free"}, CACHED, None),
-        ({"max_input_tokens": "many", "off_peak_pricing": {"windows": 1}}, CACHED, None),
     ],
 )  # fmt: skip
 def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], usd: float | None) -> None:
@@ -266,10 +214,7 @@ def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], 
     assert got is None if usd is None else got == pytest.approx(usd)
 
 
-@pytest.mark.parametrize(
-    ("at", "usd"),
-    [("20T02:00", 0.3), ("20T05:59", 0.15), ("20T06:00", 0.3), ("20T23:59", 0.15), ("21T08:00", 0.15)],  # a Saturday
-)
+@pytest.mark.parametrize(("at", "usd"), [("20T02:00", 0.3), ("20T05:59", 0.15), ("21T08:00", 0.15)])  # a Saturday
 def test_a_price_that_depends_on_the_hour(at: str, usd: float) -> None:
     moment = datetime.fromisoformat(f"2026-11-{at}:00Z")
     assert cost(facts("deepseek", "deepseek-v4-flash"), {"prompt_tokens": 1_000_000}, moment) == pytest.approx(usd)
@@ -280,9 +225,6 @@ def test_an_answer_is_kept_whatever_its_usage_looks_like(lab: Home, model: Model
     model.say("kept", usage=usage)
     assert lab.run("hi").code == 0
     assert lab.doc()["messages"][1]["content"] == "kept"
-
-
-# ---- the list
 
 
 def listed(home: Home, *args: str, **env: str) -> dict[str, list[str]]:
@@ -310,7 +252,6 @@ def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelSe
     found = listed(home, OPENROUTER_API_KEY="a-key", OPENROUTER_API_BASE=model.base_url)
     assert found["openrouter/qwen/qwen3-max"] == ["chat", "262144", "1.00", "5.00"]
     assert model.asked[0].headers["authorization"] == "Bearer a-key"
-    assert [*listed(home, OPENAI_BASE_URL=model.base_url, OPENAI_API_KEY="k")] == ["echo", "openai/qwen/qwen3-max"]
     assert [*listed(home)] == ["echo"]
 
 
@@ -319,9 +260,6 @@ def test_a_long_list_is_read_whole_filtered_and_limited(lab: Home, model: ModelS
     assert len(listed(lab)) == 3001
     assert [*listed(lab, "-m", "m-2999", "--limit", "1")] == ["lab/m-2999"]
     assert [*listed(lab, "--limit", "2")] == ["echo", "lab/m-0"]
-    asked = len(model.asked)
-    assert listed(lab, "--limit", "0") == {}
-    assert len(model.asked) == asked  # nothing is asked for what is not shown
 
 
 def test_a_server_that_does_not_list_is_said(home: Home, model: ModelServer) -> None:

@@ -3,21 +3,15 @@
 import json
 import shlex
 import stat
-import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gptsh.cli.prompt.offers import offers
 from gptsh.core import typed
-from gptsh.render.columns import beginning, columns, end
 from gptsh.render.status import Status, status_line
 from tests.support.home import Home
 from tests.support.sessions import Store
-
-# ---- the file
 
 
 @pytest.fixture
@@ -48,31 +42,11 @@ def test_a_broken_line_is_skipped_and_ended_by_the_next_one(file: Path) -> None:
 def test_a_file_that_grew_too_large_keeps_its_newest_lines(file: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("".join(f'"{number:05} {"x" * 90}"\n' for number in range(11_000)))
-    assert file.stat().st_size > typed.MOST
     typed.append("newest")
     last, newest = typed.read()[-2:]
     assert (last[:6], newest) == ("10999 ", "newest")
     assert typed.MOST // 2 - 200 < file.stat().st_size <= typed.MOST // 2
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert not list(file.parent.glob("*.tmp"))
-
-
-def test_writers_at_once_tear_nothing_and_lose_nothing(file: Path) -> None:
-    def write(name: str) -> None:
-        for number in range(50):
-            typed.append(f"{name} {number} {'x' * 5000}")
-
-    writers = [threading.Thread(target=write, args=(name,)) for name in "abc"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    found = [text.split()[:2] for text in typed.read()]
-    for name in "abc":
-        assert [number for who, number in found if who == name] == [str(number) for number in range(50)]
-
-
-# ---- completion
+    assert (stat.S_IMODE(file.stat().st_mode), [*file.parent.glob("*.tmp")]) == (0o600, [])
 
 
 def offered(line: str) -> list[str]:
@@ -85,10 +59,8 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("HOME", home.env["HOME"])
     monkeypatch.setenv("XDG_CONFIG_HOME", home.env["XDG_CONFIG_HOME"])
     monkeypatch.chdir(home.cwd)
-    home.configure(
-        '[agents.terse]\nmodel = "lab/q:8b"\n[agents.terse.params]\ntop_k = 3\n[agents."two words"]\n'
-        '[mcp.servers.git]\ncommand = "x"\n[mcp.servers.time]\ncommand = "x"\n'
-    )
+    terse, server = '[agents.terse]\nmodel = "lab/q:8b"\nparams.top_k = 3\n', '[mcp.servers.{}]\ncommand = "x"\n'
+    home.configure(terse + '[agents."two words"]\n' + server.format("git") + server.format("time"))
     for name in ("a b.txt", "a'c", "plain", ".hidden", "esc\x1b[31m", "line\nend", "bytes\udcff"):
         (home.cwd / name).write_text("x")
     (home.cwd / "sub dir").mkdir()
@@ -100,19 +72,14 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.mark.parametrize(
     ("line", "offers"),
     [
-        ("/NE", ["/new"]), ("/hel", ["/help "]), ("/help e", ["exit"]), ("/help /e", ["/exit"]),
-        *((line, []) for line in ("", "new", " /n", "/nothing", "/new ", "hello /n", "/\x00", "/help '", "/[")),
-        ("/fork be", ["before"]), ("/snapshot be", ["before"]), ("/snapshot delete be", ["before"]),
-        ("/agent te", ["terse"]), ("/agent two w", ["two words"]), ('/agent "two w', ["two words"]),
-        ("/agent terse t", []), ("/model lab/", ["lab/q:8b"]),
-        ("/tools gi", ["git"]), ("/tools git,", ["git,time"]), ("/tools git,time,", []),
-        ("/param top_", ["top_p=", "top_k="]), ("/param top_p=1 to", ["top_k="]),
+        ("/NE", ["/new"]), ("/hel", ["/help "]), ("/help e", ["exit"]), ("/fork be", ["before"]),
+        *((line, []) for line in ("", "new", " /n", "/nothing", "hello /n", "/\x00", "/help '", "/file nowhere/")),
+        ("/snapshot delete be", ["before"]), ("/agent te", ["terse"]), ('/agent "two w', ["two words"]),
+        ("/model lab/", ["lab/q:8b"]), ("/tools git,", ["git,time"]), ("/param top_p=1 to", ["top_k="]),
         ("/session export ", ["markdown", "html", "json", "openai", "nanobot", "'sub dir/'"]),
-        ("/session export html ", ["'sub dir/'"]),
         ("/file ", ["-", "'a b.txt'", "'a'\"'\"'c'", "plain", "'sub dir/'"]), ("/file .h", [".hidden"]),
-        *((f"/file {begun}", ["'sub dir/'"]) for begun in ("'sub di", "sub\\ di", '"sub di', "plain 'sub d")),
-        *((f"/file {begun}", ["'sub dir/in it'"]) for begun in ("'sub dir/'", "'sub dir/'i", "sub\\ dir/i")),
-        ("/file nowhere/", []),
+        *((f"/file {begun}", ["'sub dir/'"]) for begun in ("sub\\ di", '"sub di', "plain 'sub d")),
+        ("/file 'sub dir/'i", ["'sub dir/in it'"]),
     ],
 )  # fmt: skip
 def test_what_is_offered_behind_a_line(there: Home, line: str, offers: list[str]) -> None:
@@ -123,8 +90,7 @@ def test_sessions_are_offered_by_id_name_and_words_of_their_title(there: Home) -
     there.run("-m", "echo", "-s", "@work", "--title", "Bread And\x1b[31m Butter", "hi")
     there.run("-m", "echo", "--title", "Ähren im Wind", "hi")
     newer, older = [doc["id"] for doc in there.docs()]
-    for words, found in (("butt", [older]), ("and bre", [older]), ("ähr WI", [newer]), ("utter", []), ("@", ["@work"]),
-                         ("", ["@work", newer, older]), (older[:3], ["@work", older])):  # fmt: skip
+    for words, found in (("and bre", [older]), ("ähr WI", [newer]), ("utter", []), ("", ["@work", newer, older])):
         assert [text for text in offered(f"/resume {words}") if text[:2] != "--"] == found
 
 
@@ -134,22 +100,15 @@ def test_a_broken_config_file_offers_nothing_and_a_home_is_spelled_out(there: Ho
     assert offered("/agent ") == []
 
 
-# ---- the status line
-
 FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved=False)
 
 
 @pytest.mark.parametrize(
     ("status", "width", "line"),
     [
-        (Status("new session"), 80, "new session"),
         (Status("ab12", "A Title", "lab/m"), 80, "ab12 A Title · lab/m"),
-        (Status("ab12", "", "lab/m", 12_340), 80, "ab12 · lab/m · 12,340 tokens"),
         (FULL, 95, "ab12 A Title · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
         (FULL, 90, "ab12 · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
-        (FULL._replace(title="A Much Longer Title"), 99,
-         "ab12 A Much Long… · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
-        (FULL, 65, "ab12 · lab/model · 10 % · 0.01234 USD · +2 files · not saved"),
         (FULL, 40, "ab12 · 10 % · +2 files · not saved"),
         (FULL._replace(files=1, saved=True), 40, "ab12 · lab/model · 10 % · +1 file"),
         (Status("ab12", "T", "anthropic/claude-sonnet-4-5", 200, 1000, 1234.5), 40,
@@ -160,16 +119,3 @@ FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved
 )  # fmt: skip
 def test_the_status_line(status: Status, width: int, line: str) -> None:
     assert status_line(status, width) == line
-
-
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
-
-
-@settings(max_examples=50)
-@given(TEXTS, st.integers(0, 40))
-def test_what_is_cut_fits_and_says_so(text: str, width: int) -> None:
-    for cut in (beginning(text, width), end(text, width)):
-        assert columns(cut) <= width
-        assert cut == text or (not width and not cut) or "…" in cut
-    assert text.startswith(beginning(text, width).removesuffix("…"))
-    assert text.endswith(end(text, width).removeprefix("…"))

@@ -1,30 +1,17 @@
 """The Anthropic Messages dialect through the command: what every known kind of stream means, and what it leads to."""
 
 import json
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.support.anthropic_server import (
-    AnthropicServer,
-    block,
-    named,
-    prefixes,
-    said,
-    signature,
-    steps,
-    stream,
-    thought,
-    tool,
-)
+from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
 from tests.support.claude import KEY, OPUS, SONNET, bare, call, parts, thinking
 from tests.support.home import Home, kind_of_session, texts
 from tests.support.inner import cost, facts
 from tests.support.paths import DATA
-from tests.support.tools import MORE, SERVER
 
 DATA = DATA / "anthropic"
 
@@ -44,23 +31,13 @@ def server() -> Iterator[AnthropicServer]:
 @pytest.fixture
 def claude(home: Home, server: AnthropicServer) -> Home:
     """A home whose default model is Claude on the strict server; no titles."""
-    home.configure(config(server))
+    home.configure(
+        f'[agents.default]\nmodel = "{SONNET}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
+        f'[providers.anthropic]\nbase_url = "{server.base_url.removesuffix("/v1")}"\n'
+    )
     home.env["ANTHROPIC_API_KEY"] = KEY
     return home
 
-
-def config(server: AnthropicServer, more: str = "", titles: str = "off") -> str:
-    bare = server.base_url.removesuffix("/v1")
-    return (
-        f'[agents.default]\nmodel = "{SONNET}"\n[sessions]\ntitles = "{titles}"\n[network]\nretries = 1\n'
-        f'[providers.anthropic]\nbase_url = "{bare}"\n{more}'
-    )
-
-
-# ---- answers
-
-
-ODD_CALL = {"type": "tool_use", "id": "t1", "name": "ls", "input": {}, "function": "x", "arguments": 1, "caller": {}}
 
 # By stream: stdout, the end of stderr's last word or line, the exit code, what stands in the session.
 READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
@@ -71,36 +48,26 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
          "tool_calls": [call("toolu_01", "date", '{"zone":"UTC"}'), call("toolu_02", "ls", '{"path":"/"}')],
          "order": ["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1", "tool_call:1"]},
     ),
-    "redacted": (
-        "Done.\n", "again", 0,
-        {"thinking": [thinking("open", "sigA"), {"type": "redacted_thinking", "data": "EncryptedBytes=="},
-                      thinking("again", "sigB")], "content": "Done."},
-    ),
+    "redacted": ("Done.\n", "again", 0, {"content": "Done.", "thinking": [
+        thinking("open", "sigA"), {"type": "redacted_thinking", "data": "EncryptedBytes=="},
+        thinking("again", "sigB")]}),
     "ping_first": ("Here I am.\n", "", 0, {"content": "Here I am.", "response_id": "msg_01"}),
     "error_inside": ("half an \n", "Overloaded", 1, {"content": "half an ", "finish_reason": "error"}),
-    "empty_input": (
-        "I look. \n", "", 0,
-        {"tool_calls": [call("toolu_01", "now", "{}"), call("toolu_02", "now", "{}", caller={"type": "direct"})]},
-    ),
+    "empty_input": ("I look. \n", "", 0, {"tool_calls": [
+        call("toolu_01", "now", "{}"), call("toolu_02", "now", "{}", caller={"type": "direct"})]}),
     "unicode": ("né 中 😀 a\u2028b x😀y\n", "", 0, {"content": "né 中 😀 a\u2028b x😀y"}),
     "citations": ("It says water is wet.\n", "", 0, {"content": "It says water is wet."}),
     "server_tool": ("I search. It is.\n", "", 0, {"content": "I search. It is."}),
     "unknown": ("It works.\n", "", 0, {"content": "It works."}),
-    "max_tokens": (
-        "I write \n", "cut by the token limit (length)", 5,
-        {"finish_reason": "length", "tool_calls": [call("toolu_01", "write", '{"text":"it was a da')]},
-    ),
-    "refusal": (
-        "First you This request was declined.\n", "refused (refusal)", 5,
-        {"finish_reason": "refusal", "refusal": "This request was declined.", "content": "First you "},
-    ),
+    "max_tokens": ("I write \n", "cut by the token limit (length)", 5, {
+        "finish_reason": "length", "tool_calls": [call("toolu_01", "write", '{"text":"it was a da')]}),
+    "refusal": ("First you This request was declined.\n", "refused (refusal)", 5, {
+        "finish_reason": "refusal", "refusal": "This request was declined.", "content": "First you "}),
     "cached": ("ok\n", "", 0, {"content": "ok"}),
-    "broken_thinking": (
-        "", "before the answer was complete", 1, {"thinking": [thinking("Let me th")], "finish_reason": "error"}
-    ),
-    "broken_call": (
-        "I look. \n", "before the answer was complete", 1, {"tool_calls": [call("toolu_01", "ls", '{"path": "/ho')]}
-    ),
+    "broken_thinking": ("", "before the answer was complete", 1, {
+        "thinking": [thinking("Let me th")], "finish_reason": "error"}),
+    "broken_call": ("I look. \n", "before the answer was complete", 1, {
+        "tool_calls": [call("toolu_01", "ls", '{"path": "/ho')]}),
     "no_stop": ("Whole.\n", "", 0, {"finish_reason": "stop_sequence"}),
     "paused": ("So far \n", "(pause_turn)", 5, {"finish_reason": "pause_turn"}),
     "window": ("And then\n", "cut by the model's window (model_context_window_exceeded)", 5, {}),
@@ -110,36 +77,17 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
 
 # Streams that nobody has recorded.
 BUILT = {
-    "no ends of blocks": [
-        *stream(
-            thought(0, "hm", signed="s")[:-1], tool(1, "t1", "ls", "{}")[:-1], said(1, "Yes.")[:-1], stop="tool_use"
-        )
-    ],
-    "odd index": [piece.replace(b'"index": 0', b'"index": []') for piece in stream(said(0, "a", "b"))],
     "garbage behind the reason": [*stream(said(0, "Whole."))[:-1], b"event: message_stop\ndata: {oops\n\n"],
     "halves of a pair": stream(
         thought(0, "x\ud83d", "\ude00y", signed="s"), said(1, "x\ud83d", "\ude00y"),
         tool(2, "t1", "ls", '{"a":"\ud83d', '\ude00"}'), stop="tool_use",
     ),
-    "keys of other dialects": stream(said(0, "I look."), block(1, ODD_CALL), stop="tool_use"),
-    "an error that stays": [
-        named({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})
-    ],
+    "an error that stays": [named({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})],
 }  # fmt: skip
 READ |= {
-    "no ends of blocks": (
-        "Yes.\n", "hm", 0,
-        {"thinking": [thinking("hm", "s")], "tool_calls": [call("t1", "ls", "{}")], "content": parts("Yes.")},
-    ),
-    "odd index": ("ab\n", "", 0, {"content": "ab"}),
     "garbage behind the reason": ("Whole.\n", "", 0, {"finish_reason": "end_turn"}),
-    "halves of a pair": (
-        "x😀y\n", "x😀y", 0,
-        {"thinking": [thinking("x😀y", "s")], "tool_calls": [call("t1", "ls", '{"a":"😀"}')], "content": "x😀y"},
-    ),
-    "keys of other dialects": (
-        "I look.\n", "", 0, {"tool_calls": [{**call("t1", "ls", "{}", caller={}), "arguments": 1}]}
-    ),
+    "halves of a pair": ("x😀y\n", "x😀y", 0, {
+        "thinking": [thinking("x😀y", "s")], "tool_calls": [call("t1", "ls", '{"a":"😀"}')], "content": "x😀y"}),
     "an error that stays": ("", "the provider reported: no", 1, {}),
 }  # fmt: skip
 
@@ -149,7 +97,8 @@ def test_each_kind_of_stream_through_the_command(claude: Home, server: Anthropic
     out, told, code, kept = READ[name]
     whole = b"".join(BUILT[name]) if name in BUILT else recorded(name)
     for size in (0, 7):  # wherever the network cuts it
-        server.script(*steps(whole, size))
+        pieces = [whole[at : at + size] for at in range(0, len(whole), size)] if size else [whole]
+        server.script(*pieces)
         run = claude.run("-n", "hi")
         assert (run.stdout, run.code) == (out, code)
         lines = run.stderr.splitlines()
@@ -188,10 +137,7 @@ def test_blocks_without_another_place_survive_and_go_back_as_they_came(
     kinds = {"citations": ["text"] * 3, "server_tool": ["text", "server_tool_use", "web_search_tool_result", "text"]}
     assert [block["type"] for block in blocks] == kinds[name]
     if name == "citations":
-        assert blocks[1]["text"] == "water is wet"
-        assert blocks[1]["citations"][0]["cited_text"] == "Water is wet."
-    else:
-        assert blocks[1]["input"] == {"query": "wet"}
+        assert (blocks[1]["text"], blocks[1]["citations"][0]["cited_text"]) == ("water is wet", "Water is wet.")
     assert claude.run("-s", "0", "more").code == 0
     assert server.sent[1]["messages"][1]["content"] == blocks
 
@@ -201,7 +147,7 @@ def test_an_overload_before_anything_was_said_is_asked_again(claude: Home, serve
     start, ping = stream()[:2]
     for before in ([], [start, ping, 0.1, ping]):
         server.script(*before, recorded("overloaded"))
-        server.say_text("Now.")
+        server.script(*stream(said(0, "Now.")))
         assert claude.run("-n", "hi") == ("Now.\n", "", 0)
     server.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
     run = claude.run("-n", "hi")
@@ -222,24 +168,16 @@ def test_an_answer_in_one_piece(claude: Home, server: AnthropicServer) -> None:
     assert (reply["usage"]["total"], reply["finish_reason"]) == (7, "tool_calls")
 
 
-@pytest.mark.parametrize(
-    ("data", "line"),
-    [
-        (b'{"type":"error","error":{"type":"api_error","message":"it broke"}}', "the provider reported: it broke"),
-        (b'{"hello":1}', "the response is no message: is the base URL right?"),
-        (b"<html>", "the response is garbage: Expecting value: line 1 column 1 (char 0): is the base URL right?"),
-        (b'{"type":"message","content":[]}', f"{SONNET} answered nothing to a prompt of about "),
-    ],
-)
-def test_what_is_no_answer(claude: Home, server: AnthropicServer, data: bytes, line: str) -> None:
-    for _ in range(2):
+def test_what_is_no_answer(claude: Home, server: AnthropicServer) -> None:
+    for data, line in (
+        (b'{"hello":1}', "no message"),
+        (b"<html>", "garbage: Expecting value: line 1 column 1 (char 0)"),
+    ):
         server.script(data, framing="length", headers={"Content-Type": "application/json"})
-    run = claude.run("hi")
-    assert (run.stdout, run.code) == ("", 1)
-    assert run.stderr.startswith(f"gptsh: {line}")
+        run = claude.run("hi")
+        assert (run.stdout, run.code) == ("", 1)
+        assert run.stderr.startswith(f"gptsh: the response is {line}: is the base URL right?")
 
-
-# ---- prices
 
 FEW = {"input_tokens": 1000, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 400, "output_tokens": 100}
 FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
@@ -250,20 +188,14 @@ FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
     [
         ("claude-sonnet-4-5", {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3,
                                "output_tokens": 15}, 10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5),
-        ("claude-haiku-4-5", {"input_tokens": None, "cache_creation_input_tokens": None, "output_tokens": 2}, 1e-5),
         ("claude-nobody-knows", {"input_tokens": 10, "output_tokens": 1}, None),
-        ("claude-opus-4-8", {**FEW, "inference_geo": "us"}, 1.1 * FEW_COST),
         ("claude-opus-4-8", {**FEW, "inference_geo": "US", "speed": "fast"}, 1.1 * 2 * FEW_COST),
         ("claude-opus-4-8", {**FEW, "inference_geo": "global", "speed": "standard"}, FEW_COST),
-        ("claude-opus-4-8", {**FEW, "inference_geo": "fast", "speed": ["fast"]}, FEW_COST),
         ("claude-opus-4-7", {**FEW, "inference_geo": "not_available", "speed": "fast"}, FEW_COST),  # has no fast mode
     ],
 )  # fmt: skip
 def test_what_an_answer_costs(name: str, raw: dict[str, Any], usd: float | None) -> None:
     assert cost(facts("anthropic", name), raw) == (usd if usd is None else pytest.approx(usd))
-
-
-# ---- resuming
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -282,19 +214,11 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     assert [part["type"] for part in bare(server.sent[-1])[1][1]] == ["text", "tool_use"]
 
 
-# ---- the command on this wire
-
-
 def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicServer) -> None:
     run = claude.run("--dry-run", "-o", "json", "--system", "Brief.", "-p", "max_tokens=9", "hi")
     told = json.loads(run.stdout)
     assert (told["wire"], told["url"]) == ("anthropic", f"{server.base_url}/messages")
-    assert told["headers"]["x-api-key"] == "***"
-    assert told["headers"]["anthropic-version"] == "2023-06-01"
-    assert told["body"] == {
-        "model": "claude-sonnet-4-5", "max_tokens": 9, "system": parts("Brief."), "stream": True,
-        "messages": [{"role": "user", "content": parts("hi")}],
-    }  # fmt: skip
+    assert (told["headers"]["x-api-key"], told["body"]["system"]) == ("***", parts("Brief."))
     assert (KEY in run.stdout, server.asked) == (False, [])
 
 
@@ -307,24 +231,12 @@ def test_a_token_goes_as_one(claude: Home, server: AnthropicServer) -> None:
     assert "check ANTHROPIC_AUTH_TOKEN" in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr
 
 
-def test_a_server_of_ones_own_needs_no_key_and_tells_its_models(claude: Home, server: AnthropicServer) -> None:
-    del claude.env["ANTHROPIC_API_KEY"]
-    server.pages["/v1/models"] = {"data": [{"type": "model", "id": "local-claude", "max_model_len": 9000}]}
-    listed = [line.split() for line in claude.run("--list-models").stdout.splitlines()]
-    assert ["anthropic/local-claude", "anthropic", "9000", "-", "-"] in listed
-    assert server.asked[0].headers["anthropic-version"] == "2023-06-01"
-    run = claude.run("-m", "anthropic/local-claude", "hi")
-    assert run.stderr.startswith("gptsh: anthropic refused the key (401): x-api-key header is required")
-
-
 @pytest.mark.parametrize(
     ("status", "said_as", "code", "line"),
     [
         (401, f"invalid {KEY}", 1, "anthropic refused the key (401): invalid ***: check ANTHROPIC_API_KEY"),
         (400, "prompt is too long: 208310 tokens > 200000 maximum", 6,
          "anthropic has no room for the prompt: prompt is too long: 208310 tokens > 200000 maximum"),
-        (400, "input length and `max_tokens` exceed context limit: 190000 + 50000 > 200000", 6,
-         "anthropic has no room for the prompt: input length"),
     ],
 )  # fmt: skip
 def test_refusals(claude: Home, server: AnthropicServer, status: int, said_as: str, code: int, line: str) -> None:
@@ -347,26 +259,3 @@ def test_a_session_pays_for_its_history_once(claude: Home, server: AnthropicServ
     assert ends[1]["cache_write_tokens"] > 0
     for before, after in pairwise(ends[1:]):
         assert after["cached_tokens"] == before["prompt"] - before["raw"]["input_tokens"]
-
-
-@pytest.mark.slow
-def test_a_tool_runs_between_two_thoughts(claude: Home, server: AnthropicServer) -> None:
-    tools = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved='"*"')
-    tools = tools.replace('[sessions]\ntitles = "off"\n', "")
-    claude.configure(config(server, tools).replace(f'model = "{SONNET}"', f'model = "{SONNET}"\ntools = ["good"]'))
-    adding = tool(2, "toolu_1", "good__add", '{"a":2,', '"b":3}')
-    server.script(*stream(thought(0, "I add."), said(1, "Wait. "), adding, stop="tool_use"))
-    server.script(*stream(tool(0, "t2", "good__add", '{"a":5,"b":4}'), stop="tool_use"))
-    server.script(*stream(said(0, "It is 9.")))
-    run = claude.run("-p", "reasoning_effort=low", "2 + 3 + 4?")
-    assert (run.stdout, run.code) == ("Wait. \n\nIt is 9.\n", 0)
-    assert [made["thinking"]["budget_tokens"] for made in server.sent] == [1024] * 3
-    offered = {made["name"]: made for made in server.sent[0]["tools"]}
-    assert offered["good__add"]["input_schema"]["required"] == ["a", "b"]
-    (_, first), (_, result), (_, second) = bare(server.sent[2])[1:4]
-    assert first[0] == thinking("I add.", signature("I add."))
-    assert result == [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "5"}]
-    assert [part["type"] for part in second] == ["tool_use"]
-    assert set(prefixes(server.sent[0])) & set(prefixes(server.sent[1]))  # what the first one left in the cache
-    assert claude.run("-s", "0", "--no-tools", "and?").code == 0
-    assert server.sent[3]["tool_choice"] == {"type": "none"}

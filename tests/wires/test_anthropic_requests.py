@@ -1,28 +1,15 @@
 """The Anthropic Messages dialect: what goes out. Whatever is built here the strict server would take."""
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support.anthropic_server import (
-    AnthropicServer,
-    Refused,
-    check,
-    marks,
-    prefixes,
-    prompt,
-    said,
-    signature,
-    stream,
-    thought,
-)
+from tests.support import anthropic_server as strict
+from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare, call, image, parts, thinking
 from tests.support.dialects import in_a_loop
-from tests.support.dry import HEADERS, dry
+from tests.support.dry import dry
 from tests.support.home import Home
 
 
@@ -51,8 +38,6 @@ def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [[part["type"] for part in content] for content in messages]
 
 
-# ---- parts of a question
-
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t",
          "context": "c", "citations": {"enabled": True}}  # fmt: skip
@@ -61,26 +46,19 @@ FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plai
 @pytest.mark.parametrize(
     ("part", "block"),
     [
-        ({"type": "text", "text": "x", "source": "stdin"}, {"type": "text", "text": "x"}),
         ({"type": "text", "text": "x", "source": "a.txt"}, {"type": "text", "text": "a.txt:\nx"}),
         (image(f"data:image/png;base64,{PNG}"), PICTURE),
-        (image("https://a.test/x.png"), {"type": "image", "source": {"type": "url", "url": "https://a.test/x.png"}}),
         (image("http://a.test/x.png"), note("image, http://a.test/x.png", "a.png:\n")),
-        (PICTURE, PICTURE),
         ({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
          {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
           "title": "a.pdf"}),
         (FACTS, FACTS),
-        ({"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}},
-         {"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}}),
         ({"type": "hologram", "of": "me"}, note("hologram")),
     ],
 )  # fmt: skip
 def test_parts_of_a_question(home: Home, part: dict[str, Any], block: dict[str, Any]) -> None:
     assert sent(home, user({"type": "text", "text": "words"}, part), answer("a"))[0][1] == block
 
-
-# ---- answers and results
 
 SIGNED = [thinking("hm", signature("hm")), {"type": "redacted_thinking", "data": "xyz"}]
 FIRST, SECOND = SIGNED[0], thinking("so", signature("so"))
@@ -92,26 +70,18 @@ LS = [{"type": "tool_use", "id": "c1", "name": "ls", "input": {"a": 1}}]
 @pytest.mark.parametrize(
     ("reply", "blocks"),
     [
-        (answer("hi"), parts("hi")),
         (answer(" hi \n"), parts(" hi \n")),
-        (answer(parts("a", "\n\n", "b")), parts("a\n\nb")),
         (answer("", refusal="No."), parts("No.")),
         (answer("hi", thinking=[*SIGNED, thinking("cut")]), [*SIGNED, *parts("hi")]),
         (answer("hi", OPUS, thinking=SIGNED), parts("hi")),  # of another model
-        (answer("hi", "openai/gpt-4.1", thinking=SIGNED), parts("hi")),
         (answer(parts("a", "b"), thinking=[FIRST], order=["thinking:0", "text:0", "text:1"]), [FIRST, *parts("ab")]),
         (answer("a", replay={"blocks": [SEARCH]}, finish_reason="error"), parts("a")),
-        (answer([*parts("a"), SEARCH]), [*parts("a"), SEARCH]),
         (answer([*parts("a"), SEARCH], "openai/gpt-4.1"), [*parts("a"), note("server_tool_use")]),
         # no answer ends in a thought, or begins with anything else
         (answer("a", thinking=[FIRST], order=["text:0", "thinking:0"]), parts("a")),
         (answer(parts("a", " "), thinking=[FIRST, SECOND], order=["thinking:0", "text:0", "thinking:1", "text:1"]),
          [FIRST, *parts("a")]),
-        (answer("", refusal="No.", thinking=[FIRST]), [FIRST, *parts("No.")]),
-        (answer(parts("a", "b"), thinking=[FIRST], order=["text:0", "thinking:0", "text:1"]), parts("a", "b")),
-        (answer("a", thinking=[{"type": "thinking", "thinking": 5, "signature": "s"}]), parts("a")),
         (answer("a", replay={"blocks": [SEARCH, *parts("a"), FIRST, {}]}), [SEARCH, *parts("a")]),
-        (answer([*parts("a"), {}]), [*parts("a"), note("a part")]),
     ],
 )  # fmt: skip
 def test_answers_as_they_go_back(home: Home, reply: dict[str, Any], blocks: list[dict[str, Any]]) -> None:
@@ -133,17 +103,13 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
     assert kinds(made)[1] == ["thinking", "text", "tool_use", "thinking", "text", "tool_use"]
     assert [part["content"] for part in made[2][:2]] == ["r1", "r2"]
     assert made[1][-1]["caller"] == {"type": "direct"}  # goes back to whom it came from
-    other = sent(home, user("q"), {**reply, "model": "lab/m", "provider": "lab"}, *turn[2:])
-    assert "caller" not in other[1][-1]
 
 
 @pytest.mark.parametrize(
     ("content", "failed", "block"),
     [
-        ("out", False, "out"),
         ("", False, "(no output)"),
         (parts("a", "b"), False, "ab"),
-        ("bad", True, "bad"),
         ([*parts("a"), image(f"data:image/png;base64,{PNG}")], False, [*parts("a"), PICTURE]),
         ([image(f"data:image/png;base64,{PNG}")], True, note("image/png, 8 bytes", "a.png:\n")["text"]),
     ],
@@ -153,14 +119,6 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
     flag = {"is_error": True} if failed else {}
     assert made[1:] == [LS, [{"type": "tool_result", "tool_use_id": "c1", "content": block, **flag},
                              *parts("and now?")]]  # fmt: skip
-
-
-def test_a_call_without_a_result_has_one_in_the_same_message_as_the_others(home: Home) -> None:
-    calls = [call("c1", "ls", "{}"), call("c2", "ls", "{}")]
-    made = sent(home, user("q"), answer("", tool_calls=calls), result("c2", "second"))
-    assert [(part["type"], part.get("is_error", False)) for part in made[2]] == [
-        ("tool_result", True), ("tool_result", False), ("text", False),
-    ]  # fmt: skip
 
 
 def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
@@ -175,14 +133,6 @@ def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     assert uses[0]["name"] == "a_b"
     assert made[:4] == sent(home, *turn)[:4]  # what was sent once is not sent otherwise later
 
-
-def test_tools_of_before_are_named_where_none_are_offered(home: Home) -> None:
-    made = dry(home, SONNET, user("q"), answer("", tool_calls=ONE_CALL), result("c1", "x")).body
-    assert (made["tools"][0]["name"], made["tools"][0]["input_schema"]) == ("ls", {"type": "object"})
-    assert made["tool_choice"] == {"type": "none"}
-
-
-# ---- thinking in a loop of tools
 
 EFFORT = {"reasoning_effort": "low"}
 AGAIN = [call("c2", "ls", "{}")]
@@ -204,11 +154,10 @@ BEGAN = answer("", thinking=[FIRST], tool_calls=ONE_CALL)
          [["thinking", "text"], ["tool_use"]]),
         (SONNET, EFFORT, loop(answer("", OPUS, tool_calls=ONE_CALL), answer("", thinking=[SECOND], tool_calls=AGAIN)),
          False, [["tool_use"], ["tool_use"]]),
-        (SONNET, EFFORT, loop(answer("", "openai/gpt-4.1", tool_calls=ONE_CALL)), False, [["tool_use"]]),
         (LATEST, {}, loop({**BEGAN, "model": LATEST}), False, [["thinking", "tool_use"]]),  # it thinks unasked
         (OPUS, {"reasoning_effort": "none"}, loop({**BEGAN, "model": OPUS}), True, [["tool_use"]]),
     ],
-    ids=["goes on", "not asked to", "began elsewhere", "another provider's call", "unasked", "switched off"],
+    ids=["goes on", "not asked to", "began elsewhere", "unasked", "switched off"],
 )  # fmt: skip
 def test_thoughts_in_a_loop_go_together_with_thinking(
     model: str, params: Any, turns: list[Any], thinks: bool, expected: list[list[str]]
@@ -221,24 +170,12 @@ def test_thoughts_in_a_loop_go_together_with_thinking(
 SAID = [
     "messages.1.content.0: When thinking is disabled, an `assistant` message in the final position cannot contain "
     "`thinking`. To use thinking blocks, enable `thinking` in your request.",
-    "messages.1: The final block in an assistant message cannot be `thinking`.",
     "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
     "is enabled, a final `assistant` message must start with a thinking block",
-    "messages.5.content.0: If an assistant message contains any thinking blocks, the first block must be "
-    "`thinking` or `redacted_thinking`. Found `text`.",
-    "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
-    "modified.",
-    "messages.1.content.0: Invalid `signature` in `thinking` block",
 ]
-NOT_OF_SCHEMA = [
-    "tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12",
-    "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
-    "the output is a schema",
-]
+NOT_OF_SCHEMA = ["tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12"]
 OF_SCHEMA = [
     "output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false",
-    "output_format: Extra inputs are not permitted",
-    "'claude-3-haiku' does not support output format.",
     "The compiled grammar is too large, which would cause performance issues.",
 ]
 
@@ -253,10 +190,10 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words:
     try:
         home.configure(f'[providers.anthropic]\nbase_url = "{server.base_url}"\n[sessions]\ntitles = "off"\n')
         home.env["ANTHROPIC_API_KEY"] = KEY
-        server.script(*stream(thought(0, "hm"), said(1, "{}")))
+        server.script(*strict.stream(strict.thought(0, "hm"), strict.said(1, "{}")))
         assert home.run("-m", SONNET, "hi").code == 0
         server.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
-        server.say_text('{"n":1}')
+        server.script(*strict.stream(strict.said(0, '{"n":1}')))
         run = home.run("-s", "0", "-m", SONNET, "--schema", json.dumps(CLOSED), "more")
         assert run.code == (1 if asked == "neither" else 0)
         assert len(server.sent) == (2 if asked == "neither" else 3)
@@ -264,9 +201,6 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words:
         assert ("output_config" not in server.sent[-1]) == (asked == "schema")
     finally:
         server.close()
-
-
-# ---- a schema
 
 
 @pytest.mark.parametrize(
@@ -278,12 +212,8 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words:
         ({"oneOf": [OPEN, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
         ({"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": OPEN}},
          {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": CLOSED}}),
-        ({"type": "object"}, None),
         ({"type": "object", "additionalProperties": {"type": "string"}}, None),
-        ({**OPEN, "additionalProperties": True}, None),
-        ({"allOf": [OPEN]}, None),
         ({"type": "object", "properties": {"any": True}}, None),
-        ({}, None),
     ],
 )  # fmt: skip
 def test_a_schema_as_the_api_takes_it(home: Home, schema: dict[str, Any], said_as: dict[str, Any] | None) -> None:
@@ -293,72 +223,12 @@ def test_a_schema_as_the_api_takes_it(home: Home, schema: dict[str, Any], said_a
     assert made.get("output_config", {}).get("format", {}).get("schema") == said_as
 
 
-# ---- any session
-
-
-IDS = st.sampled_from(["c1", "c2", "a.b", "a_b", "", "ü", "x" * 70])
-WORDS = st.sampled_from(["hi", " ", "", "\n\n", "a \n", "\ud83d", "long " * 20])
-TEXTS = st.builds(lambda text: {"type": "text", "text": text}, WORDS)
-PARTS = TEXTS | st.sampled_from(
-    [image(f"data:image/png;base64,{PNG}"), image("http://x.test"), {"type": "odd"}, {},
-     {"type": "text", "text": " ", "source": "f.txt"}, {"type": "tool_result", "tool_use_id": "c1", "content": "x"},
-     {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": " "}}]
-)  # fmt: skip
-CONTENT = WORDS | st.lists(PARTS, max_size=3)
-KEYS = st.permutations(["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1"])
-ORDER = KEYS.flatmap(lambda keys: st.integers(0, 5).map(lambda most: keys[:most]))
-THINKING = st.lists(st.sampled_from([*SIGNED, thinking("unsigned"), thinking("", signature(""))]), max_size=2)
-ARGUMENTS = st.sampled_from(["{}", "", "{x", "[1]"])
-CALLS = st.lists(st.builds(call, IDS, st.sampled_from(["ls", "a.b", ""]), ARGUMENTS), max_size=3)
-MODELS = st.sampled_from([SONNET, SONNET, OPUS, "openai/gpt-4.1"])
-ANSWER = st.builds(answer, WORDS | st.lists(TEXTS, max_size=3), MODELS, thinking=THINKING, tool_calls=CALLS,
-                   order=ORDER)  # fmt: skip
-TURNS = st.lists(
-    st.builds(user, CONTENT) | ANSWER | st.builds(result, IDS, CONTENT, is_error=st.booleans()), max_size=8
-)
-
-
-@settings(max_examples=40)
-@given(TURNS, st.sampled_from([{}, {"reasoning_effort": "high"}, {"reasoning_effort": "none"}]),
-       st.sampled_from([(), ("thinking",), ("marks",)]))  # fmt: skip
-def test_whatever_a_session_holds_is_sent_in_a_form_that_is_taken(turns: Any, params: Any, without: Any) -> None:
-    made = in_a_loop(SONNET, *turns, user("last"), params=params, without=without)
-    assert made["messages"][-1]["content"][-1]["text"] == "last"
-    assert len(marks(made)) <= 4
-
-
-# ---- the cache
-
-
-def test_what_is_marked_in_one_turn_is_the_beginning_of_the_next() -> None:
-    turns = [
-        user("one"), answer("1", thinking=[FIRST], tool_calls=ONE_CALL), result("c1", "files"), answer("so"),
-        user(*parts("two", "and more")), answer("2", thinking=[FIRST]), user("three"),
-    ]  # fmt: skip
-    bodies = [in_a_loop(SONNET, *turns[:end], params=EFFORT) for end in (3, 5, 7)]
-    for earlier, later in pairwise(bodies):
-        ends = set(prefixes(earlier)) & set(prefixes(later))
-        assert max(ends, key=len) == max(prefixes(earlier), key=len)  # all that was kept is asked for again
-    assert all("thinking" not in prompt(b)[at].get("type", "") for b in bodies for at in marks(b))
-
-
-def test_a_first_question_alone_is_not_marked(home: Home) -> None:
-    assert marks(dry(home, SONNET, args=["--system", "Brief."]).body) == []
-
-
-# ---- where it is
-
-
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])
-@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
-def test_the_base_with_or_without_its_version(home: Home, variable: str, ending: str) -> None:
-    home.env["ANTHROPIC_API_KEY"] = KEY
-    for base in ("http://127.0.0.1:9/here", "https://api.anthropic.com"):
-        run = home.run("--dry-run", "-o", "json", "-m", SONNET, "hi", env={variable: base + ending})
-        assert json.loads(run.stdout)["url"] == f"{base}/v1/messages"
-
-
-# ---- the strict server
+def test_the_base_with_or_without_its_version(home: Home, variable: str) -> None:
+    for ending in ("", "/", "/v1", "/v1/"):
+        env = {"ANTHROPIC_API_KEY": KEY, variable: f"http://127.0.0.1:9/here{ending}"}
+        run = home.run("--dry-run", "-o", "json", "-m", SONNET, "hi", env=env)
+        assert json.loads(run.stdout)["url"] == "http://127.0.0.1:9/here/v1/messages"
 
 
 GOOD: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": parts("q")}]}
@@ -376,24 +246,12 @@ def asked(*contents: Any, **more: Any) -> dict[str, Any]:
     ("made", "why"),
     [
         (asked(max_tokens=None), "max_tokens"),
-        (asked(seed=1), "seed: Extra inputs"),
-        (asked(temperature=1, top_p=1), "cannot both"),
-        (asked(messages=[*GOOD["messages"], *GOOD["messages"]]), "roles must alternate"),
-        (asked(parts(" ")), "non-whitespace"),
         (asked(parts("q"), [USE], tools=[TOOL]), "without `tool_result`"),
-        (asked(parts("q"), [USE], [RESULT]), "must define tools"),
         (asked(parts("q"), [USE], [*parts("r"), RESULT], tools=[TOOL]), "must come first"),
-        (asked(parts("q"), [USE], [RESULT], [USE], [RESULT], tools=[TOOL]), "must be unique"),
         (asked(parts("q"), [thinking("a", signature("b")), *parts("a")], parts("r")), "Invalid `signature`"),
-        (asked(parts("q"), [*parts("a"), FIRST], parts("r")), "first block must be"),
-        (asked([{**part, "cache_control": {"type": "ephemeral"}} for part in parts(*"abcde")]), "maximum of 4"),
         (asked(parts("q"), [FIRST, USE], [RESULT], tools=[TOOL]), "thinking is disabled"),
-        (asked(thinking={"type": "enabled", "budget_tokens": 1024}), "greater than"),
     ],
 )
 def test_the_strict_server_refuses(made: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why):
-        check(made, HEADERS)
-    check(GOOD, HEADERS)
-    with pytest.raises(Refused, match="x-api-key"):
-        check(GOOD, {"anthropic-version": "2023-06-01"})
+    assert why in (strict.complaint(made) or "")
+    assert strict.complaint(GOOD) is None

@@ -1,53 +1,29 @@
 """Full fidelity: what a session holds is on disk as it came, comes back as it was, and is sent as in one run."""
 
-import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from gptsh.context import tokens
 from gptsh.core import files, sessions
 from tests.support import vocabulary
-from tests.support.dialects import (
-    DIALECTS,
-    QUESTION,
-    STRICT,
-    everything_with,
-    request,
-)
+from tests.support.dialects import DIALECTS, QUESTION, STRICT, everything_with, request
 from tests.support.home import Home
 from tests.support.server import ModelServer
-
-
-@contextlib.contextmanager
-def a_store() -> Iterator[None]:
-    """A state folder of its own."""
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", folder)
-        yield
-
-
-def new(messages: list[Any], **more: Any) -> dict[str, Any]:
-    """A document that is not on disk yet."""
-    doc = sessions.new_session_doc({}, {"name": "lab"}, output=None, mcp_allowed_servers=None)
-    return {**doc, **more, "messages": messages}
-
-
-# ---- document -> file -> document
 
 
 @settings(max_examples=15)
 @given(vocabulary.messages(), vocabulary.UNKNOWN)
 def test_document_to_file_to_document_is_the_identity(messages: list[Any], unknown: dict[str, Any]) -> None:
     before = json.dumps([messages, unknown])
-    with a_store():
-        doc = new(messages, **unknown)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", folder)
+        doc = sessions.new_session_doc({}, {"name": "lab"}, output=None, mcp_allowed_servers=None)
+        doc |= {**unknown, "messages": messages}
         path = Path(sessions.save_session(doc, durable=False))
         data = path.read_bytes()
         loaded = sessions.load_session(doc["id"])
@@ -59,20 +35,6 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
         assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)
 
 
-# ---- what is sent, in every dialect
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=5)
-@given(messages=vocabulary.messages())
-def test_a_resumed_session_is_sent_as_in_one_run(dialect: str, messages: list[Any]) -> None:
-    with a_store():
-        doc = new(messages)
-        sessions.save_session(doc, durable=False)
-        reloaded = sessions.load_session(doc["id"])["messages"]
-    assert DIALECTS[dialect](request(messages)) == DIALECTS[dialect](request(reloaded))
-
-
 @pytest.mark.parametrize("dialect", STRICT)
 @settings(max_examples=15)
 @given(messages=vocabulary.messages())
@@ -81,9 +43,6 @@ def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messag
     sent = json.loads(DIALECTS[dialect](request(messages)))
     assert STRICT[dialect](sent) is None, sent
     assert json.dumps(messages) == before
-
-
-# ---- what is wrong is said, or harmless
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
@@ -99,9 +58,6 @@ def test_a_value_of_another_type_does_no_harm(key: str) -> None:
     for value in VALUES:
         for messages in ([{**asked, key: value}], [asked, {**result, key: value}], [{**QUESTION, key: value}]):
             everything_with({"version": 1, "id": "7x2m", "messages": messages})
-
-
-# ---- the columns of the loss table: each through the command, and through later turns of the session
 
 
 def gives(content: Any = "x", call_id: str = "c1", **more: Any) -> dict[str, Any]:
@@ -144,11 +100,11 @@ HOLDS: dict[str, list[dict[str, Any]]] = {
         {**PDF, **source("unheard_of", id=7)},
         {"type": "input_audio", "input_audio": {"data": "YWJj", "format": "wav"}},
         {"type": "file", "file": {"filename": "a", "file_data": "x"}})],
-    "times": [says(timestamp="2025-10-27T09:15:30.120Z", duration_ms=7)],
     "usage and ids": [says(
         usage={"prompt": 11, "completion": 5, "total": 16, "reasoning_tokens": None, "cached_tokens": 4,
                "cache_write_tokens": 0, "raw": {"service_tier": "x"}},
-        request_id="req_7", response_id="r7", finish_reason="stop", model="lab/n", provider="lab", agent="a")],
+        timestamp="2025-10-27T09:15:30.120Z", duration_ms=7, request_id="req_7",
+        response_id="r7", finish_reason="stop", model="lab/n", provider="lab", agent="a")],
 }  # fmt: skip
 
 
@@ -178,37 +134,4 @@ def test_what_was_typed_the_title_and_who_answered_are_kept(lab: Home) -> None:
     assert [(m["model"], m["provider"], m["agent"]) for m in doc["messages"][1::2]] == [
         ("lab/m", "lab", "default"), ("lab/n", "lab", "default"), ("echo", "echo", "default"),
     ]  # fmt: skip
-    times = [m["timestamp"] for m in doc["messages"]]
-    assert times == sorted(times)
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time) for time in times)
-
-
-# ---- the state of tokens
-
-
-def told_tokens(home: Home, name: str) -> int:
-    """Tokens that the next turn is said to take."""
-    run = home.run("-s", "@held", "-m", name, "--dry-run", "-o", "json", "and?")
-    tokens_told: int = json.loads(run.stdout)["context"]["at_most"]
-    return tokens_told
-
-
-@pytest.mark.slow
-def test_a_resumed_session_counts_from_the_usage_that_was_saved(lab: Home, model: ModelServer) -> None:
-    def say(prompt: int) -> None:
-        model.say("ok", usage={"prompt_tokens": prompt, "completion_tokens": 100, "total_tokens": prompt + 100})
-
-    words = "some words of a text\n" * 300
-    say(900)
-    lab.run("-s", "@held", "-m", "lab/m", "go", stdin=words)
-    plain = tokens.at_most(words) // 4
-    assert plain > 1500
-    assert 1000 < told_tokens(lab, "lab/m") < 1050
-    assert told_tokens(lab, "lab/n") > plain  # of another model nothing is known
-    say(700)
-    lab.run("-s", "@held", "-m", "lab/n", "and?")
-    assert 800 < told_tokens(lab, "lab/n") < 850  # each by its own report
-    assert 1000 < told_tokens(lab, "lab/m") < 1100
-    say(990)
-    lab.run("-s", "@held", "-m", "lab/m", "and?")
-    assert 1090 < told_tokens(lab, "lab/m") < 1150  # the newest
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", m["timestamp"]) for m in doc["messages"])

@@ -12,9 +12,8 @@ from tests.support.attached import a_png
 from tests.support.dry import dry
 from tests.support.home import Home
 from tests.support.inner import Shown, num_ctx
-from tests.support.ollama_server import Known, OllamaServer, last, line, ndjson
+from tests.support.ollama_server import Known, OllamaServer, last, line
 from tests.support.paths import DATA
-from tests.support.server import Cut, ModelServer, Script
 
 DATA = DATA / "ollama"
 NO_TITLES = '[sessions]\ntitles = "off"\n'
@@ -34,9 +33,6 @@ def here(home: Home, server: OllamaServer) -> Home:
     home.env |= {"OLLAMA_API_BASE": server.root, "GPTSH_MODEL": "ollama/m"}
     home.configure(NO_TITLES)
     return home
-
-
-# ---- where it is
 
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
@@ -65,8 +61,6 @@ def test_its_models_are_listed_and_a_bare_name_of_one_is_its(here: Home, server:
     assert here.run("-m", "qwen3:8b", "hi").code == 0
     assert server.chats[-1]["model"] == "qwen3:8b"
 
-
-# ---- what goes out
 
 PNG, JPEG = (base64.b64encode(data).decode() for data in (b"\x89PNG\r\n", b"\xff\xd8\xff"))
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"x"}'}, "extra": 1}
@@ -98,9 +92,7 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
         {"type": "document", "source": {"type": "text", "data": "the text"}, "title": "T"},
         {"type": "hologram", "x": 1},
     ]
-    (got, *_) = dry(
-        home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}
-    ).messages
+    got = dry(home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}).messages[0]
     assert got["images"] == [PNG, JPEG]
     assert got["content"] == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
 
@@ -115,12 +107,9 @@ def test_a_tools_result_has_its_name_and_its_image(home: Home) -> None:
     assert got == {"role": "tool", "content": "seen", "images": [PNG], "tool_name": "look", "tool_call_id": "c1"}
 
 
-# ---- what comes back
-
-
-def run_of(home: Home, server: OllamaServer, name: str, **more: Any) -> Any:
+def run_of(home: Home, server: OllamaServer, name: str) -> Any:
     server.script((DATA / f"{name}.ndjson").read_bytes(), headers={"Content-Type": "application/x-ndjson"})
-    return home.run("hi", **more)
+    return home.run("hi")
 
 
 @pytest.mark.parametrize(
@@ -131,15 +120,12 @@ def run_of(home: Home, server: OllamaServer, name: str, **more: Any) -> Any:
         ("calls", "I will look.\n", (0, ""), {"content": "I will look.", "finish_reason": "tool_calls"}),
         ("error", "It is\n", (1, "the provider reported: an error was encountered while running the model: CUDA"),
          {"content": "It is", "finish_reason": "error", "usage": None}),
-        ("cached", "Hello.\n", (0, ""), {"content": "Hello.", "finish_reason": "stop"}),
         ("length", "One, two,\n", (5, "incomplete: cut by the token limit .length."), {"finish_reason": "length"}),
         ("load", "", (1, "the model answered nothing"), {"content": "", "finish_reason": "load", "usage": None}),
         ("unicode", "a\u2028b\u0085c\u2029€ 😀 ﷽\r\nend\n", (0, ""), {"finish_reason": "stop"}),
         ("no_done", "It is\n", (1, "the stream broke off before the answer was complete"), {"finish_reason": "error"}),
         ("garbage", "It is\n", (1, "the response is garbage: "), {"content": "It is", "finish_reason": "error"}),
         ("too_long", "", (6, "the provider reported: the input length exceeds the context length"), None),
-        ("other", "", (1, "the response is no answer of Ollama: is the base URL right"), None),
-        ("late", "It is 4.\n", (0, ""), {"content": "It is 4.", "finish_reason": "stop"}),
     ],
 )  # fmt: skip
 def test_an_answer_as_it_comes(
@@ -158,14 +144,8 @@ def test_an_answer_as_it_comes(
 def test_what_was_used(here: Home, server: OllamaServer) -> None:
     run_of(here, server, "thinking")
     usage = here.doc()["messages"][1]["usage"]
-    raw = usage.pop("raw")
-    assert usage == {"prompt": 26, "completion": 12, "total": 38, "reasoning_tokens": None, "cached_tokens": None,
-                     "cache_write_tokens": None}  # fmt: skip
-    assert set(raw) == {"total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count",
-                        "eval_duration"}  # fmt: skip
-    run_of(here, server, "cached")
-    usage = here.docs()[0]["messages"][1]["usage"]
-    assert (usage["prompt"], usage["completion"], usage["total"]) == (None, 12, None)
+    assert (usage["prompt"], usage["completion"], usage["total"], usage["cached_tokens"]) == (26, 12, 38, None)
+    assert usage["raw"]["load_duration"]
 
 
 def test_calls_of_tools_in_openais_shape_each_with_an_id(here: Home, server: OllamaServer) -> None:
@@ -175,9 +155,7 @@ def test_calls_of_tools_in_openais_shape_each_with_an_id(here: Home, server: Oll
     assert second["function"] == {"name": "read_file", "arguments": '{"path": "ä.txt"}'}
     assert first["id"] != second["id"]
     assert here.run("-s", "0", "and?").code == 0  # both come back, with a result each
-    assert [message["role"] for message in server.chats[-1]["messages"]] == [
-        "user", "assistant", "tool", "tool", "user",
-    ]  # fmt: skip
+    assert [message["role"] for message in server.chats[-1]["messages"]][1:] == ["assistant", "tool", "tool", "user"]
     assert server.chats[-1]["messages"][2]["tool_name"] == "list_files"
 
 
@@ -189,27 +167,10 @@ def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
     assert here.doc()["messages"][1]["finish_reason"] == "stop"
 
 
-def test_a_connection_that_is_cut_keeps_what_came(here: Home, server: OllamaServer) -> None:
-    server.script(ndjson(line("It is")), Cut)
-    run = here.run("hi")
-    assert (run.stdout, run.code) == ("It is\n", 1)
-    assert here.doc()["messages"][1]["content"] == "It is"
-
-
-# ---- refusals
-
-
 def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
     run = here.run("-m", "ollama/qwen9", "hi")
     assert (run.stdout, run.code) == ("", 1)
     assert "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n" in run.stderr
-
-
-def test_a_server_that_is_no_ollama(home: Home, model: ModelServer) -> None:
-    model.pages["/api/chat"] = Script(404, {}, (b"404 page not found",), "length")
-    run = home.run("-m", "ollama/m", "hi", env={"OLLAMA_API_BASE": model.base_url})
-    assert run.code == 1
-    assert "/api/chat does not know 'm' (404): 404 page not found: see -m and base_url\n" in run.stderr
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(here: Home, server: OllamaServer) -> None:
@@ -246,8 +207,6 @@ def test_a_schema_goes_as_format_and_in_words(here: Home, server: OllamaServer) 
     assert '"integer"' in body["messages"][0]["content"]
 
 
-# ---- the window
-
 TOOL = {"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}}
 TRAINED, FILE = Shown(None, 131072), Shown(16384, 131072)
 
@@ -255,17 +214,12 @@ TRAINED, FILE = Shown(None, 131072), Shown(16384, 131072)
 @pytest.mark.parametrize(
     ("needed", "allocated", "shown", "window"),
     [
-        (0, None, None, None),
-        (2000, None, None, None),
         (2000, 1024, None, 4096),  # without asking what the model could
         (2001, None, Shown(), 4096),
         (8192, 8192, None, 8192),
         (8193, 8192, TRAINED, 16384),
-        (4097, None, TRAINED, 8192),
         (5000, None, FILE, 16384),
         (100000, None, Shown(None, 100500), 100500),
-        (200000, None, TRAINED, 131072),
-        (5000, None, Shown(16384, 6000), 6000),
     ],
 )
 def test_the_rule(needed: int, allocated: int | None, shown: Shown | None, window: int | None) -> None:
@@ -292,13 +246,7 @@ def windows_of(server: OllamaServer) -> list[int | None]:
     ids=["small", "large", "a loaded one that has room", "a long answer", "what the user says"],
 )
 def test_the_window_that_is_asked_for(
-    here: Home,
-    server: OllamaServer,
-    loaded: int | None,
-    params: dict[str, int],
-    words: int,
-    window: int,
-    asked: list[str],
+    here: Home, server: OllamaServer, loaded: int | None, params: dict[str, int], words: int, window: int, asked: Any
 ) -> None:
     if loaded:
         server.loaded["m:latest"] = {"num_ctx": loaded, "shift": False}
@@ -313,7 +261,6 @@ def test_the_window_that_is_asked_for(
     ("option", "line"),
     [
         ("num_ctx=abc", 'ollama refused (500): option "num_ctx" must be of type integer'),
-        ("temperature=[1]", 'ollama refused (500): option "temperature" must be of type float32'),
         (f"tools={json.dumps([TOOL])}", "m takes no tools (400): registry.ollama.ai/library/m:latest does not support"),
     ],
 )
@@ -346,34 +293,15 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
         "gptsh: the answer is incomplete: the window of 4,096 tokens is full (length): -p num_ctx=N, "
         "or context_window under [providers.ollama], asks for a larger one",
     )
-    assert server.paths() == ["/api/ps", "/api/chat", "/api/ps"]
     assert "the window of 8,192 tokens is full" in here.run("-s", "0", "go on").stderr
     assert here.run("-s", "0", "go on").code == 0
     assert server.loads == [("m:latest", 4096), ("m:latest", 8192), ("m:latest", 16384)]
-    assert here.run("-s", "0", "and?").code == 0  # what is loaded has room
-    assert len(server.loads) == 3
 
 
-@pytest.mark.slow
-def test_a_server_that_does_not_tell_is_asked_all_the_same(here: Home, server: OllamaServer) -> None:
-    slow = Script(200, {}, (10.0,), "chunked")
-    server.pages = {"/api/ps": slow, "/api/show": slow}
-    assert here.run("hello " * 3000).code == 0
-    assert windows_of(server) == [8192]
-    assert sorted(server.paths()) == ["/api/chat", "/api/ps", "/api/show"]
-
-
-# ---- abilities
-
-
-@pytest.mark.parametrize(
-    ("abilities", "takes"), [(("completion", "vision"), True), (("completion",), False), (None, True)]
-)
-def test_whether_a_model_takes_images_the_server_says(
-    here: Home, server: OllamaServer, abilities: Any, takes: bool
-) -> None:
-    server.models["m:latest"] = Known(abilities=abilities)
-    run = here.run("look", stdin=a_png())
-    assert run.code == (0 if takes else 2)
-    assert bool(server.chats) == takes
-    assert takes or run.stderr == "gptsh: ollama/m takes no images: choose another model with -m\n"
+def test_whether_a_model_takes_images_the_server_says(here: Home, server: OllamaServer) -> None:
+    for abilities, takes in ((("completion", "vision"), True), (("completion",), False), (None, True)):
+        server.models["m:latest"] = Known(abilities=abilities)
+        run = here.run("-n", "look", stdin=a_png())
+        assert run.code == (0 if takes else 2)
+        assert takes or run.stderr == "gptsh: ollama/m takes no images: choose another model with -m\n"
+    assert len(server.chats) == 2

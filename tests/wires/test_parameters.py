@@ -26,24 +26,15 @@ def budget(tokens: int, **more: Any) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}, **more}
 
 
-def template(on: bool) -> dict[str, Any]:
-    return {"chat_template_kwargs": {"enable_thinking": on}}
-
-
 # Model, parameters, what is sent for them, what is left out.
 EFFORTS = [
     ("mistral/m", effort("low"), effort("high"), ""),
-    ("mistral/m", effort("none"), effort("none"), ""),
     ("deepseek/m", effort("max"), effort("max", thinking=ON), ""),
     ("deepseek/m", effort("none"), {"thinking": OFF}, ""),
-    ("moonshot/kimi-k3", effort("max"), effort("max"), ""),
     ("moonshot/kimi-k2.6", effort("none"), {"thinking": OFF}, ""),
-    ("zai/glm-5.3", effort("none"), {"thinking": OFF}, ""),
     ("dashscope/m", effort("none"), {"enable_thinking": False}, ""),
-    ("together_ai/m", effort("none"), {"reasoning": {"enabled": False}}, ""),
-    ("llamafile/m", effort("none"), template(False), ""),
+    ("llamafile/m", effort("none"), {"chat_template_kwargs": {"enable_thinking": False}}, ""),
     ("lm_studio/m", effort("none"), {}, "reasoning_effort"),
-    ("xai/m", effort("low"), effort("low"), ""),
     ("ollama/m", effort("none"), {"think": False}, ""),
     ("ollama/m", effort("low"), {"think": True}, ""),
     *(("ollama/gpt-oss:20b", effort(how), {"think": think}, "") for how, think in (
@@ -52,12 +43,8 @@ EFFORTS = [
     (SONNET, effort("high", temperature=0.5, top_p=1), budget(4096), "temperature, top_p"),
     (SONNET, effort("max", max_tokens=5000), budget(2500, max_tokens=5000), ""),
     (SONNET, effort("low", max_tokens=1024), {"max_tokens": 1024}, "reasoning_effort"),
-    (SONNET, effort("none", temperature=0.5), WARM, ""),
-    (SONNET, effort("frantic"), {}, "reasoning_effort"),
     (SONNET, effort("high", **budget(2000), top_k=1), budget(2000), "top_k"),
-    (OPUS, effort("minimal"), {"thinking": ADAPTIVE, "output_config": {"effort": "low"}}, ""),
     (OPUS, effort("xhigh"), {"thinking": ADAPTIVE, "output_config": {"effort": "xhigh"}}, ""),
-    (OPUS, effort("none"), {"thinking": OFF}, ""),
     (OLD, effort("xhigh"), {"thinking": ADAPTIVE, "output_config": {"effort": "high"}}, ""),
     (NEWER, effort("high"), {"thinking": ADAPTIVE, "output_config": {"effort": "high"}}, ""),
     (LATEST, effort("none"), {}, "reasoning_effort"),  # it always thinks
@@ -65,40 +52,24 @@ EFFORTS = [
 SAMPLING = [
     ("openai/gpt-4.1", WARM, WARM, ""),
     ("openai/o3", {**WARM, "top_p": 1, "seed": 1}, {"seed": 1}, "temperature, top_p"),
-    ("openai/gpt-5", {"temperature": 1}, {"temperature": 1}, ""),
-    ("openai/gpt-6-astra", effort("none", top_p=0.5), effort("none"), "top_p"),  # it knows no such effort
-    ("azure/gpt-5", WARM, {}, "temperature"),
     ("openai/gpt-5.1", WARM, WARM, ""),  # its effort is "none" unless asked for
     ("openai/gpt-5.1", effort("low", **WARM), effort("low"), "temperature"),
     ("openai/gpt-5.5", WARM, {}, "temperature"),
     ("openai/gpt-5.5", effort("none", **WARM), effort("none", **WARM), ""),
-    ("openai/gpt-5-chat-latest", WARM, WARM, ""),
-    ("lab/gpt-5", WARM, WARM, ""),
     ("moonshot/kimi-k3", {**WARM, "top_p": 1}, {"top_p": 1}, "temperature"),
-    ("moonshot/kimi-k2.5", {"temperature": 1}, {"temperature": 1}, ""),
-    ("moonshot/kimi-k2-0905-preview", WARM, WARM, ""),
     (SONNET, {**WARM, "top_k": 3}, {**WARM, "top_k": 3}, ""),
     (SONNET, {**WARM, "top_p": 0.9}, WARM, "top_p beside temperature"),
-    (SONNET, {"temperature": 1.7, "top_p": 0.9}, {"top_p": 0.9}, "temperature above 1"),
     (OPUS, {**WARM, "top_k": 3}, {}, "temperature, top_k"),
     (NEWER, {**WARM, "top_k": 3}, {}, "temperature, top_k"),
-    (NEWER, {"temperature": 1}, {"temperature": 1}, ""),
-    (f"{OLD}-29991231", WARM, WARM, ""),
     ("ollama/m", SEVERAL, {"options": SEVERAL}, ""),
 ]
 OTHERS = [
     ("openai/gpt-4.1", LIMIT, LIMIT, ""),
     ("openai/o3", LIMIT, {"max_completion_tokens": 9}, ""),
-    ("openai/gpt-6-sol", LIMIT, {"max_completion_tokens": 9}, ""),
-    ("openai/gpt-5-chat-latest", LIMIT, LIMIT, ""),
-    ("azure/gpt-5", LIMIT, {"max_completion_tokens": 9}, ""),
     ("lab/o3", {"max_completion_tokens": 9}, LIMIT, ""),
     (SONNET, {"max_completion_tokens": 7}, {"max_tokens": 7}, ""),
     ("ollama/m", LIMIT, {"options": {"num_predict": 9}}, ""),
-    ("ollama/m", {"max_completion_tokens": 9}, {"options": {"num_predict": 9}}, ""),
-    (SONNET, {"stop": "X"}, {"stop_sequences": ["X"]}, ""),
     (SONNET, {"stop": ["", "X"]}, {"stop_sequences": ["X"]}, "blank stop sequence"),
-    (SONNET, {"stop_sequences": [" "]}, {"stop_sequences": []}, "blank stop sequence"),
     ("ollama/m", {"stop": "END"}, {"options": {"stop": ["END"]}}, ""),
     (SONNET, {"seed": 1, "presence_penalty": 1, "metadata": {"user_id": "u"}}, {"metadata": {"user_id": "u"}},
      "seed, presence_penalty"),
@@ -108,10 +79,8 @@ OTHERS = [
     (LATEST, {"tools": [LS], "tool_choice": "required"}, {"tools": [USED]}, "tool_choice"),  # it cannot be forced
     (SONNET, effort("low", tools=[LS], tool_choice="required"), budget(1024, tools=[USED]), "tool_choice"),
     ("ollama/m", {"options": {"num_ctx": 9, "seed": 1}, "seed": 2}, {"options": {"num_ctx": 9, "seed": 2}}, ""),
-    ("ollama/m", {"options": "nonsense", "num_gpu": 1}, {"options": {"num_gpu": 1}}, ""),
     ("ollama/m", {"keep_alive": "1h", "logprobs": True}, {"keep_alive": "1h", "logprobs": True}, ""),
     ("ollama/m", {"unheard_of": [1]}, {"options": {"unheard_of": [1]}}, ""),
-    ("ollama/m", {"shift": True}, {"shift": True}, ""),
 ]  # fmt: skip
 
 
@@ -130,21 +99,10 @@ def test_parameters_as_a_model_takes_them(
     assert asked.fields == sent
 
 
-@pytest.mark.parametrize(
-    ("model", "params", "limit"),
-    [
-        (SONNET, {}, 50_000),  # a quarter of its window
-        (OPUS, {}, 128_000),  # what it can say
-        ("anthropic/unheard-of", {}, 4096),
-        ("anthropic/unheard-of", effort("max"), 16384 + 1024),
-        (SONNET, LIMIT, 9),
-    ],
-)
-def test_an_answer_of_claude_always_has_a_limit(home: Home, model: str, params: dict[str, Any], limit: int) -> None:
-    assert dry(home, model, params=params).body["max_tokens"] == limit
-
-
-# ---- tools, given by hand
+def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:
+    quarter_of_its_window, all_it_can_say = 50_000, 128_000
+    for model, limit in ((SONNET, quarter_of_its_window), (OPUS, all_it_can_say), ("anthropic/unheard-of", 4096)):
+        assert dry(home, model).body["max_tokens"] == limit
 
 
 def tool(schema: Any, description: str = "Do.") -> dict[str, Any]:
@@ -158,14 +116,12 @@ def props(*required: str, **properties: Any) -> dict[str, Any]:
 
 TEXT, COUNT, OBJECT = {"type": "string"}, {"type": "integer"}, {"type": "object"}
 ONE_OF_TWO = {"anyOf": [{"required": ["route"]}, {"required": ["file"]}]}
-LOOP = {"anyOf": [{"$ref": "#/$defs/l"}] * 20, **props(a=TEXT)}
 NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$defs/loop"}]}}}
 
 
 @pytest.mark.parametrize(
     ("schema", "sent_as", "choices"),
     [
-        ({"title": "t"}, {"title": "t"}, ()),
         ({"type": ["object", "null"], **props(a=TEXT)}, props(a=TEXT), ()),
         ({**props(route=TEXT, file=TEXT), **ONE_OF_TWO}, props(route=TEXT, file=TEXT), ("anyOf",)),
         ({"oneOf": [props("kind", "a", kind={"const": "x"}, a=TEXT), props("kind", "b", kind={"const": "y"}, b=TEXT)]},
@@ -174,8 +130,6 @@ NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$def
          props("a", "b", a=TEXT, b=COUNT, c=TEXT), ("allOf",)),
         ({**NESTED, "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
          {**props(a=TEXT), **NESTED}, ("anyOf",)),
-        ({"$defs": {"l": LOOP}, "anyOf": LOOP["anyOf"]}, {**props(a=TEXT), "$defs": {"l": LOOP}}, ("anyOf",)),
-        ({"anyOf": None, "properties": [], "required": 5}, {"properties": {}}, ("anyOf",)),
     ],
 )  # fmt: skip
 def test_choices_at_the_top_of_a_tools_schema_are_folded_for_claude_and_told_in_words(

@@ -56,24 +56,16 @@ def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
 C1, C2 = call("c1"), call("c2", name="cat")
 
 
-# ---- reasoning, and what a model signed
-
-
-@pytest.mark.parametrize(
-    ("finish", "last", "kept"),
-    [
-        ("interrupted", {"type": TEXT, "text": "b"}, 1),
-        ("error", {"type": TEXT, "text": "b", "signature": "s"}, 2),
-        ("stop", {"type": TEXT, "text": "b"}, 2),
-        ("timeout", {"type": CODED, "data": "x"}, 2),
-    ],
-)
-def test_a_thought_that_broke_off_unsigned_does_not_go_back(
-    home: Home, finish: str, last: dict[str, Any], kept: int
-) -> None:
-    replay = {"reasoning_details": [{"type": TEXT, "text": "a"}, last]}
-    messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
-    assert len(messages[1]["reasoning_details"]) == kept
+def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
+    whole = {"type": TEXT, "text": "a"}
+    for finish, last, kept in (
+        ("interrupted", whole, 1),
+        ("error", {**whole, "signature": "s"}, 2),
+        ("stop", whole, 2),
+    ):
+        replay = {"reasoning_details": [whole, last]}
+        messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
+        assert len(messages[1]["reasoning_details"]) == kept
 
 
 @pytest.mark.parametrize(
@@ -81,11 +73,8 @@ def test_a_thought_that_broke_off_unsigned_does_not_go_back(
     [
         ("deepseek", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
         ("deepseek", {}, {"reasoning_content": " "}),
-        ("deepseek", {"reasoning_content": ["hm"]}, {"reasoning_content": " "}),  # no text
-        ("moonshot", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
         ("llamafile", {"reasoning": "hm", "thinking": "x"}, {"reasoning": "hm"}),
         ("mistral", {"thinking": "hm"}, {}),
-        ("groq", {"reasoning": "hm"}, {}),
     ],
 )
 def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
@@ -141,28 +130,13 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
     assert foreign == [{"role": "assistant", "content": "42"}] * 2
 
 
-def test_what_one_provider_added_to_a_call_goes_to_no_other(home: Home) -> None:
-    own = asks(call("c1", extra_content={"signature": "s"}), provider="groq", model="groq/m", replay={"reasoning": "h"})
-    turn = [user(), own, gives("c1")]
-    to_groq, to_deepseek = (sent(home, *turn, model=f"{name}/m")[1] for name in ("groq", "deepseek"))
-    assert to_groq["tool_calls"][0]["extra_content"] == {"signature": "s"}
-    assert "content" not in to_groq  # it takes no null
-    assert to_deepseek == {"role": "assistant", "content": None, "reasoning_content": " ", "tool_calls": [C1]}
-
-
-# ---- ids
-
-
 @pytest.mark.parametrize(
     ("provider", "ids", "expected"),
     [
         ("openai", [LONG], "[0-9A-Za-z]{24}"),
-        ("openai", ["functions.ls:0"], "functions.ls:0"),
-        ("mistral", ["abcDEF123"], "abcDEF123"),
         ("mistral", ["call_1"], "[0-9A-Za-z]{9}"),
         ("groq", [LONG], LONG),  # its own, and some gateways keep a signature in it
         ("openrouter", ["c1", "c1"], "c1_2"),
-        ("mistral", ["abcDEF123", "abcDEF123"], "[0-9A-Za-z]{9}"),
         ("mistral", ["x", "é", "", "y" * 41, "x"], "[0-9A-Za-z]{9}"),
     ],
 )
@@ -176,33 +150,6 @@ def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[st
     assert re.fullmatch(expected, made[-1])
     before = sent(home, *turns[:4], model=f"{provider}/m")[:4]
     assert messages[:4] == before  # a prompt that grows keeps its beginning
-
-
-def test_an_id_that_another_became_is_not_given_twice(home: Home) -> None:
-    (_, asked, *_) = sent(home, user(), asks(call("c1")), gives("c1"), model="mistral/m")
-    made = asked["tool_calls"][0]["id"]
-    (_, asked, *_) = sent(home, user(), asks(call("c1"), call(made)), gives("c1"), gives(made), model="mistral/m")
-    assert len({one["id"] for one in asked["tool_calls"]}) == 2
-
-
-def test_another_providers_long_id_is_shortened_where_nothing_is_known(home: Home) -> None:
-    (_, answered, result, *_) = sent(home, user(), asks(call(LONG), provider="vllm"), gives(LONG))
-    assert answered["tool_calls"][0]["id"] == result["tool_call_id"] != LONG
-
-
-def test_what_signs_a_call_follows_its_id(home: Home) -> None:
-    def turn(data: str) -> list[Any]:
-        replay = {"reasoning_details": [{"type": CODED, "data": data, "id": "tool_0_ls"}, {"type": TEXT, "text": "t"}]}
-        return [user(), asks(call("tool_0_ls"), **LAB, replay=replay), gives("tool_0_ls"), says()]
-
-    answers = [m for m in sent(home, *turn("x"), *turn("y")) if "tool_calls" in m]
-    assert [m["tool_calls"][0]["id"] for m in answers] == ["tool_0_ls", "tool_0_ls_2"]
-    assert [(m["reasoning_details"][0]["id"], m["reasoning_details"][0]["data"]) for m in answers] == [
-        ("tool_0_ls", "x"), ("tool_0_ls_2", "y"),
-    ]  # fmt: skip
-
-
-# ---- broken turns
 
 
 def results_of(messages: list[Any]) -> list[tuple[str, Any]]:
@@ -219,16 +166,10 @@ def results_of(messages: list[Any]) -> list[tuple[str, Any]]:
 
 BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
     "none": ([asks(C1)], [("c1", NO_RESULT)]),
-    "content absent": ([asks(C1), {"role": "tool", "tool_call_id": "c1"}], [("c1", "")]),
     "order": ([asks(C1, C2), gives("c2", "2"), gives("c1", "1")], [("c1", "1"), ("c2", "2")]),
     "two of one call: the last": ([asks(C1), gives("c1", "1"), gives("c1", "2")], [("c1", "2")]),
     "behind a question": ([asks(C1), user("q2"), gives("c1", "1")], [("c1", "1")]),
-    "behind an answer": ([asks(C1), says("a2"), gives("c1", "1")], [("c1", "1")]),
     "without a call": ([gives("c1", "1"), says("a2")], []),
-    "before its call": ([gives("c1", "1"), asks(C1)], [("c1", NO_RESULT)]),
-    "without an id": ([asks(C1), gives(None, "1")], [("c1", "1")]),
-    "without ids, by name": (
-        [asks(C1, C2), gives(None, "2", name="cat"), gives(None, "1", name="ls")], [("c1", "1"), ("c2", "2")]),
     "the same id in every turn": (
         [asks(C1), says("b"), user(), asks(C1), gives("c1", "2")], [("c1", NO_RESULT), ("c1_2", "2")]),
     "twins": ([asks(call("c"), call("c")), gives("c", "1"), gives("c", "2")], [("c", "1"), ("c_2", "2")]),
@@ -236,9 +177,6 @@ BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
     "two runs at once, the same id": (
         [asks(C1, id="A"), asks(C1, id="B"), gives("c1", "1", id="r", parent="A"), gives("c1", "2", parent="B")],
         [("c1", "1"), ("c1_2", "2")]),
-    "a result behind another one of its answer": (
-        [asks(C1, C2, id="A"), asks(C1, id="B"), gives("c1", "1", id="r", parent="A"), gives("c2", "2", parent="r")],
-        [("c1", "1"), ("c2", "2"), ("c1_2", NO_RESULT)]),
 }  # fmt: skip
 
 
@@ -252,16 +190,12 @@ def test_every_call_has_its_result_behind_it(home: Home, name: str) -> None:
     ("arguments", "readable", "claudes"),
     [
         ('{"a": 1}', '{"a": 1}', {"a": 1}),
-        (' {"a":1,\n"a":2} ', ' {"a":1,\n"a":2} ', {"a": 2}),
         ("", "{}", {}),
-        ("  ", "{}", {}),
         (None, "{}", {}),
         ({"a": "é"}, '{"a": "é"}', {"a": "é"}),
         ('{"cmd": "ls', '{"arguments": "{\\"cmd\\": \\"ls"}', {"arguments": '{"cmd": "ls'}),
         ("[1]", '{"arguments": "[1]"}', {"arguments": "[1]"}),
         ('{"a": NaN}', '{"arguments": "{\\"a\\": NaN}"}', {"arguments": '{"a": NaN}'}),
-        ([1], '{"arguments": [1]}', {"arguments": [1]}),
-        ("[" * 5000, json.dumps({"arguments": "[" * 5000}), {"arguments": "[" * 5000}),
     ],
 )
 def test_arguments_are_an_object_in_what_is_sent_alone(
@@ -280,16 +214,6 @@ def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> 
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
 
 
-def test_null_keys_go_to_nobody(home: Home) -> None:
-    asked = asks(call("c1", extra=None, index=0), provider="groq", model="groq/m", name=None, refusal=None)
-    messages = sent(home, user(), asked, gives("c1", name=None), says("a", tool_calls=[]), model="groq/m")
-    assert messages[1:4] == [
-        {"role": "assistant", "tool_calls": [call("c1", index=0)]},
-        {"role": "tool", "tool_call_id": "c1", "content": "out"},
-        says("a"),
-    ]
-
-
 def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Home, model: ModelServer) -> None:
     configured(home, model, "groq")
     made = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
@@ -298,9 +222,6 @@ def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Hom
     assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"path": "/ho'
     model.refuses = strict("groq")
     assert home.run("-s", "0", "go on").code == 0
-
-
-# ---- answers in a row
 
 
 def signed(words: str) -> dict[str, Any]:
@@ -312,15 +233,9 @@ def signed(words: str) -> dict[str, Any]:
     [
         ([says("One."), says("Two.")], "One.\n\nTwo."),
         ([says("One.", refusal="I cannot."), says("Two.", provider="other")], "One.\n\nI cannot.\n\nTwo."),
-        ([says("a")], "a"),
         ([says([text("a"), text("b")])], "ab"),  # as a text with citations comes
         ([says([text("a"), text("b")], thinking=[signed("t")], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
-        ([says("a", refusal="no")], "a\n\nno"),
         ([says(None, refusal="no")], "no"),
-        ([says([text("a"), {"type": "unheard_of"}, text("b")])], "a\n\n[unheard_of]\n\nb"),
-        ([says([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "YWJj"}}])],
-         "[image/png, 3 bytes]"),
-        ([says([{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "no"}])], "a\n\nno"),
         ([says("One."), asks(C1)], "One.\n\n"),
         *(([asks(C1, content=[text(one), text(two)], order=["text:0", "tool_call:0", "text:1"])], whole)
           for one, two, whole in (("a", "b", "a\n\nb"), ("a\n", "b", "a\nb"), ("a", " b", "a b"))),
@@ -330,25 +245,6 @@ def test_answers_as_one_string(home: Home, answers: list[Any], content: str) -> 
     messages = sent(home, user(), *answers)
     assert messages[1]["content"] == content
     assert [m["role"] for m in messages if m["role"] != "tool"] == ["user", "assistant", "user"]
-
-
-def test_two_answers_of_one_model_keep_the_reasoning_of_both(home: Home) -> None:
-    whose = {"provider": "llamafile", "model": "llamafile/m"}
-    one = says("One.", **whose, replay={"reasoning": "r1", "annotations": [{"a": 1}]})
-    two = asks(C1, content="Two.", **whose, replay={"reasoning": "r2", "annotations": [{"b": 1}]})
-    joined = sent(home, user(), one, two, model="llamafile/m")[1]
-    assert (joined["content"], joined["reasoning"]) == ("One.\n\nTwo.", "r1\n\nr2")
-    assert joined["annotations"] == [{"a": 1}, {"b": 1}]
-    other = sent(home, user(), {**one, "provider": "lab", "model": "lab/m"}, two, model="llamafile/m")[1]
-    assert (other["content"], other["reasoning"]) == ("One.\n\nTwo.", "r2")
-
-
-def test_an_answer_of_thinking_alone_is_left_out(home: Home) -> None:
-    (question,) = sent(home, user(), says([{"type": "thinking", "thinking": "hm"}]))
-    assert question["role"] == "user"
-
-
-# ---- the shapes of others
 
 
 def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
@@ -364,28 +260,15 @@ def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
     ]
     (_, reply, one, two, question) = sent(home, user(), answered, user(results))
     assert reply["content"] == "Let me.\n\nAnd."
-    assert [made["function"] for made in reply["tool_calls"]] == [
-        {"name": "ls", "arguments": '{"p": "é"}'},
-        {"name": "cat", "arguments": "{}"},
-    ]
+    assert [made["function"]["arguments"] for made in reply["tool_calls"]] == ['{"p": "é"}', "{}"]
     assert (one["tool_call_id"], one["content"], two["content"]) == ("toolu_1", "a", "b\nc")
     assert question["content"].startswith("and then?")
 
 
-def test_the_older_functions_of_openai(home: Home) -> None:
-    asked = says(None, function_call={"name": "ls", "arguments": "{}"})
-    messages = sent(home, user(), asked, {"role": "function", "name": "ls", "content": "out"})
-    assert messages[1]["tool_calls"] == [call("call")]
-    assert messages[2] == {"role": "tool", "tool_call_id": "call", "content": "out", "name": "ls"}
-
-
-@pytest.mark.parametrize(
-    ("role", "heard_as"),
-    [("developer", "system"), ("model", "assistant"), ("ai", "assistant"), ("human", "user"), ("notice", "user")],
-)
-def test_roles_of_others(home: Home, role: str, heard_as: str) -> None:
-    messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), says())
-    assert next(m["role"] for m in messages if "x" in m["content"]) == heard_as
+def test_roles_of_others(home: Home) -> None:
+    for role, heard_as in (("developer", "system"), ("model", "assistant"), ("human", "user"), ("notice", "user")):
+        messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), says())
+        assert next(m["role"] for m in messages if "x" in m["content"]) == heard_as
 
 
 def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:

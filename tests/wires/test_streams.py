@@ -23,8 +23,6 @@ def answered(lab: Home, model: ModelServer, *payloads: Any) -> Any:
     return run, messages[1] if len(messages) > 1 else None
 
 
-# ---- usage
-
 COUNTED = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 PLACES: dict[str, list[Any]] = {
     "own chunk (openai)": [LAST, {"choices": [], "usage": COUNTED}],
@@ -33,8 +31,6 @@ PLACES: dict[str, list[Any]] = {
     "choice (moonshot)": [{"choices": [{"delta": {}, "finish_reason": "stop", "usage": COUNTED}]}],
     "every chunk, growing (perplexity)": [
         chunk({"content": ""}, usage={**COUNTED, "total_tokens": 1}), chunk({}, "stop", usage=COUNTED)],
-    "a later null": [chunk({}, "stop", usage=COUNTED), {"choices": [], "usage": None}],
-    "choices null (vllm)": [LAST, {"choices": None, "usage": COUNTED}],
 }  # fmt: skip
 
 
@@ -51,31 +47,18 @@ def test_usage_in_any_of_its_places(lab: Home, model: ModelServer, place: str) -
     [
         ({"prompt_tokens_details": {"cached_tokens": 4}}, {"cached_tokens": 4}),
         ({"prompt_cache_hit_tokens": 5}, {"cached_tokens": 5}),
-        ({"cached_tokens": 6}, {"cached_tokens": 6}),
-        ({"prompt_tokens_details": {"cached_tokens": 0}, "cached_tokens": 9}, {"cached_tokens": 0}),
         ({"prompt_tokens_details": {"cache_write_tokens": 7}}, {"cache_write_tokens": 7}),
         ({"completion_tokens_details": {"reasoning_tokens": 8}}, {"reasoning_tokens": 8, "completion": 12}),
         # xai counts reasoning beside the completion: 10 + 12 + 340 = 362
         ({"completion_tokens_details": {"reasoning_tokens": 340}, "total_tokens": 362},
          {"completion": 352, "total": 362}),
-        ({"total_tokens": None}, {"total": 22}),
         ({"prompt_tokens": "many", "completion_tokens": None}, {"prompt": None, "completion": None}),
-        ({"prompt_tokens_details": None, "completion_tokens_details": "x"}, {"cached_tokens": None}),
     ],
 )  # fmt: skip
 def test_usage_in_our_names(raw: dict[str, Any], expected: dict[str, Any]) -> None:
     usage: Any = usage_from({"prompt_tokens": 10, "completion_tokens": 12, **raw})
     assert {key: usage[key] for key in expected} == expected
 
-
-def test_numbers_that_json_cannot_hold_do_not_stop_a_save(lab: Home, model: ModelServer) -> None:
-    whole = b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"a":1e999,"b":NaN}}'
-    model.script(whole, headers={"Content-Type": "application/json"}, framing="length")
-    assert lab.run("go") == ("x\n", "", 0)
-    assert lab.doc()["messages"][1]["usage"]["raw"] == {"a": None, "b": None}
-
-
-# ---- texts, reasoning, refusals
 
 HM = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 
@@ -86,30 +69,19 @@ def details(**keys: Any) -> dict[str, Any]:
 
 # Chunks before the last, stdout, stderr, and what is kept.
 SAID: dict[str, tuple[list[Any], str, str, dict[str, Any]]] = {
-    "pieces": ([chunk({"content": "hel"}), chunk({"content": "lo"})], "hello\n", "", {"content": "hello"}),
     **{
         f"reasoning as {field}": (
             [chunk({field: "hm "}), chunk({field: "hm", "content": None}), chunk({"content": "yes"})],
             "yes\n", "hm hm\n", {"replay": {field: "hm hm"}})
         for field in ("reasoning_content", "reasoning", "reasoning_text")
     },
-    "reasoning sent twice": (
-        [chunk({"reasoning_content": "", "reasoning": "a", "reasoning_text": "a"}), chunk({"content": "x"})],
-        "x\n", "a\n", {"replay": {"reasoning": "a"}}),
     "mistral's list": (
         [chunk({"content": [HM, {"type": "text", "text": "yes"}]})], "yes\n", "hm\n", {"replay": {"thinking": "hm"}}),
-    "the second of two choices": (
-        [{"choices": [{"index": 1, "delta": {"content": "B"}}]}, chunk({"content": "A"})], "A\n", "", {"content": "A"}),
     "a block with its signature at the end": (
         [details(type=TEXT, text="Let", index=0, signature=None), details(type=TEXT, text=" me", index=0),
          details(type=TEXT, signature="s", index=0, format="f"), chunk({"content": "x"})], "x\n", "Let me\n",
         {"replay": {"reasoning": "Let me", "reasoning_details": [
             {"type": TEXT, "text": "Let me", "index": 0, "signature": "s", "format": "f"}]}}),
-    "two blocks by number": (
-        [details(type=TEXT, text="a", index=0), details(type=TEXT, text="b", index=1), chunk({"content": "x"})],
-        "x\n", "ab\n",
-        {"replay": {"reasoning": "ab", "reasoning_details": [
-            {"type": TEXT, "text": "a", "index": 0}, {"type": TEXT, "text": "b", "index": 1}]}}),
     "another type, another id": (
         [details(type=SUMMARY, summary="a", index=0), details(type=SUMMARY, summary="b", index=0),
          details(type=CODED, data="x", id="c1", index=0), details(type=CODED, data="y", id="c2", index=0),
@@ -117,9 +89,6 @@ SAID: dict[str, tuple[list[Any], str, str, dict[str, Any]]] = {
         {"replay": {"reasoning": "ab", "reasoning_details": [
             {"type": SUMMARY, "summary": "ab", "index": 0}, {"type": CODED, "data": "x", "id": "c1", "index": 0},
             {"type": CODED, "data": "y", "id": "c2", "index": 0}]}}),
-    "an id at first": (
-        [details(type=CODED, data="x", id="c1"), details(type=CODED, data="y"), chunk({"content": "x"})], "x\n", "",
-        {"replay": {"reasoning_details": [{"type": CODED, "data": "xy", "id": "c1"}]}}),
 }  # fmt: skip
 
 
@@ -134,15 +103,17 @@ def test_what_a_stream_says(lab: Home, model: ModelServer, name: str) -> None:
 def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> None:
     given = [{"type": TEXT, "text": "a"}, {"type": TEXT, "text": "b", "signature": None}]
     message = {"role": "assistant", "content": "x", "reasoning_details": given, "reasoning": "ab"}
-    whole = {"id": "r1", "choices": [{"message": message, "finish_reason": "stop"}], "usage": USAGE}
+    whole = {
+        "id": "r1",
+        "choices": [{"message": message, "finish_reason": "stop"}],
+        "usage": {**USAGE, "odd": float("nan")},
+    }
     model.script(json.dumps(whole).encode(), headers={"Content-Type": "application/json"}, framing="length")
     assert lab.run("--no-stream", "go") == ("x\n", "ab\n", 0)
     assert not {"stream", "stream_options"} & set(model.sent[0])
     reply = lab.doc()["messages"][1]
     assert (reply["replay"], reply["response_id"]) == ({"reasoning": "ab", "reasoning_details": given}, "r1")
-
-
-# ---- tool calls
+    assert reply["usage"]["raw"]["odd"] is None  # what JSON cannot hold does not stop a save
 
 
 def call(**delta: Any) -> dict[str, Any]:
@@ -169,23 +140,8 @@ CALLS: dict[str, tuple[list[Any], list[tuple[str, str, str]]]] = {
         [call(id="a", function=ls("{}")), call(id="b", function=ls("[]"))], [("a", "ls", "{}"), ("b", "ls", "[]")]),
     "empty ids later (dashscope)": (
         [call(index=0, id="a", function=ls("{")), call(index=0, id="", function=ls("}", ""))], [("a", "ls", "{}")]),
-    "a new id at a used index": (
-        [call(index=0, id="a", function=ls("{}")), call(index=0, id="b", function=ls("{}", "cat"))],
-        [("a", "ls", "{}"), ("b", "cat", "{}")]),
-    "the index only at first": (
-        [call(index=0, id="a", function=ls("{")), call(id="a", function=more("}"))], [("a", "ls", "{}")]),
     "neither index nor id goes on": (
         [call(id="a", function=ls('{"a')), call(function=more('":1}'))], [("a", "ls", '{"a":1}')]),
-    "an id comes back": (
-        [call(index=0, id="a", function=ls("{")), call(index=0, id="b", function=ls("[", "cat")),
-         call(index=0, id="a", function=more("}")), call(id="b", function=more("]"))],
-        [("a", "ls", "{}"), ("b", "cat", "[]")]),
-    "the index only later": (
-        [call(id="a", function=ls("{")), call(index=0, id="a", function=more('"p"')),
-         call(index=0, function=more(":1}"))], [("a", "ls", '{"p":1}')]),
-    "the name repeated while the arguments go on": (
-        [call(id="a", function=ls('{"a')), call(function=ls('":1}'))], [("a", "ls", '{"a":1}')]),
-    "arguments verbatim": ([call(index=0, id="a", function=ls("not JSON"))], [("a", "ls", "not JSON")]),
     "arguments as an object": ([call(index=0, id="a", function=ls({"p": 1}))], [("a", "ls", '{"p": 1}')]),
 }  # fmt: skip
 
@@ -216,15 +172,12 @@ def test_all_that_stands_in_a_call_and_its_function_is_kept(lab: Home, model: Mo
     ]
 
 
-# ---- the end, and what is none
-
 PARTIAL = chunk({"content": "half"})
 ENDS: dict[str, tuple[list[Any], str, int, str]] = {
     "no [DONE]": ([PARTIAL, LAST], "half\n", 0, ""),
     "no reason": ([PARTIAL, DONE], "half\n", 5, "the server ended it without a reason"),
     "cut off": ([PARTIAL], "half\n", 1, "broke off"),
     "garbage": ([PARTIAL, b"{garbage"], "half\n", 1, "garbage"),
-    "no object": ([b"[1]"], "", 1, "the response is no JSON object"),
     "finish_reason error": ([PARTIAL, chunk({}, "error"), DONE], "half\n", 1, "broke the answer off"),
     "a refusal": ([chunk({"refusal": "I can"}), chunk({"refusal": "not"}), LAST, DONE], "I cannot\n", 5, "refused"),
     **{
@@ -255,11 +208,8 @@ def test_how_a_stream_ends(lab: Home, model: ModelServer, name: str) -> None:
     "noise",
     [
         b": OPENROUTER PROCESSING\n\n",
-        b"data:\n\n",
         b"event: ping\ndata: \n\n",
-        event({"object": "chat.status", "message": "loading"}),
         event({"id": "x", "object": "chat.completion.chunk", "detail": "warn"}),
-        event({"type": "ping"}),
     ],
 )
 def test_noise_between_the_events_takes_nothing_from_the_answer(lab: Home, model: ModelServer, noise: bytes) -> None:
@@ -274,27 +224,12 @@ def test_a_surrogate_pair_cut_in_two_is_whole_on_stdout(lab: Home, model: ModelS
     assert lab.doc()["messages"][1]["content"] == "a😀b\ud83d"
 
 
-# ---- what is offered
-
-
 @pytest.mark.parametrize("provider", ["lab", "gemini"])
-@pytest.mark.parametrize(
-    ("parameters", "sent"),
-    [
-        ({"type": "object"}, {"type": "object", "properties": {}}),
-        ({"type": "object", "properties": None}, {"type": "object", "properties": {}}),
-        ({"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
-    ],
-)
-def test_a_tool_without_arguments_has_properties_as_openai_wants_them(
-    provider: str, parameters: Any, sent: Any
-) -> None:
-    assert offered(provider, "", parameters)["parameters"] == sent
+def test_a_tool_without_arguments_has_properties_as_openai_wants_them(provider: str) -> None:
+    for given in ({"type": "object"}, {"type": "object", "properties": None}):
+        assert offered(provider, "", given)["parameters"] == {"type": "object", "properties": {}}
 
 
-@pytest.mark.parametrize(
-    ("description", "sent"),
-    [("d" * 1024, "d" * 1024), ("d" * 1025, "d" * 1023 + "…"), ("word\n" * 300, "word\n" * 203 + "word…")],
-)
-def test_a_description_is_as_long_as_openai_takes_it(description: str, sent: str) -> None:
-    assert offered("lab", description, {})["description"] == sent
+def test_a_description_is_as_long_as_openai_takes_it() -> None:
+    assert offered("lab", "d" * 1024, {})["description"] == "d" * 1024
+    assert offered("lab", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"

@@ -10,8 +10,7 @@ from tests.support.answers import told
 from tests.support.home import Home, Result
 from tests.support.server import ModelServer, Script
 
-BASES = {"ollama": "OLLAMA", "lm_studio": "LM_STUDIO", "llamafile": "LLAMAFILE", "hosted_vllm": "HOSTED_VLLM",
-         "openrouter": "OPENROUTER"}  # fmt: skip
+BASES = ["OLLAMA", "LM_STUDIO", "LLAMAFILE", "HOSTED_VLLM", "OPENROUTER"]
 PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models", "/api/v0/models"]
 
 
@@ -19,7 +18,7 @@ PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models", "/api
 def served(home: Home, model: ModelServer) -> Home:
     """Every kind of server, and ``lab``, is the model server."""
     home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\n[network]\nretries = 0\n')
-    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES.values()} | {"OPENROUTER_API_KEY": "or-secret"}
+    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES} | {"OPENROUTER_API_KEY": "or-secret"}
     return home
 
 
@@ -54,17 +53,10 @@ SHOWN = {
 }
 TRAINED = {**SHOWN, "parameters": 'stop "num_ctx 5"'}
 RUNNING = {"models": [{"name": "other:latest", "context_length": 99}, {"model": "m:latest", "context_length": 8192}]}
-LOADED = [{"id": "m:2", "config": {"context_length": 2048}}, {"id": "m", "config": {"context_length": 4096}}]
-LM_STUDIO = {
-    "models": [
-        {"key": "other", "loaded_instances": [{"id": "other", "config": {"context_length": 99}}]},
-        {"key": "m", "max_context_length": 40960, "loaded_instances": LOADED},
-        {"key": "idle", "max_context_length": 32768, "loaded_instances": []},
-        {"key": "flat", "max_context_length": 32768, "loaded_instances": [{"id": "x", "context_length": 1024}]},
-    ]
-}
-OLDER = {"data": [{"id": "m", "loaded_context_length": 4096, "max_context_length": 32768},
-                  {"id": "idle", "loaded_context_length": None, "max_context_length": 32768}]}  # fmt: skip
+LM_STUDIO = {"models": [{"key": "other", "loaded_instances": [{"id": "other", "config": {"context_length": 99}}]},
+                        {"key": "m", "loaded_instances": [{"id": "m", "config": {"context_length": 4096}}]},
+                        {"key": "idle", "max_context_length": 32768, "loaded_instances": []}]}  # fmt: skip
+OLDER = listing({"id": "m", "loaded_context_length": 4096, "max_context_length": 32768})
 PROPS = {"default_generation_settings": {"n_ctx": 2048}}
 
 
@@ -74,32 +66,21 @@ PROPS = {"default_generation_settings": {"n_ctx": 2048}}
         ("ollama/m", {"/api/ps": RUNNING, "/api/show": SHOWN}, 131072),
         ("ollama/m:latest", {"/api/show": {"parameters": SHOWN["parameters"]}}, 16384),
         ("ollama/m", {"/api/show": TRAINED}, 131072),
-        ("ollama/m", {"/v1/models": vllm(5)}, None),
         ("llamafile/any", {"/v1/models": {"data": [{"id": "/models/m.gguf", "meta": {"n_ctx": 4096}}]}}, 4096),
         ("llamafile/any", {"/v1/models": {"data": [{"id": "m", "meta": {"n_ctx_train": 9}}]}, "/props": PROPS}, 2048),
         ("hosted_vllm/m", {"/v1/models": vllm(32768)}, 32768),
-        ("hosted_vllm/a/b", {"/v1/models": vllm(500, "a/b")}, 500),
         ("hosted_vllm/m", {"/v1/models": vllm(500, "n")}, None),
         ("openrouter/a/b", {"/v1/models": listing({"id": "a/b", "context_length": 900,
                                                    "top_provider": {"context_length": 700}})}, 700),
-        ("openrouter/a/b", {"/v1/models": listing({"id": "a/b", "context_length": 900, "top_provider": {}})}, 900),
         ("lm_studio/m", {"/api/v1/models": LM_STUDIO}, 4096),
-        ("lm_studio/m:2", {"/api/v1/models": LM_STUDIO}, 2048),
         ("lm_studio/idle", {"/api/v1/models": LM_STUDIO}, 32768),
-        ("lm_studio/flat", {"/api/v1/models": LM_STUDIO}, 1024),
-        ("lm_studio/m", {"/api/v0/models": OLDER}, 4096),
-        ("lm_studio/idle", {"/api/v1/models": {"error": "Unexpected endpoint"}, "/api/v0/models": OLDER}, 32768),
+        ("lm_studio/m", {"/api/v1/models": {"error": "Unexpected endpoint"}, "/api/v0/models": OLDER}, 4096),
         ("lab/m", {"/v1/models": vllm(4096)}, 4096),
-        ("lab/m", {"/v1/models": [{"id": "m", "context_length": 4096}]}, 4096),
         ("lab/m", {"/v1/models": listing({"id": "m"}), "/props": PROPS}, 2048),
         ("lab/m", {"/api/ps": RUNNING, "/api/show": SHOWN}, 8192),
-        ("lab/m:8b", {"/api/ps": RUNNING, "/api/show": SHOWN}, 16384),
-        ("lab/m:8b", {"/api/show": TRAINED}, 131072),
         ("lab/m", {"/api/v0/models": OLDER}, 4096),
         ("lab/m", {}, None),
-        *(("lab/m", {"/v1/models": vllm(size)}, None)
-          for size in (True, 0, -5, 10**12, 10**400, 4096.5, "4096", [4096], None)),
-        ("echo", {"/v1/models": vllm(5, "echo")}, None),
+        *(("lab/m", {"/v1/models": vllm(size)}, None) for size in (True, 0, -5, 10**400, 4096.5, "4096", [4096], None)),
     ],
 )  # fmt: skip
 def test_a_server_is_asked_in_its_own_way(
@@ -120,35 +101,25 @@ def test_the_config_comes_first_and_then_nobody_is_asked(served: Home, model: Mo
     assert not model.asked
 
 
-@pytest.mark.parametrize("listed", [vllm(4096), listing()], ids=["told", "not told"])
-def test_in_one_run_a_server_is_asked_once(served: Home, model: ModelServer, listed: Any) -> None:
-    model.pages["/v1/models"] = listed
-    assert served.run("-m", "lab/m", "-o", "json", "word " * 2000).code == 0
-    assert [asked.path for asked in model.asked].count("/v1/models") == 1
-
-
 @pytest.mark.parametrize(
     ("name", "pages", "expected"),
     [
-        ("anthropic/claude-opus-4-6", {}, True),
         ("openai/gpt-4.1", {}, 1047576),
         ("openai/gpt-4.1", {"/v1/models": vllm(4096, "gpt-4.1")}, 4096),
         ("ollama/llama3.1", {}, None),  # 8,192 in the table, which tells nothing of a server of one's own
     ],
 )
 def test_the_packaged_table_is_for_who_cannot_tell(
-    served: Home, model: ModelServer, name: str, pages: dict[str, Any], expected: int | bool | None
+    served: Home, model: ModelServer, name: str, pages: dict[str, Any], expected: int | None
 ) -> None:
-    keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     model.pages = pages
-    found = window(served, name, **keys, **({"OPENAI_BASE_URL": model.base_url} if pages else {}))
-    assert found is not None if expected is True else found == expected
+    own = {"OPENAI_BASE_URL": model.base_url} if pages else {}
+    assert window(served, name, OPENAI_API_KEY="k", **own) == expected
 
 
 # ---- servers that do not behave
 
-GARBAGE = [b"", b"<html>", b"[" * 100_000, b'{"data":' * 20_000, b"null", b'"text"', b"\xff\xfe", b"9" * 5000,
-           b'{"data": [{"id": "m", "max_model_len": 1e999}]}', b'{"data": [{"id": "m", "max_model_len": NaN}]}',
+GARBAGE = [b"", b"<html>", b"[" * 100_000, b"null", b"\xff\xfe", b'{"data": [{"id": "m", "max_model_len": 1e999}]}',
            b'{"data": [' + b'{"id": "m", "max_model_len": 5, "x": "' + b"x" * 5_000_000 + b'"}]}']  # fmt: skip
 
 
@@ -162,20 +133,18 @@ def test_garbage_is_no_window(served: Home, model: ModelServer, page: bytes) -> 
 LATE = json.dumps({**vllm(500), **TRAINED}).encode()  # who waits for it finds a window in it
 
 
-@pytest.mark.parametrize("name", ["lab/m", "ollama/m"])
 @pytest.mark.parametrize("way", ["stalls", "stops", pytest.param("drips", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("framing", ["chunked", "close"])
-def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, name: str, way: str, framing: str) -> None:
+def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, way: str) -> None:
     release = threading.Event()
     drip = tuple(step for _ in range(50) for step in (b" ", 0.2))
     steps = {"stalls": (release, LATE), "stops": (LATE[:20], release, LATE[20:]), "drips": (*drip, LATE)}[way]
-    model.pages = dict.fromkeys(PAGES, Script(200, {}, steps, framing))
-    found = window(served, name)
+    model.pages = dict.fromkeys(PAGES, Script(200, {}, steps, "chunked"))
+    found = window(served)
     release.set()
     assert (found, len(model.asked)) == (None, 1)  # one time for all of the requests, and none is tried again
 
 
-@pytest.mark.parametrize("status", [301, 307, 401, 404, 500, 503])
+@pytest.mark.parametrize("status", [301, 401, 503])
 def test_a_refusal_is_no_failure_and_no_redirect_is_followed(served: Home, model: ModelServer, status: int) -> None:
     elsewhere = ModelServer()
     headers = {"Location": f"{elsewhere.base_url}/models", "Retry-After": "0"}

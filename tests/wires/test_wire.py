@@ -21,22 +21,15 @@ from tests.support.server import Cut, ModelServer, chunk, event
 SECRET = "sk-very-secret-4711"
 
 
-def everything(home: Home) -> bytes:
-    return b"".join(path.read_bytes() for path in home.state.rglob("*") if path.is_file())
-
-
 @pytest.mark.parametrize(
     ("status", "payload", "line"),
     [
         (401, {"error": {"message": f"bad key {SECRET}."}}, "lab refused the key (401): bad key ***.: check LAB_KEY"),
         (403, {"detail": "no access"}, "lab refused the key (403): no access: check LAB_KEY"),
         (404, {"error": {"message": "no such model"}}, "does not know 'm' (404): no such model: see -m and base_url"),
-        (400, {"object": "error", "message": "bad"}, "lab refused (400): bad"),
         (422, {"detail": [{"msg": "extra", "loc": ["x"]}]}, "lab refused (422): extra"),
         (400, [{"error": {"code": 400, "message": "google", "status": "X"}}], "lab refused (400): google"),
-        (400, {"error": "just text"}, "lab refused (400): just text"),
         (418, b"<html>teapot</html>", "lab refused (418): <html>teapot</html>"),
-        (413, b"", "lab refused (413)"),
         (307, b"", "redirects to https://elsewhere.test/: change base_url"),
     ],
 )  # fmt: skip
@@ -79,13 +72,6 @@ def test_what_may_pass_is_tried_again(
     assert (run.code, len(model.asked)) == (code, asked)
     assert run.stdout == ("" if code else "You said: hi\n")
     assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
-
-
-def test_a_pause_that_the_timeout_has_no_room_for_is_not_made(lab: Home, model: ModelServer) -> None:
-    model.refuse(503, BUSY, {"Retry-After": "20"})
-    run = lab.run("--timeout", "3", "hi")
-    assert (run.code, len(model.asked)) == (1, 1)
-    assert "(503)" in run.stderr  # and not that the time was over
 
 
 def test_retry_after_in_each_of_its_forms() -> None:
@@ -137,24 +123,13 @@ def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: s
     assert [reply["finish_reason"] for reply in kept] == ([] if not out else ["timeout" if code else "stop"])
 
 
-class Reached(threading.Event):
-    """A step that notes whether the server came so far: it does not where the reader is gone."""
-
-    def wait(self, _timeout: float | None = None) -> bool:
-        self.set()
-        return True
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [[25.0], [b": ping\n\n", 0.5] * 50], ids=["silence", "pings"])
-@pytest.mark.parametrize("args", [[], ["--timeout", "2"]], ids=["", "deadline"])
-def test_nothing_behind_a_whole_answer_is_waited_for_or_takes_of_it(
-    lab: Home, model: ModelServer, behind: list[Any], args: list[str]
-) -> None:
-    end = Reached()
-    model.script(*WHOLE, *behind, end)
-    assert lab.run(*args, "go") == ("whole\n", "", 0)
-    assert not end.is_set()
+def test_nothing_behind_a_whole_answer_is_waited_for(lab: Home, model: ModelServer, behind: list[Any]) -> None:
+    model.script(*WHOLE, *behind)
+    begun = time.monotonic()
+    assert lab.run("go") == ("whole\n", "", 0)
+    assert time.monotonic() - begun < 15
     assert lab.doc()["messages"][1]["finish_reason"] == "stop"
 
 
@@ -162,9 +137,6 @@ def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, m
     model.refuse(422, {"detail": [{"msg": "extra inputs", "loc": ["body", "stream_options"]}]})
     assert lab.run("hi") == ("You said: hi\n", "", 0)
     assert ["stream_options" in body for body in model.sent] == [True, False]
-
-
-# ---- keys
 
 
 def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelServer) -> None:
@@ -189,10 +161,9 @@ def test_keys_reach_the_server_and_nothing_else(
 ) -> None:
     home.configure(lab_config(model, more))
     echoed = {"error": {"message": f"{'x' * 380} key {SECRET} is bad"}}
-    model.refuse(401, echoed)
-    model.refuse(400, echoed)
+    for status in (401, 400, 200):
+        model.refuse(status, echoed)
     model.refuse(307, {}, {"Location": f"https://elsewhere.test/?key={SECRET}"})
-    model.refuse(200, echoed)
     model.refuse(200, f"<html>{SECRET}</html>".encode())
     model.script(event(echoed))
     model.script(event(chunk({"content": "partial"})), event(SECRET.encode()))
@@ -200,8 +171,9 @@ def test_keys_reach_the_server_and_nothing_else(
         run = home.run("--debug", "-n", "hi", env=env)
         assert SECRET[:8] not in run.stdout + run.stderr
     assert {asked.headers[header].removeprefix("Bearer ") for asked in model.asked} == {SECRET}
-    assert SECRET.encode() not in everything(home)
-    assert b"uthorization" not in everything(home)
+    kept = b"".join(path.read_bytes() for path in home.state.rglob("*") if path.is_file())
+    assert SECRET.encode() not in kept
+    assert b"uthorization" not in kept
 
 
 @pytest.mark.parametrize(
@@ -224,34 +196,20 @@ def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: Model
     assert len(model.asked) == 2
 
 
-# ---- proxies and certificates
-
-
 @pytest.mark.parametrize(
     ("url", "env", "proxy"),
     [
         ("http://a.test/v1", {}, None),
-        ("http://a.test/v1", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
         ("https://a.test/v1", {"HTTP_PROXY": "http://p:1"}, None),
-        ("https://a.test/v1", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
         ("https://a.test/v1", {"https_proxy": "http://low:1", "HTTPS_PROXY": "http://up:1"}, "http://low:1"),
         ("https://a.test/v1", {"ALL_PROXY": "p:1"}, "http://p:1"),
         ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "*"}, None),
         ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "no_proxy": "b.test, .test"}, None),
-        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "st"}, "http://p:1"),
-        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "a.test:8000"}, "http://p:1"),
         ("https://a.test:8000/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "A.test:8000"}, None),
         ("http://10.1.2.3:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, None),
-        ("http://11.1.2.3:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "http://p:1"),
         ("http://localhost:11434/v1", {"ALL_PROXY": "http://p:1"}, None),
-        ("http://127.0.0.1:1/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("http://[::1]:1/v1", {"ALL_PROXY": "http://p:1"}, None),
-        ("https://a.test/v1", {"HTTPS_PROXY": "", "ALL_PROXY": ""}, None),
-        ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "a.test:443"}, None),
-        ("https://a.test./v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "b.test a.test"}, None),
-        ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]"}, None),
         ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]:8000"}, None),
-        ("http://0.0.0.0:8000", {"ALL_PROXY": "http://p:1"}, None),
         ("http://a.test", {"ALL_PROXY": "SOCKS5://p:1"}, "socks5://p:1"),
     ],
 )
@@ -288,24 +246,16 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
     assert stranger.code == 1
     assert "no secure connection to localhost" in stranger.stderr
     missing = home.run("hi", env={variable: "/nowhere.pem"})
-    assert missing.code == 2
-    assert "/nowhere.pem" in missing.stderr
+    assert (missing.code, "/nowhere.pem" in missing.stderr) == (2, True)
 
 
 NO_WAY: dict[str, tuple[str, dict[str, str], str]] = {
     "no scheme": ("localhost:8000/v1", {}, "base_url"),
-    "another scheme": ("ftp://x/v1", {}, "base_url"),
     "empty": ("", {}, "base_url"),
     "a port beyond all": ("http://model.test:99999/v1", {}, ""),
-    "an empty label": ("http://models..lab/v1", {}, ""),
-    "too long a label": (f"http://{'a' * 64}.lab/v1", {}, ""),
     "a CA bundle that is none": ("https://model.test/v1", {"SSL_CERT_FILE": "/etc/passwd"}, "/etc/passwd"),
-    "a CA bundle that is not there": ("https://model.test/v1", {"SSL_CERT_FILE": "/nowhere.pem"}, "/nowhere.pem"),
     "a proxy without a host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@"}, ""),
-    "a proxy of no host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@a..b:1"}, ""),
     "a proxy of another kind": ("http://model.test/v1", {"HTTP_PROXY": "ftp://127.0.0.1:9"}, "model.test"),
-    "a proxy's port": ("http://model.test/v1", {"ALL_PROXY": "http://u:s3cret@127.0.0.1:99999"}, "model.test"),
-    "a proxy with a fragment": ("http://model.test/v1", {"ALL_PROXY": "http://u:s3cret#x@127.0.0.1"}, "model.test"),
     "SOCKS": ("http://model.test/v1", {"ALL_PROXY": "socks5://127.0.0.1:9"}, "SOCKS"),
 }
 
@@ -323,25 +273,22 @@ def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, n
     assert not home.state.exists()
 
 
-NOWHERE: dict[str, tuple[str, dict[str, str], str]] = {
-    "nothing listens": ("http://127.0.0.1:9/v1", {}, "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
-    "no such host": ("http://no-such-host.invalid/v1", {}, "no-such-host.invalid"),
-    "no proxy there": (
-        "http://model.test/v1", {"ALL_PROXY": "http://127.0.0.1:9"}, "the proxy for model.test cannot be reached"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NOWHERE)
-def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(home: Home, name: str) -> None:
-    base, env, line = NOWHERE[name]
+@pytest.mark.parametrize(
+    ("base", "proxy", "line"),
+    [
+        ("http://127.0.0.1:9/v1", "", "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
+        ("http://no-such-host.invalid/v1", "", "no-such-host.invalid"),
+        ("http://model.test/v1", "http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
+    ],
+)
+def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(
+    home: Home, base: str, proxy: str, line: str
+) -> None:
     home.configure(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{base}"\n')
-    run = home.run("hi", env=env)
+    run = home.run("hi", env={"ALL_PROXY": proxy})
     assert (run.code, run.stdout) == (1, "")
     assert line in run.stderr.splitlines()[0]
     assert texts(home.doc()) == ["user: hi"]
-
-
-# ---- what a server may do
 
 
 @pytest.mark.parametrize("tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"])
@@ -359,13 +306,10 @@ def test_a_lost_tail_takes_nothing_from_a_complete_answer(
     "head",
     [
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\nx",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/9.9 banana\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
         b"HTTP/1.1 429 No\r\nRetry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n",
-        b"\x15\x03\x03",
     ],
-    ids=["huge chunk", "bad chunk", "bad status", "wrong encoding", "wild date", "TLS"],
 )
 def test_no_bytes_of_a_server_end_in_a_traceback(home: Home, head: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -393,21 +337,14 @@ def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelSer
     model.refuse(407, {"error": f"proxy-authorization: Basic {login}"})
     env = {"HTTP_PROXY": f"http://bobby:pw%40SECRET@127.0.0.1:{model.port}"}
     run = home.run("--no-save", "--debug", "hi", env=env)
-    assert run.code == 1
-    assert "Basic ***" in run.stderr
-    assert login not in run.stderr
-
-
-# ---- what a dry run shows of secrets
+    assert (run.code, "Basic ***" in run.stderr, login in run.stderr) == (1, True, False)
 
 
 def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, model: ModelServer) -> None:
     own = 'api_key_env = "LAB_KEY"\nheaders = { X-Team = "ab", User-Agent = "mine" }\n'
     home.configure(lab_config(model, own))
     headers = '{"Authorization": "secret-value", "x-api-key": "secret-value"}'
-    tool = {"type": "function", "function": {"name": "t", "parameters": {"properties": {"token": {"type": "string"}}}}}
     args = ["-p", "api_key=secret-value", "-p", f"extra_headers={headers}", "-p", "max_tokens=7"]
-    args += ["-p", f"tools={json.dumps([tool])}"]
     run = home.run("--dry-run", "-o", "json", *args, "hi", env={"LAB_KEY": "k1"})
     assert "secret-value" not in run.stdout
     told = json.loads(run.stdout)
@@ -415,5 +352,5 @@ def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, m
         "content-type": "application/json", "user-agent": "***", "x-team": "***", "authorization": "Bearer ***",
     }  # fmt: skip
     body = told["body"]
-    assert (body["api_key"], body["max_tokens"], body["tools"]) == ("***", 7, [tool])
+    assert (body["api_key"], body["max_tokens"]) == ("***", 7)
     assert body["extra_headers"] == {"Authorization": "***", "x-api-key": "***"}

@@ -1,5 +1,6 @@
 """The command as a user runs it: a home of its own, a model on loopback."""
 
+import contextlib
 import copy
 import json
 import os
@@ -62,6 +63,10 @@ class Home:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
     def run(
         self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None

@@ -152,14 +152,19 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("mute", "tool server bad did not answer within 1 s"),
         ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
-        ("banner", "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'"),
         ("noise", "tool server bad answers what is no JSON-RPC, such as 'noise noise "),
-        ("foreign", "tool server bad speaks another protocol: "),
-        ("endless", "tool server bad never ends its list of tools"),
-        ("nameless", "tool server bad answered what MCP does not know: tools.0.inputSchema: "),
         ("/no/such", "tool server bad cannot be started: No such file or directory: /no/such"),
+        *(
+            pytest.param(mode, said, marks=pytest.mark.slow)
+            for mode, said in {
+                "mute": "tool server bad did not answer within 1 s",
+                "banner": "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'",
+                "foreign": "tool server bad speaks another protocol: ",
+                "endless": "tool server bad never ends its list of tools",
+                "nameless": "tool server bad answered what MCP does not know: tools.0.inputSchema: ",
+            }.items()
+        ),
     ],
 )
 def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str) -> None:

@@ -457,7 +457,12 @@ class Planner:
             return self._scales[len(everything)]
 
         return tokens.size_of(
-            spoken, before, target, small=0 if exact or self._scale is not None else self._small, scale=scale
+            spoken,
+            before,
+            target,
+            small=0 if exact or self._scale is not None else self._small,
+            most=self.room.prompt,
+            scale=scale,
         )
 
     def _room(self, window: int | None) -> Room:

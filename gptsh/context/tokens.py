@@ -182,12 +182,13 @@ def size_of(
     target: Target,
     *,
     small: int | None,
+    most: int | None = None,
     scale: Callable[[], float | None],
 ) -> Size:
     """Tokens of a prompt of the messages behind such texts: the system prompt, a schema, tools.
 
-    Where it is certain that they take no more than ``small`` (None: than anybody asks) nothing is counted. ``scale``
-    is what counts are multiplied with, see ``scale_of``; it is asked where something is counted.
+    Where it is certain that they take no more than ``small`` (None: than anybody asks), or more than ``most``, nothing
+    is counted. ``scale`` is what counts are multiplied with, see ``scale_of``; it is asked where something is counted.
     """
     at = _reported(messages, before, target)
     known, new = 0, list(messages)
@@ -199,7 +200,7 @@ def size_of(
         late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
         new = [*late, *messages[at + 1 :]]
     bound, media = sum(map(_bytes_of, new)) + (0 if known else sum(map(at_most, before))), sum(map(_count_media, new))
-    if small is None or known + bound + media <= small:
+    if small is None or known + bound + media <= small or (most is not None and bound > _LONGEST * most):
         return Size(known + bound // BYTES + media, known + bound + media, known)
     counted = sum(map(count_message, new)) + (0 if known else sum(map(count_text, before)))
     factor = scale()

@@ -292,7 +292,7 @@ def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
     with Conversation(long, "-s", "0@-1") as talk:
         talk.plays(
             ("/compact", "strategy    summary"),
-            ("/compact --apply", "which is not on disk: its next turn saves it"),
+            ("/compact --apply", "needs a saved session: the next turn saves this one"),
         )
     with Conversation(long, "-s", "0") as talk:
         talk.plays(("/file note", ""), ("/compact", "strategy    summary"))

@@ -5,6 +5,9 @@ SHELL := bash
 TRY := python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/gptsh -m echo "hello"
 TEST := python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python -m pytest
 
+# A comma would end an argument of call.
+comma := ,
+
 # A new environment in a folder, with these packages; where uv is at hand it takes seconds.
 ifneq ($(shell command -v uv),)
 into = uv venv -q --clear $(1) && uv pip install -q --python $(1) $(2)
@@ -34,7 +37,7 @@ types: .venv/bin/ruff ## Strict types
 	.venv/bin/mypy
 
 .venv/bin/llm: | .venv/bin/ruff
-	$(call into,.venv,-e '.[test,bench]')
+	$(call into,.venv,-e '.[test$(comma)bench]')
 
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
@@ -60,7 +63,7 @@ again: ## The quick suite with another Python: make again PYTHON=python3.13
 	$(PYTHON) -m venv .venv-again && .venv-again/bin/pip install -q -e '.[test]' && .venv-again/bin/python -m pytest
 
 .venv-servers/bin/litellm:
-	$(call into,.venv-servers,-e '.[test,servers]')
+	$(call into,.venv-servers,-e '.[test$(comma)servers]')
 
 # nanobot needs the first SDK of tool servers and gptsh the second, so it has an environment of its own. 0.3.5 is the
 # first release that writes a session's first line as the tests expect it.

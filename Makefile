@@ -68,7 +68,7 @@ again: ## The quick suite with another Python: make again PYTHON=python3.13
 # nanobot needs the first SDK of tool servers and gptsh the second, so it has an environment of its own. 0.3.5 is the
 # first release that writes a session's first line as the tests expect it.
 .venv-nanobot/bin/nanobot:
-	$(call into,.venv-nanobot,'nanobot-ai>=0.3.5,<0.4')
+	$(call into,.venv-nanobot,'nanobot-ai>=0.3.5$(comma)<0.4')
 
 servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers

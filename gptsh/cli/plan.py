@@ -278,15 +278,15 @@ class Planner:
 
     def refit(self, refused: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
         """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
-        window, before = refused.window, plan.context.size
+        window, before = refused.window, sum(map(tokens.count_message, plan.request.messages))
         if window is None or not self.rules.compact:
             return None
         self._client.learn(self.model, window)
         self.room = self._room(window)
         if refused.prompt:  # then it is known how far a count is from what the server counts
-            self._scale = refused.prompt / max(1, sum(map(tokens.count_message, plan.request.messages)))
+            self._scale = refused.prompt / max(1, before)
         choice = self._chosen(messages, self.summarise, reason="refused")
-        if not choice.is_new and choice.size.tokens > _LEAST_GAIN * before.tokens:
+        if sum(map(tokens.count_message, choice.prompt.messages)) > _LEAST_GAIN * before:
             return None
         try:
             return self._kept(choice, messages)

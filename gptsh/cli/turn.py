@@ -144,16 +144,17 @@ class Turn:
             fit = partial(self._planner.next, self._seen)
 
     def _answered(self, fit: Fit) -> Request:
-        """The request that was answered: brought into the window before, and once more where a refusal names one."""
+        """The request that was answered: brought into the window before, and again where a refusal names one."""
         plan, before = fit(), self.message
-        try:
-            self._ask(plan)
-        except TooLong as err:
-            again = self._planner.refit(err, plan, self._seen) if self.message is before else None
-            if again is None:
-                raise
-            plan = again
-            self._ask(plan)
+        for again in (True, True, False):  # what is sent shorter may take more tokens than what it is told by
+            try:
+                self._ask(plan)
+                break
+            except TooLong as err:
+                shorter = self._planner.refit(err, plan, self._seen) if again and self.message is before else None
+                if shorter is None:
+                    raise
+                plan = shorter
         return plan.request
 
     def _ask(self, plan: Plan) -> None:

@@ -133,7 +133,7 @@ def texts(doc: dict[str, Any]) -> list[str]:
 
 def wait_for(process: "subprocess.Popen[bytes]") -> int:
     """The exit code as a shell sees it."""
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=100)
     return code if code >= 0 else 128 - code
 
 

@@ -3,10 +3,10 @@
 import json
 
 from gptsh.cli import confirm
+from gptsh.content.answer import Tools
 from gptsh.core.document import Document, approved_tools
-from gptsh.core.messages import Call
-from gptsh.core.turn import Tools
-from gptsh.render.visible import one_line, visible
+from gptsh.messages import Call
+from gptsh.text import one_line, visible
 
 _QUESTION = "Run it? [y]es, [n]o, [a]lways in this session: "
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"

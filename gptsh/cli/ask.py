@@ -16,12 +16,13 @@ from gptsh.cli.show import Form
 from gptsh.cli.toolboxes import Toolboxes
 from gptsh.cli.turn import Turn
 from gptsh.cli.wanted import NOT_SAVED, check_snapshot, saves, seconds_of
-from gptsh.core import document, references, settings
+from gptsh.config import settings
+from gptsh.config.settings import Housekeeping, Settings
+from gptsh.core import document, references
 from gptsh.core.document import Document
-from gptsh.core.messages import Message
-from gptsh.core.settings import Housekeeping, Settings
 from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
 from gptsh.llm.client import Client
+from gptsh.messages import Message
 from gptsh.render import structured
 from gptsh.render.plain import FACTS, context_lines
 

@@ -13,11 +13,12 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from gptsh.cli import stdio
 from gptsh.cli.options import build
-from gptsh.core import listing, references, settings
+from gptsh.config import settings
+from gptsh.core import listing, references
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.references import ID
 from gptsh.errors import GptshError, UsageError
-from gptsh.render.visible import one_line, visible
+from gptsh.text import one_line, visible
 
 _MOST = 50  # values; nobody reads more, and each session costs the reading of a file
 _RECENT = 1000  # sessions whose models are offered

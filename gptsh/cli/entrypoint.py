@@ -114,7 +114,7 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
 
 def _form_of_lists() -> str | None:
     """What the environment says of lists: ``markdown`` is what a terminal gets anyway, and a pipe does not."""
-    from gptsh.core.settings import output_in  # noqa: PLC0415 - a list needs no settings
+    from gptsh.config.settings import output_in  # noqa: PLC0415 - a list needs no settings
 
     output = output_in(os.environ)
     return None if output == "markdown" else output

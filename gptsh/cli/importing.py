@@ -13,11 +13,11 @@ from gptsh.cli.options import Flags
 from gptsh.core import references
 from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
-from gptsh.core.messages import counted
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Refused, Shared, Source, Unread, walk
-from gptsh.render.visible import one_line
+from gptsh.messages import counted
+from gptsh.text import one_line
 
 _TOLD = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
+from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
 from gptsh.core.document import PREVIEW_WIDTH
-from gptsh.core.forms import STRUCTURED
 from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.messages import full_name, is_named, shortened
 from gptsh.errors import UsageError
+from gptsh.messages import full_name, is_named, shortened
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)

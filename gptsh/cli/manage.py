@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from gptsh.cli import stdio
 from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object
 from gptsh.cli.options import FILTERS, Flags
+from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
-from gptsh.core.forms import STRUCTURED
 from gptsh.core.listing import Unreadable
-from gptsh.core.messages import is_named
 from gptsh.errors import UsageError
+from gptsh.messages import is_named
 from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def label(ref: str, flags: Flags, keep: int) -> int:
 
 def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
-    from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
-    from gptsh.core.models import with_provider  # noqa: PLC0415 - the same
+    from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
@@ -97,7 +97,7 @@ def _agent_object(item: tuple[str, str | None, bool]) -> dict[str, Any]:
 
 def list_models(flags: Flags) -> int:
     """Print a line for each model that can be asked from here, as it is found."""
-    from gptsh.core import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
     from gptsh.llm.catalog import catalog  # noqa: PLC0415 - nor a network
     from gptsh.llm.client import Client  # noqa: PLC0415 - the same
 
@@ -128,7 +128,7 @@ def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"
 def list_tools(flags: Flags) -> int:
     """Print a line for each tool: those of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
     from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nobody
-    from gptsh.core import settings  # noqa: PLC0415 - nor needs a config
+    from gptsh.config import settings  # noqa: PLC0415 - nor needs a config
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - nor tools
 
     loaded = settings.load(os.environ, flags.config)

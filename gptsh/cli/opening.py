@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from gptsh.cli.options import Flags
+from gptsh.config.settings import Settings
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
-from gptsh.core.settings import Settings
 from gptsh.errors import UsageError
 
 

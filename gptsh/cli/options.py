@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gptsh.core.forms import FORMATS, OUTPUTS
+from gptsh.config.forms import FORMATS, OUTPUTS
 
 ENDS = ("head", "tail", "middle")
 JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a function of a module of ``cli/``

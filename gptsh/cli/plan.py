@@ -15,23 +15,24 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.show import Form
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import agent_for
+from gptsh.config import settings
+from gptsh.config.forms import STRUCTURED
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.providers import DIRECT
+from gptsh.config.settings import Agent, Settings
+from gptsh.content.answer import Ask, Request, Tools
+from gptsh.content.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.context import shorten, tokens, valid
+from gptsh.context.answer_schema import Shape, in_words
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
 from gptsh.context.valid import Context, Room
-from gptsh.core import document, references, sessions, settings
+from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
-from gptsh.core.forms import STRUCTURED
-from gptsh.core.media import ABILITIES, NAMES, Kind, media_in
-from gptsh.core.messages import Message, Usage, safe_params, sum_costs, timestamp
-from gptsh.core.models import facts, split_model
-from gptsh.core.providers import DIRECT
-from gptsh.core.settings import Agent, Settings
-from gptsh.core.shape import Shape, in_words
-from gptsh.core.tool_servers import ToolServer
-from gptsh.core.turn import Ask, Request, Tools
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
+from gptsh.messages import Message, Usage, safe_params, sum_costs, timestamp
+from gptsh.models.facts import facts, split_model
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser, Summarise

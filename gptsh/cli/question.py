@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.core.kinds import decoded, kind_of, shown_size
-from gptsh.core.media import media_part
-from gptsh.core.messages import Message, Part, is_unicode, says_nothing, text_part, user_message
-from gptsh.core.settings import Settings
+from gptsh.config.settings import Settings
+from gptsh.content.kinds import decoded, kind_of, shown_size
+from gptsh.content.media import media_part
 from gptsh.errors import UsageError
+from gptsh.messages import Message, Part, is_unicode, says_nothing, text_part, user_message
 
 _MOST = 50_000_000  # bytes of images, documents and audio that a question carries; no provider takes more
 

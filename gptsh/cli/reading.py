@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
+from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
-from gptsh.core.forms import STRUCTURED
 
 if TYPE_CHECKING:
     from gptsh.core.portrait import Fact
@@ -65,7 +65,7 @@ def _pieces(doc: Document, facts: "list[Fact]", *, full: bool) -> Iterator[str]:
 
 
 def _plain(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
-    from gptsh.render.visible import visible  # noqa: PLC0415 - as above
+    from gptsh.text import visible  # noqa: PLC0415 - as above
 
     for number, piece in enumerate(pieces):
         if number:

@@ -13,20 +13,21 @@ from gptsh.cli.reporter import in_words
 from gptsh.cli.session import Session
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import saves, seconds_of
+from gptsh.config import settings
+from gptsh.config.settings import Settings, Wanted
+from gptsh.content.answer import Ask, Request
 from gptsh.context import memory
 from gptsh.context.memory import Step
 from gptsh.context.summaries import Small
-from gptsh.core import references, sessions, settings
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary
-from gptsh.core.messages import Event, counted
-from gptsh.core.models import split_model
-from gptsh.core.settings import Settings, Wanted
-from gptsh.core.turn import Ask, Request
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy, UsageError
 from gptsh.llm.client import Client
+from gptsh.messages import Event, counted
+from gptsh.models.facts import split_model
 from gptsh.render import structured
-from gptsh.render.visible import one_line
+from gptsh.text import one_line
 
 _CALLS = 4  # of small models behind one turn, at most; the next one goes on
 _MOST = 60.0  # seconds that all of that may take

@@ -14,8 +14,8 @@ from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.slash.commands import carry_out, is_command, slip
 from gptsh.cli.talk import Talk, check_reader
 from gptsh.cli.wanted import check_snapshot, seconds_of
-from gptsh.core.messages import Message, parts_of
 from gptsh.errors import GptshError, UsageError
+from gptsh.messages import Message, parts_of
 
 
 def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:

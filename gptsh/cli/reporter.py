@@ -9,7 +9,7 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted
 from gptsh.cli.options import JOBS, named
-from gptsh.core.forms import OUTPUTS, STRUCTURED
+from gptsh.config.forms import OUTPUTS, STRUCTURED
 from gptsh.errors import GptshError, OutputError, TimedOut
 
 
@@ -53,7 +53,7 @@ class Reporter:
             stdio.write_lines(map(structured.line, lines))
 
     def _wants_debug(self) -> bool:
-        from gptsh.core.settings import wants_debug  # noqa: PLC0415 - only a failure asks
+        from gptsh.config.settings import wants_debug  # noqa: PLC0415 - only a failure asks
 
         return "--debug" in self._argv or wants_debug(os.environ)
 
@@ -70,7 +70,7 @@ def in_words(ended: Interrupted) -> GptshError:
 
 def _form_of(argv: Sequence[str]) -> str | None:
     """The form of the output that a command line asks for, whatever else is wrong with it; else the environment's."""
-    from gptsh.core.settings import wants_output  # noqa: PLC0415 - only a failure asks
+    from gptsh.config.settings import wants_output  # noqa: PLC0415 - only a failure asks
 
     given = [value for name, value in named(argv) if name in ("-o", "--output") and value in OUTPUTS]
     return given[-1] if given else wants_output(os.environ)

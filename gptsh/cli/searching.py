@@ -8,7 +8,7 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.lists import filtered, lines_of, session_object
 from gptsh.cli.options import Flags
-from gptsh.core.forms import STRUCTURED
+from gptsh.config.forms import STRUCTURED
 from gptsh.core.search import Found, search
 from gptsh.render.found import INDENT, drawn, plain
 from gptsh.render.look import look

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gptsh.cli import stdio
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
-from gptsh.core.messages import Message, is_empty
 from gptsh.errors import BadSession, StoreBusy, StoreError
+from gptsh.messages import Message, is_empty
 
 
 class Session:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.core.forms import STRUCTURED
-from gptsh.core.messages import Event
-from gptsh.core.shape import Shape
+from gptsh.config.forms import STRUCTURED
+from gptsh.context.answer_schema import Shape
+from gptsh.messages import Event
 from gptsh.render.look import look
 from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
 from gptsh.render.spinner import Spinner

@@ -15,7 +15,7 @@ from typing import TextIO
 from gptsh.cli.interrupts import waiting
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.look import able
-from gptsh.render.visible import Pieces, visible
+from gptsh.text import Pieces, visible
 
 _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end

@@ -10,12 +10,13 @@ from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.wanted import agent_for, saves, seconds_of
-from gptsh.core import document, references, sessions, settings
+from gptsh.config import settings
+from gptsh.config.forms import STRUCTURED
+from gptsh.config.settings import Agent
+from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
-from gptsh.core.forms import STRUCTURED
-from gptsh.core.messages import Message
-from gptsh.core.settings import Agent
 from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, UsageError
+from gptsh.messages import Message
 
 if TYPE_CHECKING:
     from gptsh.cli.ask import App, Asking

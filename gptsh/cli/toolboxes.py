@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gptsh.cli.interrupts import Interrupts
-from gptsh.core.tool_servers import ToolServer
-from gptsh.core.turn import Tools
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.content.answer import Tools
 from gptsh.errors import ToolServerError
 
 if TYPE_CHECKING:

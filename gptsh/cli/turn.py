@@ -16,9 +16,24 @@ from gptsh.cli.interrupts import Interrupted, Interrupts, each, waiting
 from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.session import Session
+from gptsh.config import settings
+from gptsh.config.settings import Settings
+from gptsh.content.answer import Ask, Request, Round, Tools, calls_to_run, result_of, shortcoming
 from gptsh.context import tokens
-from gptsh.core import document, sessions, settings
-from gptsh.core.messages import (
+from gptsh.context.answer_schema import Shape
+from gptsh.core import document, sessions
+from gptsh.errors import (
+    Denied,
+    GptshError,
+    Incomplete,
+    Misshapen,
+    NoAnswer,
+    OutputError,
+    TimedOut,
+    TooLong,
+)
+from gptsh.llm.client import Client
+from gptsh.messages import (
     BROKEN_OFF,
     Call,
     Event,
@@ -38,21 +53,7 @@ from gptsh.core.messages import (
     user_message,
     words_of,
 )
-from gptsh.core.models import split_model
-from gptsh.core.settings import Settings
-from gptsh.core.shape import Shape
-from gptsh.core.turn import Ask, Request, Round, Tools, calls_to_run, result_of, shortcoming
-from gptsh.errors import (
-    Denied,
-    GptshError,
-    Incomplete,
-    Misshapen,
-    NoAnswer,
-    OutputError,
-    TimedOut,
-    TooLong,
-)
-from gptsh.llm.client import Client
+from gptsh.models.facts import split_model
 from gptsh.render import structured
 
 if TYPE_CHECKING:
@@ -448,9 +449,9 @@ def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
     """USD for one call; None where it is not known."""
     if usage is None:
         return None
-    from gptsh.core import pricing  # noqa: PLC0415 - the answer is out; the request need not wait for it
+    from gptsh.models import cost  # noqa: PLC0415 - the answer is out; the request need not wait for it
 
-    return pricing.of_call(loaded, model, usage)
+    return cost.of_call(loaded, model, usage)
 
 
 # ---- the title

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from gptsh.cli.options import Flags
-from gptsh.core import settings
+from gptsh.config import settings
+from gptsh.config.schema import is_json
+from gptsh.config.settings import Agent, Settings, Wanted
 from gptsh.core.document import Document
-from gptsh.core.schema import is_json
-from gptsh.core.settings import Agent, Settings, Wanted
 from gptsh.errors import UsageError
 
 NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"

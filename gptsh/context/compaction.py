@@ -11,6 +11,7 @@ Each strategy is tried once, in order, with its real text: who makes summaries i
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gptsh.config.settings import ContextRules
 from gptsh.context.shorten import pruned
 from gptsh.context.strategies import (
     BY_NAME,
@@ -26,9 +27,8 @@ from gptsh.context.strategies import (
 )
 from gptsh.context.summaries import LONGER, latest, summary_of, uncovered
 from gptsh.context.tokens import Size
-from gptsh.core.messages import Message, just_after, new_message_id, starts_turn, timestamp
-from gptsh.core.settings import ContextRules
 from gptsh.errors import GptshError
+from gptsh.messages import Message, just_after, new_message_id, starts_turn, timestamp
 
 # The older messages, of them those that no summary tells yet, the text of the last summary and the tokens that a new
 # one shall have -> its record in ``context.summaries``. Raises GptshError.

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from gptsh.content.answer import Request
 from gptsh.context.summaries import Lengths, Small, fenced, lines_of, request, said, window_of, without_middle
 from gptsh.context.tokens import count_text
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Message, Usage, shortened
-from gptsh.core.turn import Request
 from gptsh.errors import ModelError, TooLong
+from gptsh.jsonio import as_dict
+from gptsh.messages import Message, Usage, shortened
 
 LIMIT = 2000  # tokens of a memory, also in the system prompt
 SYSTEM = """\

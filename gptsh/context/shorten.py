@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gptsh.content import media
 from gptsh.context.tokens import count_message, count_text
-from gptsh.core import media
-from gptsh.core.files import parsed
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Message, Part, parts_of, text_parts_of
+from gptsh.jsonio import as_dict, parsed
+from gptsh.messages import Message, Part, parts_of, text_parts_of
 
 _LEAST = 64  # tokens that a truncated text keeps; less of it says nothing
 _MARK = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"

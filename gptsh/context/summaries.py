@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from gptsh.content.answer import Ask, Request, Round, shortcoming
+from gptsh.content.foreign import translated
+from gptsh.content.kinds import shown_size
+from gptsh.content.media import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.core.document import TOKEN_KEYS
-from gptsh.core.foreign import translated
-from gptsh.core.kinds import shown_size
-from gptsh.core.loose import as_dicts
-from gptsh.core.media import media_of, name_of, shown
-from gptsh.core.messages import (
+from gptsh.errors import EmptyAnswer, Incomplete, TooLong
+from gptsh.jsonio import as_dicts
+from gptsh.messages import (
     Message,
     Part,
     Usage,
@@ -28,9 +30,7 @@ from gptsh.core.messages import (
     timestamp,
     without_reasoning,
 )
-from gptsh.core.models import likely_facts, small_params, split_model
-from gptsh.core.turn import Ask, Request, Round, shortcoming
-from gptsh.errors import EmptyAnswer, Incomplete, TooLong
+from gptsh.models.facts import likely_facts, small_params, split_model
 
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "

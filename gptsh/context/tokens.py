@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of
-from gptsh.core.messages import DETAILS, FIELDS, SIGNATURES, Message, Tool, labelled, parts_of, starts_turn, token_count
+from gptsh.content.media import Media, media_of
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import DETAILS, FIELDS, SIGNATURES, Message, Tool, labelled, parts_of, starts_turn, token_count
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

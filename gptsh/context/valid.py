@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gptsh.content import calls
+from gptsh.content.foreign import translated
 from gptsh.context.tokens import Size
-from gptsh.core import calls
-from gptsh.core.foreign import translated
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import (
+from gptsh.errors import TooLong, UsageError
+from gptsh.jsonio import as_dict
+from gptsh.messages import (
     Block,
     Call,
     Message,
@@ -20,8 +21,7 @@ from gptsh.core.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.core.reported import filled_window
-from gptsh.errors import TooLong, UsageError
+from gptsh.models.reported import filled_window
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _LEAST_ANSWER = 1000  # tokens, where the window is not known

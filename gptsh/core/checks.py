@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from gptsh.core.document import Document
-from gptsh.core.loose import is_cost
+from gptsh.jsonio import is_cost
 
 _YEARS = (1900, 9000)  # what can be shown in any time zone
 # What must hold for the code to trust a document.

@@ -7,8 +7,8 @@ from typing import Any
 
 from gptsh.core import document, snapshots
 from gptsh.core.document import Document, is_imported, tags_of
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Block, Message, blocks_of
+from gptsh.jsonio import as_dict
+from gptsh.messages import Block, Message, blocks_of
 
 OURS = "gptsh"  # the format of a session that came from no other tool
 _WHOLE = (OURS, "markdown")  # whose answers do not grow: who tells one further tells it otherwise

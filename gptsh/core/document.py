@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from gptsh.core.loose import as_dict, is_cost
-from gptsh.core.media import gist_of
-from gptsh.core.messages import (
+from gptsh.content.media import gist_of
+from gptsh.jsonio import as_dict, is_cost
+from gptsh.messages import (
     Message,
     counted,
     full_name,

@@ -4,7 +4,6 @@ import codecs
 import contextlib
 import fcntl
 import json
-import math
 import os
 import re
 import time
@@ -14,8 +13,9 @@ from typing import Any, TypeGuard
 
 from gptsh.core.checks import check, check_message
 from gptsh.core.document import Document, migrate
-from gptsh.core.messages import Message
 from gptsh.errors import StoreBusy, StoreError
+from gptsh.jsonio import parsed, parsed_from
+from gptsh.messages import Message
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
@@ -27,20 +27,6 @@ _MESSAGES = b',"messages":['  # as our own writer leaves it; so what a message b
 _MESSAGE, _PARENT, _ROLE = b'{"id":"', b'","parent":', b'"role":"'
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if math.isinf(value := float(text)):
-        raise ValueError(f"{text} is too large a number")
-    return value
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
-parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
 _COMMA_OR_END = re.compile(r"\s*([,\]])\s*")

@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 
+from gptsh.config.settings import Housekeeping
 from gptsh.core import archive, files
 from gptsh.core.archive import Target
 from gptsh.core.listing import brought_in, found, summary_of
 from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, names_in
-from gptsh.core.settings import Housekeeping
 
 _DAY = 86400
 _LONGEST = 100_000  # days; more is never

@@ -5,8 +5,8 @@ from typing import Any
 
 from gptsh.core import usage
 from gptsh.core.document import Document, stats, tags_of, turns
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import full_name, in_usd, local_time, token_count
+from gptsh.jsonio import as_dict
+from gptsh.messages import full_name, in_usd, local_time, token_count
 
 Fact = tuple[str, str]
 UNTITLED = "(untitled)"

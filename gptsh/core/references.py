@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
+from gptsh.config.folders import state_folder
 from gptsh.core import files
-from gptsh.core.folders import state_folder
 from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from gptsh.content.foreign import translated
+from gptsh.content.media import media_of, name_of
 from gptsh.core import files
 from gptsh.core.document import Document
-from gptsh.core.foreign import translated
 from gptsh.core.listing import SessionSummary, Unreadable, found, summary_of
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import media_of, name_of
-from gptsh.core.messages import Message, Part, shortened
 from gptsh.core.references import get_archive_dir, get_sessions_dir, newest_first
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Message, Part, shortened
 
 Span = tuple[int, int]
 Said = tuple[str, str]  # who or what says it, and the text

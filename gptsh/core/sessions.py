@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import find_project, list_sessions
-from gptsh.core.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
 from gptsh.core.references import (
     BASE36,
     FILENAME,
@@ -31,9 +30,10 @@ from gptsh.core.references import (
     split_ref,
 )
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
+from gptsh.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
 
 if TYPE_CHECKING:
-    from gptsh.core.turn import Ask
+    from gptsh.content.answer import Ask
 
 __all__ = [
     "append_messages",
@@ -310,8 +310,8 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
     if not small_model or not first_user.strip():
         return None
-    from gptsh.core.models import likely_facts, small_params, split_model  # noqa: PLC0415 - a list asks for no title
-    from gptsh.core.turn import Request  # noqa: PLC0415 - the same
+    from gptsh.content.answer import Request  # noqa: PLC0415 - the same
+    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - a list asks for no title
 
     ask: list[Message] = [
         {"role": "system", "content": TITLE_SYSTEM},

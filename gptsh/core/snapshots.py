@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Literal
 
-from gptsh.core.messages import Message, just_after, new_message_id, timestamp
 from gptsh.errors import UsageError
+from gptsh.messages import Message, just_after, new_message_id, timestamp
 
 Snapshot = dict[str, Any]  # "id", "name", "created_at", "message", "tokens", "messages", "summaries", "compaction", …
 Happening = tuple[str, dict[str, Any]]  # an event's type and its fields

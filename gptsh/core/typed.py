@@ -5,10 +5,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from gptsh.config.folders import state_folder
 from gptsh.core import files
-from gptsh.core.folders import state_folder
 from gptsh.core.references import make_private
 from gptsh.errors import StoreBusy
+from gptsh.jsonio import parsed
 
 MOST = 1 << 20  # bytes of the file; beyond them its older half goes
 LONGEST = 100_000  # bytes of an entry; a longer one is not kept
@@ -100,7 +101,7 @@ def _all(descriptor: int) -> bytes:
 def _decoded(data: bytes) -> Iterator[str]:
     for line in data.split(b"\n"):
         try:
-            text = files.parsed(line.decode("utf-8"))
+            text = parsed(line.decode("utf-8"))
         except (ValueError, RecursionError):
             continue
         if isinstance(text, str) and text:

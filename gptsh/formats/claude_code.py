@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptsh.core.document import Document
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Message, parts_of, token_count
 from gptsh.formats import blocks
 from gptsh.formats.draft import SOURCE, Draft
 from gptsh.formats.source import Line, Reader, Source, Unread
+from gptsh.jsonio import as_dict
+from gptsh.messages import Message, parts_of, token_count
 
 NAME = "claude-code"
 _SPOKEN = ("user", "assistant")

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gptsh.core.document import Document
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Part, token_count
 from gptsh.formats import blocks
 from gptsh.formats.draft import SOURCE, Draft
 from gptsh.formats.source import LARGEST, MOST, Line, Reader, Refused, Source, Unread, values_in, written_lines
+from gptsh.jsonio import as_dict
+from gptsh.messages import Part, token_count
 
 NAME = "codelet"
 _ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core.messages import is_unicode
 from gptsh.formats.source import LARGEST, OPEN, Refused, Source
+from gptsh.messages import is_unicode
 
 if TYPE_CHECKING:
     import sqlite3

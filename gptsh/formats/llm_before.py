@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from gptsh.core.messages import Block, parts_of
 from gptsh.formats.database import Database, Row
 from gptsh.formats.llm_parts import (
     Facts,
@@ -17,6 +16,7 @@ from gptsh.formats.llm_parts import (
     thought,
     with_result,
 )
+from gptsh.messages import Block, parts_of
 
 _TABLE, _FIRST_TABLE = "responses", "logs"  # the latter of the first versions
 _TOLD = ("timestamp", "timestamp_utc", "datetime_utc", "model", "system", "prompt", "response")  # time and words

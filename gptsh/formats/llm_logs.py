@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gptsh.core.document import Document
-from gptsh.core.messages import text_of
 from gptsh.formats import llm_before, llm_store
 from gptsh.formats.database import Database, Row, opened
 from gptsh.formats.draft import Draft
@@ -16,6 +15,7 @@ from gptsh.formats.llm_before import Responses
 from gptsh.formats.llm_parts import Parts, Said, params_of, provider_of, text
 from gptsh.formats.llm_store import Store
 from gptsh.formats.source import Reader, Refused, Source, Unread
+from gptsh.messages import text_of
 
 _FORMAT = "llm"
 _BESIDE = (

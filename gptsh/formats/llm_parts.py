@@ -9,16 +9,16 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import AUDIO, Kind, media_part
-from gptsh.core.messages import Block, Call, Part, Usage, token_count, with_blocks
-from gptsh.core.models import split_model
-from gptsh.core.providers import endpoint
-from gptsh.core.reported import usage_from
+from gptsh.config.providers import endpoint
+from gptsh.content.media import AUDIO, Kind, media_part
 from gptsh.formats import blocks
 from gptsh.formats.database import Database, Row
 from gptsh.formats.draft import SOURCE
 from gptsh.formats.source import Refused, values_in
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Block, Call, Part, Usage, token_count, with_blocks
+from gptsh.models.facts import split_model
+from gptsh.models.reported import usage_from
 
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _WEB = ("https://", "http://")

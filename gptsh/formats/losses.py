@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gptsh.config.forms import FORMATS
+from gptsh.content.foreign import translated
+from gptsh.content.media import media_in, media_of
+from gptsh.content.passages import partial
 from gptsh.core.document import Document, tags_of
-from gptsh.core.foreign import translated
-from gptsh.core.forms import FORMATS
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import media_in, media_of
-from gptsh.core.messages import Message, parts_of
-from gptsh.core.passages import partial
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Message, parts_of
 
 YES, SHOWN, NO = "yes", "as text", "-"
 

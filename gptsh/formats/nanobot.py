@@ -12,16 +12,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
+from gptsh.content.flat import one_text
+from gptsh.content.media import Kind, media_in
 from gptsh.context.valid import spoken
 from gptsh.core.document import Document
-from gptsh.core.files import parsed
-from gptsh.core.flat import one_text
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Kind, media_in
-from gptsh.core.messages import REASONING_FIELDS, THINKING, Message, Part
 from gptsh.formats import chat
 from gptsh.formats.draft import SOURCE, Draft, fingerprint, utc, word
 from gptsh.formats.source import Line, Reader, Source, Unread
+from gptsh.jsonio import as_dict, as_dicts, parsed
+from gptsh.messages import REASONING_FIELDS, THINKING, Message, Part
 
 _NAME = "nanobot"
 _METADATA, _STATE = "metadata", "provider_state"  # records that are no messages

@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import Any
 
 from gptsh.core.document import Document
-from gptsh.core.loose import as_dict
 from gptsh.formats import blocks
 from gptsh.formats.draft import SOURCE, Draft
 from gptsh.formats.source import Reader, Source, Unread
+from gptsh.jsonio import as_dict
 
 NAME = "nanocoder"
 _HEAD = {"id", "title", "createdAt", "lastAccessedAt", "provider", "model", "workingDirectory"}

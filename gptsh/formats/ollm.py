@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh.core.document import Document
-from gptsh.core.loose import as_dict, as_dicts
 from gptsh.formats import blocks
 from gptsh.formats.draft import SOURCE, Draft, utc
 from gptsh.formats.source import Reader, Source, Unread
+from gptsh.jsonio import as_dict, as_dicts
 
 NAME = "ollm"
 _SESSION = {"sessionId", "startTime", "messages", "toolCalls"}

@@ -4,18 +4,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gptsh.content.calls import OPENAI_ID, as_written, fitted
+from gptsh.content.chat_parts import spread
+from gptsh.content.flat import one_text
+from gptsh.content.media import without
 from gptsh.context.valid import pair_calls, spoken
-from gptsh.core.calls import OPENAI_ID, as_written, fitted
-from gptsh.core.chat_parts import spread
 from gptsh.core.document import Document
-from gptsh.core.flat import one_text
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import without
-from gptsh.core.messages import Message
 from gptsh.formats import chat
 from gptsh.formats.blocks import whole
 from gptsh.formats.draft import Draft, fingerprint
 from gptsh.formats.source import Reader, Source, Unread
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Message
 
 _NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from gptsh.core.document import Document
-from gptsh.core.files import parsed_from
-from gptsh.core.messages import timestamp
+from gptsh.jsonio import parsed_from
+from gptsh.messages import timestamp
 
 LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
 _TOO_LARGE = f"more than {LARGEST // 1_000_000} MB"

@@ -4,12 +4,10 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Part, token_count
-from gptsh.core.models import Facts, likely_facts
-from gptsh.core.shape import asked_in_words
-from gptsh.core.turn import Request
+from gptsh.content.answer import Request
+from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
+from gptsh.jsonio import as_dict
 from gptsh.llm import failures, sse
 from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation, without_thoughts
 from gptsh.llm.anthropic_schema import narrowed, sayable
@@ -17,6 +15,8 @@ from gptsh.llm.anthropic_stream import read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
+from gptsh.messages import Part, token_count
+from gptsh.models.facts import Facts, likely_facts
 
 _USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
 _LEAST_ANSWER = 1024  # tokens beside thinking

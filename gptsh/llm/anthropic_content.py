@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gptsh.core.calls import WORD_ID, fitted
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of, not_sent
-from gptsh.core.messages import (
+from gptsh.content.calls import WORD_ID, fitted
+from gptsh.content.media import Media, media_of, not_sent
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm.payloads import as_object
+from gptsh.messages import (
     BROKEN_OFF,
     Call,
     Message,
@@ -19,7 +20,6 @@ from gptsh.core.messages import (
     text_of,
     text_parts_of,
 )
-from gptsh.llm.payloads import as_object
 
 THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gptsh.core.loose import as_dict
+from gptsh.jsonio import as_dict
 
 # What a grammar cannot enforce: the API refuses a schema that has it.
 _UNSAID = frozenset({

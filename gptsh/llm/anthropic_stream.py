@@ -8,8 +8,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import (
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm import sse
+from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
+from gptsh.llm.failures import reported
+from gptsh.llm.payloads import ADVICE, Pairs, as_object, load, paired, shown
+from gptsh.messages import (
     THINKING,
     Call,
     Event,
@@ -24,12 +29,7 @@ from gptsh.core.messages import (
     Verbatim,
     new_call_id,
 )
-from gptsh.core.reported import REASONS, usage_from
-from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
-from gptsh.llm import sse
-from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
-from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, Pairs, as_object, load, paired, shown
+from gptsh.models.reported import REASONS, usage_from
 
 _PASSING = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")  # another try may do better
 _STOP = "message_stop"

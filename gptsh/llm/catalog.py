@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.models import is_gone, models_of
-from gptsh.core.providers import DIRECT, LOCAL, Wire
-from gptsh.core.settings import Provider, Settings
-from gptsh.core.table import compatible_endpoints
+from gptsh.config.providers import DIRECT, LOCAL, Wire
+from gptsh.config.settings import Provider, Settings
 from gptsh.errors import GptshError
 from gptsh.llm.client import PROBE_TIMEOUT, Client
 from gptsh.llm.routes import wire_for
 from gptsh.llm.windows import listed_window
+from gptsh.models.catalog import compatible_endpoints
+from gptsh.models.facts import is_gone, models_of
 
 _PATIENCE = 5.0  # seconds for a server elsewhere to list its models
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it

@@ -4,20 +4,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.core.calls import fitted
-from gptsh.core.chat_parts import question, spread
-from gptsh.core.flat import one_text
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool, is_by
-from gptsh.core.providers import Endpoint
-from gptsh.core.shape import asked_in_words
-from gptsh.core.turn import Request
+from gptsh.config.providers import Endpoint
+from gptsh.content.answer import Request
+from gptsh.content.calls import fitted
+from gptsh.content.chat_parts import question, spread
+from gptsh.content.flat import one_text
+from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import failures, sse
 from gptsh.llm.chat_stream import WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
+from gptsh.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool, is_by
 
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")

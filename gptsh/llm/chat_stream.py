@@ -8,8 +8,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import (
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm import sse
+from gptsh.llm.failures import reported
+from gptsh.llm.payloads import ADVICE, Pairs, load, shown
+from gptsh.messages import (
     DETAILS,
     FIELDS,
     REASONING_FIELDS,
@@ -28,11 +32,7 @@ from gptsh.core.messages import (
     Verbatim,
     new_call_id,
 )
-from gptsh.core.reported import usage_from
-from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
-from gptsh.llm import sse
-from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, Pairs, load, shown
+from gptsh.models.reported import usage_from
 
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice

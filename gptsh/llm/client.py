@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core.messages import Event, Part, Retrying
-from gptsh.core.models import facts, split_model
-from gptsh.core.providers import LOCAL, NO_SHAPE, Wire
-from gptsh.core.secret import Secret
-from gptsh.core.settings import Provider, Settings, provider_of
-from gptsh.core.turn import Request
+from gptsh.config.providers import LOCAL, NO_SHAPE, Wire
+from gptsh.config.secret import Secret
+from gptsh.config.settings import Provider, Settings, provider_of
+from gptsh.content.answer import Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows
 from gptsh.llm.ollama_models import Models
 from gptsh.llm.routes import Route
 from gptsh.llm.windows import Fetch
+from gptsh.messages import Event, Part, Retrying
+from gptsh.models.facts import facts, split_model
 
 if TYPE_CHECKING:
     from gptsh.llm.direct import Dialect, Direct
@@ -203,7 +203,7 @@ class Client:
             from gptsh.llm import ollama  # noqa: PLC0415 - the same
 
             return ollama.takes(part)
-        from gptsh.core import chat_parts  # noqa: PLC0415 - the same
+        from gptsh.content import chat_parts  # noqa: PLC0415 - the same
 
         return provider.wire == "echo" or chat_parts.takes(part, provider.endpoint)
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Protocol
 
-from gptsh.core.messages import Event, Finished, Identified, Used
-from gptsh.core.secret import MASK
-from gptsh.core.turn import Request
+from gptsh.config.secret import MASK
+from gptsh.content.answer import Request
 from gptsh.errors import BrokenOff, ModelError, NoAnswer
 from gptsh.llm import failures, routes
 from gptsh.llm.http import Http, Response
 from gptsh.llm.payloads import encode, load
 from gptsh.llm.routes import Route
+from gptsh.messages import Event, Finished, Identified, Used
 
 _FEW = 8  # events that are held back; well-formed answers begin with three that say nothing at most
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from gptsh.core.media import shown
-from gptsh.core.messages import Event, Finished, Message, Text, Used, labelled, parts_of, text_of
-from gptsh.core.turn import Request
+from gptsh.content.answer import Request
+from gptsh.content.media import shown
 from gptsh.llm.routes import Route
+from gptsh.messages import Event, Finished, Message, Text, Used, labelled, parts_of, text_of
 
 
 def open_echo(request: Request, _route: Route) -> Iterator[Event]:

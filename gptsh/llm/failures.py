@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gptsh.core.secret import MASK, is_telling, masked
+from gptsh.config.secret import MASK, is_telling, masked
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.routes import Route, source_of_key
 

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 import urllib3
 from urllib3 import exceptions as wire
 
-from gptsh.core.settings import Network
-from gptsh.core.turn import LAST_WAIT
+from gptsh.config.settings import Network
+from gptsh.content.answer import LAST_WAIT
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
 
 CONNECT_TIMEOUT = 15.0  # seconds; name resolution not counted, which --timeout bounds

@@ -21,17 +21,17 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import FIELDS, THINKING, Event, Identified, Message, is_by
-from gptsh.core.settings import Network, Provider
-from gptsh.core.turn import LAST_WAIT, Request
+from gptsh.config.settings import Network, Provider
+from gptsh.content.answer import LAST_WAIT, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import failures
 from gptsh.llm.chat_completions import message_for, prompt_for, response_format, whole_tools
 from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
+from gptsh.messages import FIELDS, THINKING, Event, Identified, Message, is_by
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import fetches the model table

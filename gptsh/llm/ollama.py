@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import Media, media_of, not_sent
-from gptsh.core.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
-from gptsh.core.settings import Provider
-from gptsh.core.turn import Request
+from gptsh.config.settings import Provider
+from gptsh.content.answer import Request
+from gptsh.content.media import Media, media_of, not_sent
 from gptsh.errors import ModelError
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.chat_completions import tools
 from gptsh.llm.http import Response
 from gptsh.llm.ollama_models import Models, Place, place_of
@@ -20,6 +19,7 @@ from gptsh.llm.ollama_stream import THINKING, read_lines
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import as_object
 from gptsh.llm.routes import Route
+from gptsh.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
 
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
 # What a model is loaded with, and how long it stays: a request that says otherwise has it loaded again.

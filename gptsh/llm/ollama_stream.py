@@ -4,8 +4,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import (
+from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm.failures import reported
+from gptsh.llm.payloads import ADVICE, load, shown
+from gptsh.messages import (
     Call,
     Event,
     Finished,
@@ -15,10 +18,7 @@ from gptsh.core.messages import (
     Used,
     new_call_id,
 )
-from gptsh.core.reported import WINDOW, usage_from
-from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
-from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, load, shown
+from gptsh.models.reported import WINDOW, usage_from
 
 THINKING = "thinking"  # the field of reasoning, in both directions
 _KNOWN = {"message", "done", "error"}

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dict
-from gptsh.core.models import OPENAIS, Facts, is_openai_reasoning, likely_facts, refused
-from gptsh.core.providers import Effort, Endpoint
+from gptsh.config.providers import Effort, Endpoint
+from gptsh.jsonio import as_dict
+from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts, refused
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 

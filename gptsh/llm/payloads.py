@@ -4,9 +4,9 @@ import json
 import math
 from typing import Any
 
-from gptsh.core.messages import is_unicode
 from gptsh.errors import ModelError, NoAnswer
 from gptsh.llm.failures import message_in
+from gptsh.messages import is_unicode
 
 ADVICE = "is the base URL right?"
 

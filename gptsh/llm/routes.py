@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gptsh import __version__
-from gptsh.core.models import OPENAIS, chat_refuses_tools, facts
-from gptsh.core.providers import BEARER, DIRECT, Wire
-from gptsh.core.secret import Secret, is_telling
-from gptsh.core.settings import Provider
+from gptsh.config.providers import BEARER, DIRECT, Wire
+from gptsh.config.secret import Secret, is_telling
+from gptsh.config.settings import Provider
 from gptsh.errors import ConfigError
+from gptsh.models.facts import OPENAIS, chat_refuses_tools, facts
 
 _SHORTEST_SECRET = 4  # characters
 _SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gptsh.render.dialect import DEEPEST, parser
-from gptsh.render.visible import visible
+from gptsh.text import visible
 
 _BIG = 1 << 12  # characters of an open block, from which on it is not parsed for every line
 BIGGEST = 1 << 16  # characters of a block, from which on nothing within its lines is parsed: that takes seconds

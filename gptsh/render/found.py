@@ -3,7 +3,7 @@
 from gptsh.core.search import Found
 from gptsh.render.look import Look
 from gptsh.render.plain import listing_line
-from gptsh.render.visible import visible
+from gptsh.text import visible
 
 INDENT = "    "  # of the passage, under the line of its session
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"

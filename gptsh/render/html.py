@@ -5,15 +5,15 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
+from gptsh.content.foreign import translated
+from gptsh.content.media import Media, file_name
+from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
-from gptsh.core.foreign import translated
-from gptsh.core.media import Media, file_name
-from gptsh.core.messages import Message, local_time
-from gptsh.core.passages import Passage, partial, passages, speaker
 from gptsh.core.portrait import Fact, portrait, title_of
+from gptsh.messages import Message, local_time
 from gptsh.render.hypertext import code, is_link, link, markdown, plain
 from gptsh.render.stylesheet import STYLE
-from gptsh.render.visible import one_line
+from gptsh.text import one_line
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
 _FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # that can be taken out again

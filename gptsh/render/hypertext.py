@@ -13,7 +13,7 @@ from pygments.util import ClassNotFound
 
 from gptsh.render.blocks import BIGGEST, Blocks, whole
 from gptsh.render.dialect import is_quick, is_ragged, parser, siblings
-from gptsh.render.visible import visible
+from gptsh.text import visible
 
 _LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")

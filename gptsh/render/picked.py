@@ -8,11 +8,11 @@ from functools import cache, partial
 from re import compile as compiled
 from typing import NamedTuple
 
-from gptsh.core.messages import counted
 from gptsh.core.picking import Picking, Row
 from gptsh.core.portrait import UNTITLED
 from gptsh.core.references import ID
-from gptsh.render.visible import one_line, visible
+from gptsh.messages import counted
+from gptsh.text import one_line, visible
 
 Cells = Callable[[str], int]  # columns that one character takes: 0, 1 or 2
 Line = list[tuple[str, str]]  # style and text; a style is a word of STYLES, or empty

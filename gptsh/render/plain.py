@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gptsh.content.media import media_in, name_of
 from gptsh.core.listing import SessionSummary
-from gptsh.core.media import media_in, name_of
-from gptsh.core.messages import Event, Finished, Reasoning, Refusal, Text, Tool, local_time
-from gptsh.render.visible import Pieces, one_line
+from gptsh.messages import Event, Finished, Reasoning, Refusal, Text, Tool, local_time
+from gptsh.text import Pieces, one_line
 
 if TYPE_CHECKING:
-    from gptsh.core.turn import Request
+    from gptsh.content.answer import Request
 
 
 class Sink(Protocol):

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gptsh.core.media import gist_of
-from gptsh.core.messages import Message, counted, text_of
+from gptsh.content.media import gist_of
+from gptsh.messages import Message, counted, text_of
 from gptsh.render.look import Look
-from gptsh.render.visible import visible
+from gptsh.text import visible
 
 LAST = 2  # exchanges
 ROWS = 8  # of a terminal, for each question and each answer

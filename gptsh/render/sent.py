@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.core.messages import Message, Tool, labelled
-from gptsh.core.passages import Passage, passages
-from gptsh.core.turn import Request
+from gptsh.content.answer import Request
+from gptsh.content.passages import Passage, passages
+from gptsh.messages import Message, Tool, labelled
 from gptsh.render.plain import context_lines
-from gptsh.render.visible import one_line, visible
+from gptsh.text import one_line, visible
 
 _APART = ("model", "messages", "system", "tools")  # of a request's body: shown in our own words
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from gptsh.render.visible import one_line, visible
+from gptsh.text import one_line, visible
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: what answers at once needs no spinner

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from gptsh.core.messages import in_usd
+from gptsh.messages import in_usd
 from gptsh.render.columns import beginning, columns, end
-from gptsh.render.visible import one_line, visible
+from gptsh.text import one_line, visible
 
 _GAP = " · "
 _LEAST = 8  # columns of a title or a model that is cut; a shorter one says little

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh.core import files
-from gptsh.core.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult, Used
 from gptsh.errors import GptshError, OutputError
+from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult, Used
 from gptsh.render.plain import Aside, Sink, Writer
 
 _KEYS = (

@@ -23,7 +23,7 @@ from gptsh.render.blocks import Block, Blocks
 from gptsh.render.dialect import is_quick, is_ragged, siblings
 from gptsh.render.look import Look
 from gptsh.render.plain import Aside, Sink, Writer
-from gptsh.render.visible import visible
+from gptsh.text import visible
 
 Line = list[Segment]
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from gptsh.content.foreign import translated
+from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
-from gptsh.core.foreign import translated
-from gptsh.core.messages import Message, local_time
-from gptsh.core.passages import Passage, partial, passages
 from gptsh.core.portrait import Fact, title_of
 from gptsh.core.spelling import escaped, fenced, left_open, literal, quoted
+from gptsh.messages import Message, local_time
 
 
 def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:

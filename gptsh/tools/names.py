@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from gptsh.core.tool_servers import PARTED
+from gptsh.config.mcp_servers import PARTED
 
 LONGEST = 64  # characters; no provider takes more
 _HASH = 8  # characters

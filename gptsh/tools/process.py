@@ -8,8 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from gptsh.core.secret import masked
-from gptsh.core.tool_servers import ToolServer, is_inherited
+from gptsh.config.mcp_servers import ToolServer, is_inherited
+from gptsh.config.secret import masked
 
 _LAST_LINES = 20  # of stderr that are kept
 _LONGEST_LINE = 1000  # bytes of each

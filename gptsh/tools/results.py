@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.core.kinds import decoded, kind_of, shown_size
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.media import media_part
-from gptsh.core.messages import Call, Message, Part
+from gptsh.content.kinds import decoded, kind_of, shown_size
+from gptsh.content.media import media_part
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Call, Message, Part
 
 _UNKNOWN = "application/octet-stream"
 _RAW = ("stdout", "stderr", "interrupted", "isImage")  # what other programs keep of a tool's result

@@ -30,10 +30,10 @@ from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
 from gptsh import __version__
-from gptsh.core.messages import Tool, shortened
-from gptsh.core.secret import masked
-from gptsh.core.tool_servers import ToolServer
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.secret import masked
 from gptsh.errors import ToolServerError
+from gptsh.messages import Tool, shortened
 from gptsh.tools.process import Process
 from gptsh.tools.wires import Lost, Streams, by_http, by_pipes
 

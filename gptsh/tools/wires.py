@@ -25,10 +25,10 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import shortened
-from gptsh.core.secret import masked
-from gptsh.core.tool_servers import ToolServer
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.secret import masked
+from gptsh.jsonio import as_dict
+from gptsh.messages import shortened
 from gptsh.tools.process import Process
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gptsh.core.messages import Tool
-from gptsh.core.tool_servers import ToolServer
+from gptsh.config.mcp_servers import ToolServer
 from gptsh.errors import ConfigError
+from gptsh.messages import Tool
 from gptsh.tools.process import Process, end
 
 if TYPE_CHECKING:

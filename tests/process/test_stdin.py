@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gptsh.core.kinds import kind_of
+from gptsh.content.kinds import kind_of
 from tests.support.home import COMMAND, Home, read_until, wait_for
 from tests.support.server import ModelServer
 

@@ -5,17 +5,17 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gptsh.config.providers import OWN, PROVIDERS, Endpoint
+from gptsh.config.settings import Network, Provider
+from gptsh.content.answer import Request, Round
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.context.tokens import Size
 from gptsh.context.valid import Room
 from gptsh.core import checks, document, files, usage
-from gptsh.core.messages import Tool
 from gptsh.core.portrait import portrait
-from gptsh.core.providers import OWN, PROVIDERS, Endpoint
-from gptsh.core.settings import Network, Provider
-from gptsh.core.turn import Request, Round
 from gptsh.errors import ModelError, TooLong
+from gptsh.jsonio import parsed
 from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream
 from gptsh.llm.anthropic import Messages
 from gptsh.llm.anthropic import body as anthropic_body
@@ -26,6 +26,7 @@ from gptsh.llm.ollama import Ollama
 from gptsh.llm.ollama_models import Models
 from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
+from gptsh.messages import Tool
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
@@ -136,7 +137,7 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
         failed = True
     message = answer.message("error" if failed else None)
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
-    read = checks.check(files.parsed(files.encoded(doc).decode()))["messages"]
+    read = checks.check(parsed(files.encoded(doc).decode()))["messages"]
     return (read[0] if read else None), failed
 
 

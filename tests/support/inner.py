@@ -1,16 +1,16 @@
 """The inner functions over which tests hold a table each: where one of them moves, this is the line to change."""
 
-from gptsh.core.kinds import kind_of
-from gptsh.core.models import facts
-from gptsh.core.pricing import cost
-from gptsh.core.reported import usage_from
-from gptsh.core.shape import Shape
+from gptsh.content.kinds import kind_of
+from gptsh.context.answer_schema import Shape
 from gptsh.errors import GptshError, ModelError, TooLong, UsageError
 from gptsh.llm.failures import means_too_long, retry_after, said, too_long
 from gptsh.llm.http import proxy_for
 from gptsh.llm.ollama_models import num_ctx
 from gptsh.llm.sse import payloads
 from gptsh.llm.windows import Shown
+from gptsh.models.cost import cost
+from gptsh.models.facts import facts
+from gptsh.models.reported import usage_from
 from gptsh.render.fences import first_block
 
 __all__ = [

@@ -139,7 +139,7 @@ def _surround(env: Mapping[str, str]) -> None:
     time.tzset()
 
 
-_SEEN = {"gptsh.core.table"}  # it reads files of litellm, which are the same for every run
+_SEEN = {"gptsh.models.catalog"}  # it reads files of litellm, which are the same for every run
 _CACHES: "list[functools._lru_cache_wrapper[object]]" = []
 
 

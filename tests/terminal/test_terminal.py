@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gptsh.core.messages import Event, Finished, Reasoning, Refusal, Text
+from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.render.look import Look
 from gptsh.render.plain import Aside, PlainWriter
 from gptsh.render.terminal import TerminalWriter

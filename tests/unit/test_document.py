@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptsh.core import document
-from gptsh.core.messages import Message, starts_turn
+from gptsh.messages import Message, starts_turn
 from tests.support.home import Home
 from tests.support.server import ModelServer, complaint
 from tests.support.sessions import keep

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gptsh.core import table
-from gptsh.core.models import Facts, facts, likely_facts, small_params, split_model
-from gptsh.core.pricing import cost
-from gptsh.core.settings import load
+from gptsh.config.settings import load
 from gptsh.llm.routes import wire_for
+from gptsh.models import catalog
+from gptsh.models.cost import cost
+from gptsh.models.facts import Facts, facts, likely_facts, small_params, split_model
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.sessions import put
@@ -77,10 +77,10 @@ def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelS
 
 
 def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
-    keys = random.Random(4).sample(sorted(table.entries()), 400)
+    keys = random.Random(4).sample(sorted(catalog.entries()), 400)
     keys += ["gpt-4.1", "claude-haiku-5-5"]  # the latter is indented otherwise
-    assert all(table.entry(key) == table.entries()[key] for key in keys)
-    assert [table.entry(key) for key in ("fallback_generalizations", "no such model", '"}')] == [None] * 3
+    assert all(catalog.entry(key) == catalog.entries()[key] for key in keys)
+    assert [catalog.entry(key) for key in ("fallback_generalizations", "no such model", '"}')] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ print("\\n" + json.dumps([[provider(name) for name in names], [price(*one) for o
 
 @pytest.mark.slow
 def test_names_and_prices_are_those_of_litellm() -> None:
-    names = [key for key, entry in table.entries().items() if "/" not in key and entry.get("mode") == "chat"]
+    names = [key for key, entry in catalog.entries().items() if "/" not in key and entry.get("mode") == "chat"]
     names += ["claude-newfamily-7", "mystery", "llama3.2", "gpt-oss-120b"]
     answers = [(model, usages(seed)) for seed, model in enumerate(PRICED * 12)]
     done = subprocess.run(
@@ -182,7 +182,7 @@ def test_names_and_prices_are_those_of_litellm() -> None:
     )  # fmt: skip
     whose, prices = json.loads(done.stdout.splitlines()[-1])
     for name, said in zip(names, whose, strict=True):  # what it cannot route is what its table knows under no prefix
-        assert split_model(name)[0] == said or (said is None and name in table.entries()), name
+        assert split_model(name)[0] == said or (said is None and name in catalog.entries()), name
     for (model, usage), said in zip(answers, prices, strict=True):
         assert cost(facts(*split_model(model)), usage) == pytest.approx(said, rel=1e-9), (model, usage)
 

@@ -30,8 +30,8 @@ from gptsh.cli.prompt.past import Past
 from gptsh.cli.prompt.plain_editor import GOES_ON, PROMPT, PlainEditor, goes_on
 from gptsh.cli.prompt.status import looked_up, status_of
 from gptsh.cli.talk import Talk
-from gptsh.core.loose import as_dicts
 from gptsh.errors import GptshError
+from gptsh.jsonio import as_dicts
 from gptsh.render.look import able
 from gptsh.render.status import Status, status_line
 

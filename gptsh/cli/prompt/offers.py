@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gptsh.cli.slash.commands import COMMANDS, Command
 from gptsh.errors import GptshError
-from gptsh.render.visible import one_line, visible
+from gptsh.text import one_line, visible
 
 _MOST = 50  # of them; nobody reads more, and each session costs the reading of a file
 _USUAL = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")  # parameters of most models
@@ -106,7 +106,7 @@ def _values(kind: str, rest: str, config: str | None) -> Iterator[Offer]:
 
 def _params(rest: str, config: str | None) -> Iterator[Offer]:
     """The keys that models usually take, and those that are configured, but for those on the line already."""
-    from gptsh.core import settings  # noqa: PLC0415 - only at TAB
+    from gptsh.config import settings  # noqa: PLC0415 - only at TAB
 
     *before, word = re.split(r"\s", rest)
     there = {pair.partition("=")[0] for pair in before}

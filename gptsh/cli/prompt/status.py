@@ -1,9 +1,9 @@
 """What the line under the prompt tells of a conversation, without asking anybody."""
 
 from gptsh.cli.talk import Talk
-from gptsh.core.loose import is_cost
-from gptsh.core.messages import token_count
 from gptsh.errors import GptshError
+from gptsh.jsonio import is_cost
+from gptsh.messages import token_count
 from gptsh.render.status import Status
 
 _HINT = "/help shows the commands"
@@ -27,7 +27,7 @@ def status_of(talk: Talk) -> Status:
 
 def looked_up(talk: Talk, status: Status) -> Status:
     """The same with the model's provider and its window, as the configuration, its server so far, the table tell."""
-    from gptsh.core.models import with_provider  # noqa: PLC0415 - behind the first prompt
+    from gptsh.models.facts import with_provider  # noqa: PLC0415 - behind the first prompt
 
     try:
         return status._replace(

@@ -11,10 +11,10 @@ from gptsh.cli.plan import resolve_agent, with_tools
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for, params_of
-from gptsh.core.settings import Agent
+from gptsh.config.settings import Agent
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.plain import agent_line
-from gptsh.render.visible import one_line
+from gptsh.text import one_line
 
 _FEW = 8  # models that are shown
 _EMPTY = ('""', "''")

@@ -11,12 +11,12 @@ from gptsh.cli.question import attached
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for
-from gptsh.core.kinds import shown_size
-from gptsh.core.messages import counted, user_message
-from gptsh.core.tool_servers import PARTED, ToolServer
+from gptsh.config.mcp_servers import PARTED, ToolServer
+from gptsh.content.kinds import shown_size
 from gptsh.errors import UsageError
+from gptsh.messages import counted, user_message
 from gptsh.render.plain import tool_line
-from gptsh.render.visible import one_line
+from gptsh.text import one_line
 
 _NONE, _OWN = "none", "-"  # tools
 

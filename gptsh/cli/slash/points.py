@@ -11,8 +11,8 @@ from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.core.document import Document
-from gptsh.core.messages import Message, Part, counted, parts_of, text_parts_of
 from gptsh.errors import UsageError
+from gptsh.messages import Message, Part, counted, parts_of, text_parts_of
 
 _NOWHERE = "; what was there is on no disk"
 

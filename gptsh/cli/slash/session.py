@@ -10,8 +10,8 @@ from gptsh.cli.slash.commands import words_of
 from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core.document import Document
-from gptsh.core.messages import counted
 from gptsh.errors import UsageError
+from gptsh.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def info(talk: Talk, _args: str) -> None:
     from gptsh.cli.reading import facts_of  # noqa: PLC0415 - few sums are asked for
     from gptsh.core.portrait import title_of  # noqa: PLC0415 - as above
     from gptsh.core.references import path_of  # noqa: PLC0415 - as above
-    from gptsh.render.visible import one_line  # noqa: PLC0415 - as above
+    from gptsh.text import one_line  # noqa: PLC0415 - as above
 
     doc, at = current(talk), talk.opened.at
     facts = [("title", title_of(doc)), *facts_of(doc, talk.ref)]
@@ -71,7 +71,7 @@ def history(talk: Talk, args: str) -> None:
 def export(talk: Talk, args: str) -> None:
     """``/session export``. Raises UsageError where the file is there already, or cannot be written."""
     from gptsh.cli.exporting import EXPORTS  # noqa: PLC0415 - few are exported
-    from gptsh.core.kinds import shown_size  # noqa: PLC0415 - as above
+    from gptsh.content.kinds import shown_size  # noqa: PLC0415 - as above
     from gptsh.formats import losses  # noqa: PLC0415 - as above
 
     doc = current(talk)
@@ -165,7 +165,7 @@ def delete(talk: Talk, _args: str) -> None:
     from gptsh.core.archive import Target  # noqa: PLC0415 - as above
     from gptsh.core.archive import delete as delete_for_good  # noqa: PLC0415 - as above
     from gptsh.core.document import stats  # noqa: PLC0415 - as above
-    from gptsh.render.visible import one_line, visible  # noqa: PLC0415 - as above
+    from gptsh.text import one_line, visible  # noqa: PLC0415 - as above
 
     doc = current(talk)
     counts = stats(doc["messages"])

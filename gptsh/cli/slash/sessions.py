@@ -7,9 +7,9 @@ from gptsh.cli import stdio
 from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
 from gptsh.core.listing import SessionSummary
-from gptsh.core.messages import counted
 from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
+from gptsh.messages import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.interrupts import Interrupted
@@ -107,7 +107,7 @@ def sessions(talk: Talk, args: str) -> None:
     from gptsh.cli.lists import passing  # noqa: PLC0415 - a list's own
     from gptsh.cli.pager import show  # noqa: PLC0415 - as above
     from gptsh.render.plain import listing_line  # noqa: PLC0415 - as above
-    from gptsh.render.visible import visible  # noqa: PLC0415 - as above
+    from gptsh.text import visible  # noqa: PLC0415 - as above
 
     if args not in ("", "all"):
         raise UsageError(f"/sessions {args}: expected nothing, or all", "/search finds sessions by words")

@@ -1,8 +1,25 @@
-"""Values of unknown shape, as servers and files give them."""
+"""Strict JSON, and values of unknown shape, as servers and files give them."""
 
+import json
+import math
 from typing import Any
 
 _DEAREST = 1e15  # USD
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
+parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
 
 
 def as_dict(value: object) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from gptsh.core.schema import EXPANDED, SERVERS_FILE, check
-from gptsh.core.secret import Secret, is_telling
+from gptsh.config.schema import EXPANDED, SERVERS_FILE, check
+from gptsh.config.secret import Secret, is_telling
 from gptsh.errors import ConfigError
 
 PARTED = "__"  # between a server and its tool

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Message, Usage, token_count
+from gptsh.jsonio import as_dict
+from gptsh.messages import Message, Usage, token_count
 
 REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}  # Anthropic's for ending, for which there are usual words
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
 
-from gptsh.core.files import parsed
-from gptsh.core.messages import Call, Message, is_by
+from gptsh.jsonio import parsed
+from gptsh.messages import Call, Message, is_by
 
 UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
 _UNNAMED, _LONGEST_NAME = "unknown", 64

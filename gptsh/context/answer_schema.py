@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core.files import parsed
-from gptsh.core.messages import Message, shortened, text_of
 from gptsh.errors import UsageError
+from gptsh.jsonio import parsed
+from gptsh.messages import Message, shortened, text_of
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.core.forms import OUTPUTS
+from gptsh.config.forms import OUTPUTS
 from gptsh.errors import ConfigError
 
 LONGEST = 1e8  # seconds, three years: what a timer takes

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Block, Call, Message, Part, blocks_of, parts_of, with_blocks
+from gptsh.jsonio import as_dict
+from gptsh.messages import Block, Call, Message, Part, blocks_of, parts_of, with_blocks
 
 # Whoever else speaks is heard as the user: nobody knows who it is, and nothing that was said is left out.
 _ROLES: dict[str, Any] = {

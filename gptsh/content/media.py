@@ -9,9 +9,9 @@ from binascii import b2a_base64
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core.kinds import SENDABLE, shown_size
-from gptsh.core.loose import as_dict, as_dicts
-from gptsh.core.messages import Message, Part, text_part, words_of
+from gptsh.content.kinds import SENDABLE, shown_size
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.messages import Message, Part, text_part, words_of
 
 Kind = Literal["image", "document", "audio"]
 

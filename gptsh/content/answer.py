@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from gptsh.core.messages import (
+from gptsh.errors import EmptyAnswer, GptshError, Incomplete
+from gptsh.messages import (
     THINKING,
     WHOLE,
     Call,
@@ -29,8 +30,7 @@ from gptsh.core.messages import (
     is_interleaved,
     order_of,
 )
-from gptsh.core.reported import filled_window
-from gptsh.errors import EmptyAnswer, GptshError, Incomplete
+from gptsh.models.reported import filled_window
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
 _CAUSES = {

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.loose import as_dicts
+from gptsh.jsonio import as_dicts
 
 _PRICES = "model_prices_and_context_window_backup.json"
 _RULES = "fallback_generalizations"

@@ -6,9 +6,9 @@ from datetime import date
 from functools import cache
 from typing import Any, NamedTuple
 
-from gptsh.core import table
-from gptsh.core.messages import full_name, token_count
-from gptsh.core.providers import PROVIDERS
+from gptsh.config.providers import PROVIDERS
+from gptsh.messages import full_name, token_count
+from gptsh.models import catalog
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
 _OPENAI_REASONING = re.compile(r"(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE)
@@ -52,10 +52,10 @@ def with_provider(model: str, otherwise: str | None = None) -> str:
 
 
 def _owner(name: str) -> str | None:
-    found = table.entry(name)
+    found = catalog.entry(name)
     if found and found.get("mode") in _SPOKEN:
         return _asked_as(found)
-    return next((provider for pattern, provider in table.routing_rules() if _matches(pattern, name)), None)
+    return next((provider for pattern, provider in catalog.routing_rules() if _matches(pattern, name)), None)
 
 
 def _asked_as(entry: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ def near_names(name: str) -> list[str]:
 
     ranks = {provider: rank for rank, provider in enumerate(PROVIDERS)}
     known: dict[str, tuple[int, str]] = {}
-    for key, entry in table.entries().items():
+    for key, entry in catalog.entries().items():
         owner = _asked_as(entry)
         if entry.get("mode") in _SPOKEN and owner in ranks and not is_gone(entry):
             ranked = (ranks[owner], key if "/" in key else f"{owner}/{key}")
@@ -138,7 +138,7 @@ def facts(provider: str | None, name: str) -> Facts:
     if provider is None:
         return Facts("", name)
     for key in (name, f"{provider}/{name}"):  # the bare one first: most are OpenAI's
-        found = table.entry(key)
+        found = catalog.entry(key)
         if found and provider in (_asked_as(found), found.get("litellm_provider")):
             return Facts(provider, name, found)
     return Facts(provider, name)
@@ -150,7 +150,7 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     known = facts(provider, name)
     if known.entry:
         return known
-    infos = [info for pattern, info in table.family_rules() if _matches(pattern, name)]
+    infos = [info for pattern, info in catalog.family_rules() if _matches(pattern, name)]
     family = known._replace(entry={key: value for info in infos for key, value in info.items()})
     if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # the rules do not say it, its models do
         return family._replace(entry={**family.entry, "supports_sampling_params": False})
@@ -160,7 +160,7 @@ def likely_facts(provider: str | None, name: str) -> Facts:
 def models_of(provider: str) -> Iterator[Facts]:
     """The models of a provider that can be talked to, in the table's order."""
     prefix = f"{provider}/"
-    for key, entry in table.entries().items():
+    for key, entry in catalog.entries().items():
         named = "/" not in key or key.startswith(prefix)
         if named and entry.get("mode") in _SPOKEN and _asked_as(entry) == provider:
             yield Facts(provider, key.removeprefix(prefix), entry)

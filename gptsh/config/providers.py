@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import table
-from gptsh.core.calls import NINE_ID, OPENAI_ID, IdShape
+from gptsh.content.calls import NINE_ID, OPENAI_ID, IdShape
+from gptsh.models import catalog
 
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
 DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
@@ -176,14 +176,14 @@ def endpoint(name: str) -> Endpoint | None:
         return PROVIDERS.get(name, ECHO)
     if found := compatible(name):
         return found
-    if name in _ALSO or name in table.provider_names():
+    if name in _ALSO or name in catalog.provider_names():
         return _by_litellm(needs_key=False)  # which key it wants is litellm's knowledge
     return None
 
 
 def compatible(name: str) -> Endpoint | None:
     """A provider of litellm's list of those that speak OpenAI's dialect; None for a name that is not there."""
-    found = table.compatible_endpoints().get(name)
+    found = catalog.compatible_endpoints().get(name)
     if found is None:
         return None
     return Endpoint(
@@ -198,4 +198,4 @@ def near_providers(name: str) -> str | None:
     """The known provider whose name is most like this one."""
     from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
 
-    return next(iter(get_close_matches(name.lower(), [*PROVIDERS, *table.compatible_endpoints()], 1, 0.75)), None)
+    return next(iter(get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)), None)

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core.files import parsed
-from gptsh.core.flat import one_text
-from gptsh.core.kinds import shown_size
-from gptsh.core.loose import as_dict
-from gptsh.core.media import Media, media_in, media_of, name_of, shown
-from gptsh.core.messages import WHOLE, Message, Part, blocks_of, parts_of, shortened
+from gptsh.content.flat import one_text
+from gptsh.content.kinds import shown_size
+from gptsh.content.media import Media, media_in, media_of, name_of, shown
+from gptsh.jsonio import as_dict, parsed
+from gptsh.messages import WHOLE, Message, Part, blocks_of, parts_of, shortened
 
 FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
 Kind = Literal["words", "file", "media", "thinking", "call", "result", "refusal"]

@@ -1,7 +1,7 @@
 """A message as one string, for servers that want strings."""
 
-from gptsh.core.media import media_of
-from gptsh.core.messages import Message, Part, blocks_of, labelled
+from gptsh.content.media import media_of
+from gptsh.messages import Message, Part, blocks_of, labelled
 
 
 def one_text(message: Message) -> str:

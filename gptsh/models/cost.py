@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gptsh.core.loose import as_dict
-from gptsh.core.messages import Usage
-from gptsh.core.models import Facts, price
-from gptsh.core.reported import usage_from
-from gptsh.core.settings import Settings, facts_of
+from gptsh.config.settings import Settings, facts_of
+from gptsh.jsonio import as_dict
+from gptsh.messages import Usage
+from gptsh.models.facts import Facts, price
+from gptsh.models.reported import usage_from
 
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
 _HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")

@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gptsh.core.folders import config_folder
-from gptsh.core.forms import OUTPUTS
-from gptsh.core.messages import safe_params
-from gptsh.core.models import Facts, facts, near_names, split_model
-from gptsh.core.providers import (
+from gptsh.config.folders import config_folder
+from gptsh.config.forms import OUTPUTS
+from gptsh.config.mcp_servers import ToolServers
+from gptsh.config.providers import (
     AZURE_V1,
     AZURE_V1_VERSIONS,
     DIRECT,
@@ -27,10 +26,11 @@ from gptsh.core.providers import (
     endpoint,
     near_providers,
 )
-from gptsh.core.schema import LONGEST, SCHEMA, URL, check
-from gptsh.core.secret import Secret
-from gptsh.core.tool_servers import ToolServers
+from gptsh.config.schema import LONGEST, SCHEMA, URL, check
+from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
+from gptsh.messages import safe_params
+from gptsh.models.facts import Facts, facts, near_names, split_model
 
 _LONGEST_NAME = 200  # characters of a model's name
 _NO = ("", "0", "false", "no", "off")

@@ -1,0 +1,1 @@
+"""Settings and the environment: what config.toml may hold, providers, tool servers."""

@@ -1,0 +1,1 @@
+"""What stands in a message: attachments, tool calls, the answer."""

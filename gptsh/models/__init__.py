@@ -1,0 +1,1 @@
+"""Facts of models, without a request: abilities, windows, prices."""

@@ -31,7 +31,7 @@ def lines_of(
 
 def called(title: str | None, preview: str) -> str:
     """What a session is called where a line tells of it alone: its title, else how it begins."""
-    from gptsh.core.portrait import UNTITLED  # noqa: PLC0415 - a list has titles alone
+    from gptsh.core.listing import UNTITLED  # noqa: PLC0415 - a list has titles alone
 
     return title or shortened(preview, PREVIEW_WIDTH) or UNTITLED
 

@@ -11,7 +11,7 @@ from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
 
 if TYPE_CHECKING:
-    from gptsh.core.portrait import Fact
+    from gptsh.core.listing import Fact
 
 
 def show_session(flags: Flags) -> int:
@@ -49,7 +49,7 @@ def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
 
     ``ref`` None: of one that is on no disk.
     """
-    from gptsh.core.portrait import portrait  # noqa: PLC0415 - a program sums up for itself
+    from gptsh.core.listing import portrait  # noqa: PLC0415 - a program sums up for itself
 
     if ref is None:
         return portrait(doc)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from gptsh.content.foreign import translated
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document, tags_of
-from gptsh.core.portrait import Fact, portrait, title_of
-from gptsh.core.spelling import escaped, fenced, fences, left_open, literal, quoted
+from gptsh.core.listing import Fact, portrait, title_of
 from gptsh.formats.draft import Draft, word
 from gptsh.formats.source import Reader, Refused, Source, Unread, values_in
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, is_unicode, local_time
+from gptsh.text import escaped, fenced, fences, left_open, literal, quoted
 
 NAME = "markdown"
 _FIRST = re.compile(rb"<!-- gptsh ([0-9a-f]{12}) (\{[^\n]*\}) -->\r?\n")

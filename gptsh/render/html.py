@@ -9,7 +9,7 @@ from gptsh.content.foreign import translated
 from gptsh.content.media import Media, file_name
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
-from gptsh.core.portrait import Fact, portrait, title_of
+from gptsh.core.listing import Fact, portrait, title_of
 from gptsh.messages import Message, local_time
 from gptsh.render.hypertext import code, is_link, link, markdown, plain
 from gptsh.render.stylesheet import STYLE

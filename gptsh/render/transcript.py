@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from gptsh.content.foreign import translated
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
-from gptsh.core.portrait import Fact, title_of
-from gptsh.core.spelling import escaped, fenced, left_open, literal, quoted
+from gptsh.core.listing import Fact, title_of
 from gptsh.messages import Message, local_time
+from gptsh.text import escaped, fenced, left_open, literal, quoted
 
 
 def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:

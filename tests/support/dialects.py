@@ -13,7 +13,7 @@ from gptsh.context.shorten import as_sent
 from gptsh.context.tokens import Size
 from gptsh.context.valid import Room
 from gptsh.core import checks, document, files, usage
-from gptsh.core.portrait import portrait
+from gptsh.core.listing import portrait
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import parsed
 from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream

@@ -1,7 +1,7 @@
 """Rows of a picker, and what is read of them."""
 
-from gptsh.core.picking import Picking, Row
-from gptsh.render.picked import Line
+from gptsh.cli.prompt.picked import Line
+from gptsh.cli.prompt.picking import Picking, Row
 
 NOW = 1_800_000_000.0
 

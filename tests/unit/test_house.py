@@ -98,7 +98,7 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments, and what must not be l
     *[(args, QUIET) for args in (["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--usage"])],
     (["--show-session", "0"], QUIET),
     (["--usage", "-o", "json"], QUIET),
-    (["--show-session", "0", "-o", "json"], QUIET | {"gptsh.core.portrait"}),
+    (["--show-session", "0", "-o", "json"], QUIET | {"gptsh.core.usage"}),
     (["--export-session", "0"], READERS | NETWORK),
     (["--export-session", "0", "--format", "html"], READERS | NETWORK),
     (["-m", "echo", "hi"], ECHO),

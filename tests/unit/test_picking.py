@@ -3,9 +3,9 @@
 import pytest
 from prompt_toolkit.utils import get_cwidth
 
+from gptsh.cli.prompt.picked import age, row_line, screen, width_of
+from gptsh.cli.prompt.picking import Picking, row_of
 from gptsh.core.listing import SessionSummary
-from gptsh.core.picking import Picking, row_of
-from gptsh.render.picked import age, row_line, screen, width_of
 from tests.support.picking import NOW, listed, row, text_of
 
 OLD: SessionSummary = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gptsh.cli.prompt import typed
 from gptsh.cli.prompt.offers import offers
-from gptsh.core import typed
 from gptsh.render.status import Status, status_line
 from tests.support.home import Home
 from tests.support.sessions import Store

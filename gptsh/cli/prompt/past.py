@@ -1,8 +1,8 @@
 """What was typed before at the prompt of a conversation, in this one and in others, and what keeps it."""
 
 from gptsh.cli import stdio
+from gptsh.cli.prompt import typed
 from gptsh.cli.talk import Talk
-from gptsh.core import typed
 from gptsh.errors import GptshError
 
 

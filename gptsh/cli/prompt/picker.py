@@ -1,6 +1,6 @@
 """``-r``: a list on the whole screen that a session is picked from. One of the files that import prompt_toolkit.
 
-What is in the list and what a key does is in ``core/picking.py``, how it looks in ``render/picked.py``. Sessions are
+What is in the list and what a key does is in ``picking.py``, how it looks in ``picked.py``. Sessions are
 read, searched and deleted in threads; what they find is taken by the loop that draws.
 """
 
@@ -27,14 +27,13 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
-from gptsh.cli.prompt import tty
+from gptsh.cli.prompt import picked, tty
+from gptsh.cli.prompt.picking import Picking, Row, row_of
 from gptsh.core import archive, references
 from gptsh.core.archive import Target
 from gptsh.core.listing import Unreadable, scan_sessions
-from gptsh.core.picking import Picking, Row, row_of
 from gptsh.core.search import search
 from gptsh.errors import GptshError, UsageError
-from gptsh.render import picked
 
 _FAST = 0.4  # seconds within which a letter behind n, d or q makes a word of them
 _ESCAPE = 0.1  # seconds behind an Esc that is no other key's beginning

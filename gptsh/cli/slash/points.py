@@ -129,7 +129,7 @@ def snapshot(talk: Talk, args: str) -> None:
 
 
 def _list(doc: Document) -> None:
-    from gptsh.core.portrait import snapshots_of  # noqa: PLC0415 - as above
+    from gptsh.core.listing import snapshots_of  # noqa: PLC0415 - as above
 
     if doc["context"]["snapshots"]:
         stdio.write_lines(snapshots_of(doc))

@@ -41,7 +41,7 @@ def current(talk: Talk) -> Document:
 def info(talk: Talk, _args: str) -> None:
     """``/session info``."""
     from gptsh.cli.reading import facts_of  # noqa: PLC0415 - few sums are asked for
-    from gptsh.core.portrait import title_of  # noqa: PLC0415 - as above
+    from gptsh.core.listing import title_of  # noqa: PLC0415 - as above
     from gptsh.core.references import path_of  # noqa: PLC0415 - as above
     from gptsh.text import one_line  # noqa: PLC0415 - as above
 

@@ -8,8 +8,8 @@ from functools import cache, partial
 from re import compile as compiled
 from typing import NamedTuple
 
-from gptsh.core.picking import Picking, Row
-from gptsh.core.portrait import UNTITLED
+from gptsh.cli.prompt.picking import Picking, Row
+from gptsh.core.listing import UNTITLED
 from gptsh.core.references import ID
 from gptsh.messages import counted
 from gptsh.text import one_line, visible

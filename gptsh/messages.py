@@ -7,7 +7,7 @@ memory and in the session file. What a provider wants to see of it is the busine
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
@@ -159,14 +159,6 @@ def timestamp(moment: datetime | None = None) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def local_time(moment: str) -> str:
-    """``yyyy-MM-dd HH:mm`` in local time; what stands there when it is no time."""
-    try:
-        return datetime.fromisoformat(moment).astimezone().isoformat(" ", "minutes")[:16]  # twice as fast as strftime
-    except (ValueError, OverflowError):
-        return moment
-
-
 def just_after(moment: str) -> str:
     """The time a millisecond later. Raises ValueError for what is no time."""
     return timestamp(datetime.fromisoformat(moment) + timedelta(milliseconds=1))
@@ -285,22 +277,6 @@ def order_of(kinds: Sequence[str]) -> list[str]:
     return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
 
 
-def is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogates, which stand for bytes that were no UTF-8."""
-    return text.isascii() or not re.search("[\ud800-\udfff]", text)
-
-
-def shortened(text: str, width: int) -> str:
-    """White space folded, cut to ``width`` characters with an ellipsis."""
-    folded = " ".join(text[: 8 * width].split())
-    return folded if len(folded) <= width else folded[: width - 1].rstrip() + "…"
-
-
-def counted(count: int, what: str) -> str:
-    """So many of something: ``1 message``, ``2,000 messages``."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def without_reasoning(text: str) -> str:
     """An answer without the reasoning that some models write before it, and without white space around it."""
     return re.sub(r"(?s)\A(?:\s*<think>.*?(?:</think>|\Z))+", "", text).strip()
@@ -317,35 +293,3 @@ def sum_costs(costs: Iterable[float | None]) -> float | None:
     """The sum of the known costs in USD; None where none is known."""
     known = [cost for cost in costs if isinstance(cost, (int, float))]
     return round(sum(known), 10) if known else None
-
-
-def in_usd(cost: float) -> str:
-    """A cost for people: cents from a dollar on, below it as many digits as tell something."""
-    digits = f"{cost:,.2f}" if cost >= 1 else f"{cost:.6f}".rstrip("0").rstrip(".")
-    return f"{digits} USD"
-
-
-def full_name(model: str | None, provider: str | None) -> str | None:
-    """A model as PROVIDER/NAME, given as ``-m`` takes it; a bare name stays one where nobody knows its provider.
-
-    ``echo`` is its own provider.
-    """
-    return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
-
-
-def is_by(message: Message, provider: str, model: str) -> bool:
-    """Whether an answer is of this model, however its name is given: what is signed or sealed is for it alone."""
-    told: Any = message.get("model")
-    named = full_name(told, provider) if isinstance(told, str) else None
-    return message.get("provider") == provider and named is not None and named == full_name(model, provider)
-
-
-def is_named(model: str | None, wanted: str | None) -> bool:
-    """Whether a model (its full name) is the one that is wanted, with or without its provider. None wants any."""
-    return wanted is None or (model is not None and (model == wanted or model.endswith(f"/{wanted}")))
-
-
-def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The generation parameters that may be stored; the others are sent and forgotten."""
-    keep = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
-    return {key: params[key] for key in keep if key in params}

@@ -1,6 +1,7 @@
-"""Text made safe to show: control characters made visible for a terminal, marks escaped for Markdown."""
+"""Text for people: control characters made visible, the columns of a terminal, shortening, Markdown's marks escaped."""
 
 import re
+from datetime import datetime
 
 # C0 but newline and tab, and DEL, as their control pictures; as escapes, which have no pictures, C1 and what reorders
 # the letters around it. The marks of a direction (U+200E, U+200F, U+061C) do no more than any letter of a script, and
@@ -18,11 +19,6 @@ def visible(text: str) -> str:
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
-def one_line(text: str) -> str:
-    """The text with its white space folded, so that it can neither end its line nor begin another one."""
-    return " ".join(text.split())
-
-
 class Pieces:
     """``visible`` for a text that comes in pieces: a carriage return at a piece's end waits for what follows it."""
 
@@ -36,24 +32,117 @@ class Pieces:
         return visible(text[: -1 if self._held else None])
 
 
-# ---- Markdown
+def is_unicode(text: str) -> bool:
+    """Whether the text has no lone surrogates, which stand for bytes that were no UTF-8."""
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
+# ---- one line
+
+
+def one_line(text: str) -> str:
+    """The text with its white space folded, so that it can neither end its line nor begin another one."""
+    return " ".join(text.split())
+
+
+def shortened(text: str, length: int) -> str:
+    """The text on one line, cut to ``length`` characters with an ellipsis."""
+    folded = one_line(text[: 8 * length])
+    return folded if len(folded) <= length else folded[: length - 1].rstrip() + "…"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def shown_size(size: int) -> str:
+    """A number of bytes: ``1 byte``, ``512 bytes``, ``34.1 kB`` (of 1,000 bytes each)."""
+    if size < 1000:
+        return counted(size, "byte")
+    number, unit = size / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if round(number, 1) >= 1000:
+            number, unit = number / 1000, larger
+    return f"{number:.1f} {unit}"
+
+
+def in_usd(cost: float) -> str:
+    """A cost: with cents from a dollar on, below it with up to six digits."""
+    digits = f"{cost:,.2f}" if cost >= 1 else f"{cost:.6f}".rstrip("0").rstrip(".")
+    return f"{digits} USD"
+
+
+def local_time(moment: str) -> str:
+    """``yyyy-MM-dd HH:mm`` in local time, from ISO 8601; what is no time stays as it is."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().isoformat(" ", "minutes")[:16]  # twice as fast as strftime
+    except (ValueError, OverflowError):
+        return moment
+
+
+# ---- columns of a terminal
+
+
+def columns(text: str) -> int:
+    """How many columns the text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width  # noqa: PLC0415 - most texts are ASCII
+
+    wide = sum(east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(category(character) in ("Mn", "Me", "Cf") for character in text)
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """One line as lines of ``width`` columns, parted at blanks; a longer word stays whole, so that it can be copied.
+
+    Each line but the first is indented by ``indent`` columns; as many characters of the first stay as they are.
+    """
+    first, *words = text[indent:].split(" ")
+    lines = [text[:indent] + first]
+    for word in words:
+        if columns(lines[-1]) + 1 + columns(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(" " * indent + word)
+    return lines
+
+
+def beginning(text: str, width: int) -> str:
+    """As much of the beginning as fits ``width`` columns, with an ellipsis where something is missing."""
+    if columns(text) <= width:
+        return text
+    start = text[: max(0, width)]
+    while start and columns(start) >= width:
+        start = start[:-1]
+    return f"{start.rstrip()}…" if width > 0 else ""
+
+
+def end(text: str, width: int) -> str:
+    """As much of the end as fits ``width`` columns, with an ellipsis where something is missing."""
+    if columns(text) <= width:
+        return text
+    rest = text[-width:] if width > 0 else ""
+    while rest and columns(rest) >= width:
+        rest = rest[1:]
+    return f"…{rest}" if width > 0 else ""
+
+
+# ---- Markdown that shows a text as it is
 
 # What Markdown takes for a mark within a line. An underscore between letters is none, nor is a # but at the end.
-_MARKS = (  # patterns are compiled where they are used: few runs need them
-    r"[\\`*\[<$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|(?<=~)~|(?<=\s)#(?=#*$)"
-)
-_LANGUAGE = r"[A-Za-z0-9+#-]{1,20}"
-_FENCE = r"(?m)^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})([^\n]*)$"
+_MARKS = r"[\\`*\[<$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|(?<=~)~|(?<=\s)#(?=#*$)"
 
 
 def escaped(text: str) -> str:
     """The text on one line, each mark with a backslash before it."""
-    return re.sub(_MARKS, r"\\\g<0>", " ".join(text.split()))
+    return re.sub(_MARKS, r"\\\g<0>", one_line(text))
 
 
 def literal(text: str) -> str:
     """The text on one line, as a code span."""
-    line = " ".join(text.split())
+    line = one_line(text)
     marks, gap = "`" * (_longest_run(line) + 1), " " if "`" in (line[:1], line[-1:]) else ""
     return f"{marks}{gap}{line}{gap}{marks}"
 
@@ -61,7 +150,7 @@ def literal(text: str) -> str:
 def fences(text: str, language: str = "") -> tuple[str, str]:
     """What stands before and behind a text so that it is code, whatever it holds."""
     fence = "`" * max(3, _longest_run(text) + 1)
-    known = language if re.fullmatch(_LANGUAGE, language) else ""
+    known = language if re.fullmatch(r"[A-Za-z0-9+#-]{1,20}", language) else ""
     return f"{fence}{known}\n", f"{'' if text.endswith(chr(10)) else chr(10)}{fence}"
 
 
@@ -77,9 +166,10 @@ def quoted(text: str) -> str:
 
 
 def left_open(text: str) -> str:
-    """The fence that a text opens and does not close, as that of an answer broken off does; else nothing."""
+    """The fence that a text opens and does not close, as an interrupted answer does; else nothing."""
     fence = ""
-    for found in re.finditer(_FENCE, text.replace("\r\n", "\n").replace("\r", "\n")):
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for found in re.finditer(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})([^\n]*)$", text, re.MULTILINE):
         if not fence:
             fence = found[1]
         elif found[1].startswith(fence) and not found[2].strip():

@@ -16,8 +16,7 @@ from gptsh.core.document import Document
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Refused, Shared, Source, Unread, walk
-from gptsh.messages import counted
-from gptsh.text import one_line
+from gptsh.text import counted, one_line
 
 _TOLD = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format

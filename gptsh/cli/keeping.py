@@ -11,9 +11,8 @@ from gptsh.core.archive import Change, Target
 from gptsh.core.listing import SessionSummary
 from gptsh.core.references import ID, in_short
 from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.messages import counted
 from gptsh.render.plain import listing_line
-from gptsh.text import one_line
+from gptsh.text import counted, one_line
 
 
 def delete_sessions(flags: Flags) -> int:

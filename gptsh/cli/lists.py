@@ -12,7 +12,8 @@ from gptsh.core import listing
 from gptsh.core.document import PREVIEW_WIDTH
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.messages import full_name, is_named, shortened
+from gptsh.models.names import full_name, is_named
+from gptsh.text import shortened
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)

@@ -13,7 +13,7 @@ from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
 from gptsh.core.listing import Unreadable
 from gptsh.errors import UsageError
-from gptsh.messages import is_named
+from gptsh.models.names import is_named
 from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Message, Usage, safe_params, sum_costs, timestamp
+from gptsh.messages import Message, Usage, sum_costs, timestamp
 from gptsh.models.facts import facts, split_model
+from gptsh.models.names import safe_params
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser, Summarise

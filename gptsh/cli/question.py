@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config.settings import Settings
-from gptsh.content.kinds import decoded, kind_of, shown_size
+from gptsh.content.kinds import decoded, kind_of
 from gptsh.content.media import media_part
 from gptsh.errors import UsageError
-from gptsh.messages import Message, Part, is_unicode, says_nothing, text_part, user_message
+from gptsh.messages import Message, Part, says_nothing, text_part, user_message
+from gptsh.text import is_unicode, shown_size
 
 _MOST = 50_000_000  # bytes of images, documents and audio that a question carries; no provider takes more
 

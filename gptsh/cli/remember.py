@@ -24,10 +24,10 @@ from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Event, counted
+from gptsh.messages import Event
 from gptsh.models.facts import split_model
 from gptsh.render import structured
-from gptsh.text import one_line
+from gptsh.text import counted, one_line
 
 _CALLS = 4  # of small models behind one turn, at most; the next one goes on
 _MOST = 60.0  # seconds that all of that may take

@@ -259,7 +259,7 @@ def _parted(line: str, stream: TextIO | None, indent: int = 0) -> list[str]:
     columns = _told_width(stream)
     if not columns or (len(line) <= columns and line.isascii()):
         return [line]
-    from gptsh.render.columns import wrapped  # noqa: PLC0415 - few lines are long
+    from gptsh.text import wrapped  # noqa: PLC0415 - few lines are long
 
     return wrapped(visible(line), columns, indent)
 

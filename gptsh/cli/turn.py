@@ -47,7 +47,6 @@ from gptsh.messages import (
     Usage,
     Used,
     new_message_id,
-    shortened,
     sum_costs,
     text_of,
     user_message,
@@ -55,6 +54,7 @@ from gptsh.messages import (
 )
 from gptsh.models.facts import split_model
 from gptsh.render import structured
+from gptsh.text import shortened
 
 if TYPE_CHECKING:
     from gptsh.core.snapshots import Happening

@@ -29,8 +29,8 @@ from gptsh.config.providers import (
 from gptsh.config.schema import LONGEST, SCHEMA, URL, check
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
-from gptsh.messages import safe_params
 from gptsh.models.facts import Facts, facts, near_names, split_model
+from gptsh.models.names import safe_params
 
 _LONGEST_NAME = 200  # characters of a model's name
 _NO = ("", "0", "false", "no", "off")

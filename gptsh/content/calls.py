@@ -7,7 +7,8 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from gptsh.jsonio import parsed
-from gptsh.messages import Call, Message, is_by
+from gptsh.messages import Call, Message
+from gptsh.models.names import is_by
 
 UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
 _UNNAMED, _LONGEST_NAME = "unknown", 64

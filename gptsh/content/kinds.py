@@ -106,7 +106,6 @@ _BIT_RATES = (  # of MP3
 _SAMPLE_RATES = (44_100, 48_000, 32_000)
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # how a letter of four bytes begins, such as an emoji
 _LATE = 0.9  # of the bytes
-_KILO = 1000
 
 
 class Kind(NamedTuple):
@@ -228,14 +227,3 @@ def decoded(data: bytearray) -> str:
         narrow, rest = (str(piece, "utf-8", "surrogateescape") for piece in (view[:at], view[at:]))
     data.clear()
     return narrow + rest  # one of them where the other is empty: no copy
-
-
-def shown_size(size: int) -> str:
-    """A number of bytes for people: ``1 byte``, ``512 bytes``, ``34.1 kB`` (of 1,000 bytes each)."""
-    if size < _KILO:
-        return "1 byte" if size == 1 else f"{size} bytes"
-    number, unit = size / _KILO, "kB"
-    for larger in ("MB", "GB", "TB"):
-        if round(number, 1) >= _KILO:
-            number, unit = number / _KILO, larger
-    return f"{number:.1f} {unit}"

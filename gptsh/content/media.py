@@ -9,9 +9,10 @@ from binascii import b2a_base64
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
-from gptsh.content.kinds import SENDABLE, shown_size
+from gptsh.content.kinds import SENDABLE
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message, Part, text_part, words_of
+from gptsh.text import shown_size
 
 Kind = Literal["image", "document", "audio"]
 

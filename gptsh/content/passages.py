@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from gptsh.content.flat import one_text
-from gptsh.content.kinds import shown_size
 from gptsh.content.media import Media, media_in, media_of, name_of, shown
 from gptsh.jsonio import as_dict, parsed
-from gptsh.messages import WHOLE, Message, Part, blocks_of, parts_of, shortened
+from gptsh.messages import WHOLE, Message, Part, blocks_of, parts_of
+from gptsh.text import shortened, shown_size
 
 FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
 Kind = Literal["words", "file", "media", "thinking", "call", "result", "refusal"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.errors import UsageError
 from gptsh.jsonio import parsed
-from gptsh.messages import Message, shortened, text_of
+from gptsh.messages import Message, text_of
+from gptsh.text import shortened
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -13,7 +13,8 @@ from gptsh.context.summaries import Lengths, Small, fenced, lines_of, request, s
 from gptsh.context.tokens import count_text
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, Usage, shortened
+from gptsh.messages import Message, Usage
+from gptsh.text import shortened
 
 LIMIT = 2000  # tokens of a memory, also in the system prompt
 SYSTEM = """\

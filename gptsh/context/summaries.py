@@ -12,25 +12,14 @@ from typing import Any, NamedTuple
 
 from gptsh.content.answer import Ask, Request, Round, shortcoming
 from gptsh.content.foreign import translated
-from gptsh.content.kinds import shown_size
 from gptsh.content.media import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.core.document import TOKEN_KEYS
 from gptsh.errors import EmptyAnswer, Incomplete, TooLong
 from gptsh.jsonio import as_dicts
-from gptsh.messages import (
-    Message,
-    Part,
-    Usage,
-    Used,
-    new_message_id,
-    parts_of,
-    shortened,
-    text_of,
-    timestamp,
-    without_reasoning,
-)
+from gptsh.messages import Message, Part, Usage, Used, new_message_id, parts_of, text_of, timestamp, without_reasoning
 from gptsh.models.facts import likely_facts, small_params, split_model
+from gptsh.text import shortened, shown_size
 
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "

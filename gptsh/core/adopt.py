@@ -16,7 +16,8 @@ from gptsh.core.document import VERSION, Document
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, make_private, names_in
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, just_after, safe_params, timestamp
+from gptsh.messages import Message, just_after, timestamp
+from gptsh.models.names import safe_params
 
 Origin = tuple[str, str]  # a format, and what identifies a session in it
 _OWN_WORDS = "markdown"  # whose keys are those of sessions of ours

@@ -9,18 +9,9 @@ from typing import Any
 
 from gptsh.content.media import gist_of
 from gptsh.jsonio import as_dict, is_cost
-from gptsh.messages import (
-    Message,
-    counted,
-    full_name,
-    is_empty,
-    just_after,
-    parts_of,
-    shortened,
-    starts_turn,
-    sum_costs,
-    timestamp,
-)
+from gptsh.messages import Message, is_empty, just_after, parts_of, starts_turn, sum_costs, timestamp
+from gptsh.models.names import full_name
+from gptsh.text import counted, shortened
 
 VERSION = 1
 PREVIEW_WIDTH = 100

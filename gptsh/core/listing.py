@@ -15,7 +15,9 @@ from gptsh.core import document, files
 from gptsh.core.document import Document, stats, tags_of, turns
 from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
 from gptsh.jsonio import as_dict
-from gptsh.messages import full_name, in_usd, local_time, token_count
+from gptsh.messages import token_count
+from gptsh.models.names import full_name
+from gptsh.text import in_usd, local_time
 
 Item = TypeVar("Item")
 Fact = tuple[str, str]  # a label and a few words

@@ -16,7 +16,8 @@ from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, found, summary_of
 from gptsh.core.references import get_archive_dir, get_sessions_dir, newest_first
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import Message, Part, shortened
+from gptsh.messages import Message, Part
+from gptsh.text import shortened
 
 Span = tuple[int, int]
 Said = tuple[str, str]  # who or what says it, and the text

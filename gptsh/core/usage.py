@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.messages import Message, full_name, is_named, sum_costs, token_count
+from gptsh.messages import Message, sum_costs, token_count
 from gptsh.models.facts import with_provider
+from gptsh.models.names import full_name, is_named
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 _UNIT = 10**12  # to a USD: sums of whole numbers are exact, in whatever order they are made

@@ -9,7 +9,8 @@ from gptsh.content.chat_parts import question
 from gptsh.content.media import AUDIO, Kind, Media, is_misnamed, is_pdf, media_of, named, shown
 from gptsh.formats.blocks import call_of
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_unicode, parts_of
+from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, parts_of
+from gptsh.text import is_unicode
 
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}

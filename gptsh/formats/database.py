@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptsh.formats.source import LARGEST, OPEN, Refused, Source
-from gptsh.messages import is_unicode
+from gptsh.text import is_unicode
 
 if TYPE_CHECKING:
     import sqlite3

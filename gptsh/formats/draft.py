@@ -13,7 +13,9 @@ from gptsh.core import checks, document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import Source, Unread
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, safe_params, shortened, timestamp
+from gptsh.messages import Message, timestamp
+from gptsh.models.names import safe_params
+from gptsh.text import shortened
 
 SOURCE = "source"  # of a message: what its source said and we say otherwise; for the way back
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")

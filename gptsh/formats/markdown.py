@@ -18,8 +18,8 @@ from gptsh.core.listing import Fact, portrait, title_of
 from gptsh.formats.draft import Draft, word
 from gptsh.formats.source import Reader, Refused, Source, Unread, values_in
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, is_unicode, local_time
-from gptsh.text import escaped, fenced, fences, left_open, literal, quoted
+from gptsh.messages import Message
+from gptsh.text import escaped, fenced, fences, is_unicode, left_open, literal, local_time, quoted
 
 NAME = "markdown"
 _FIRST = re.compile(rb"<!-- gptsh ([0-9a-f]{12}) (\{[^\n]*\}) -->\r?\n")

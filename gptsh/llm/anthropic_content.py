@@ -8,18 +8,8 @@ from gptsh.content.calls import WORD_ID, fitted
 from gptsh.content.media import Media, media_of, not_sent
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.payloads import as_object
-from gptsh.messages import (
-    BROKEN_OFF,
-    Call,
-    Message,
-    Part,
-    blocks_of,
-    is_by,
-    labelled,
-    parts_of,
-    text_of,
-    text_parts_of,
-)
+from gptsh.messages import BROKEN_OFF, Call, Message, Part, blocks_of, labelled, parts_of, text_of, text_parts_of
+from gptsh.models.names import is_by
 
 THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place

@@ -17,7 +17,8 @@ from gptsh.llm.chat_stream import WANTED_BACK, read_stream, read_whole
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
 from gptsh.llm.routes import Route
-from gptsh.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool, is_by
+from gptsh.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool
+from gptsh.models.names import is_by
 
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")

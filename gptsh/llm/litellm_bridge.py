@@ -31,7 +31,8 @@ from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import encode
 from gptsh.llm.routes import Route
-from gptsh.messages import FIELDS, THINKING, Event, Identified, Message, is_by
+from gptsh.messages import FIELDS, THINKING, Event, Identified, Message
+from gptsh.models.names import is_by
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import fetches the model table

@@ -19,7 +19,8 @@ from gptsh.llm.ollama_stream import THINKING, read_lines
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import as_object
 from gptsh.llm.routes import Route
-from gptsh.messages import Event, Message, Part, is_by, parts_of, starts_turn, text_of
+from gptsh.messages import Event, Message, Part, parts_of, starts_turn, text_of
+from gptsh.models.names import is_by
 
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
 # What a model is loaded with, and how long it stays: a request that says otherwise has it loaded again.

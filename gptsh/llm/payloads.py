@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.errors import ModelError, NoAnswer
 from gptsh.llm.failures import message_in
-from gptsh.messages import is_unicode
+from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
 

@@ -7,8 +7,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gptsh.config.providers import PROVIDERS
-from gptsh.messages import full_name, token_count
+from gptsh.messages import token_count
 from gptsh.models import catalog
+from gptsh.models.names import full_name
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
 _OPENAI_REASONING = re.compile(r"(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE)

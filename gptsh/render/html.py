@@ -10,10 +10,10 @@ from gptsh.content.media import Media, file_name
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, portrait, title_of
-from gptsh.messages import Message, local_time
+from gptsh.messages import Message
 from gptsh.render.hypertext import code, is_link, link, markdown, plain
 from gptsh.render.stylesheet import STYLE
-from gptsh.text import one_line
+from gptsh.text import local_time, one_line
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
 _FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # that can be taken out again

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.content.media import media_in, name_of
 from gptsh.core.listing import SessionSummary
-from gptsh.messages import Event, Finished, Reasoning, Refusal, Text, Tool, local_time
-from gptsh.text import Pieces, one_line
+from gptsh.messages import Event, Finished, Reasoning, Refusal, Text, Tool
+from gptsh.text import Pieces, local_time, one_line
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Request

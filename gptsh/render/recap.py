@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from gptsh.content.media import gist_of
-from gptsh.messages import Message, counted, text_of
+from gptsh.messages import Message, text_of
 from gptsh.render.look import Look
-from gptsh.text import visible
+from gptsh.text import counted, visible
 
 LAST = 2  # exchanges
 ROWS = 8  # of a terminal, for each question and each answer

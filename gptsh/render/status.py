@@ -2,9 +2,7 @@
 
 from typing import NamedTuple
 
-from gptsh.messages import in_usd
-from gptsh.render.columns import beginning, columns, end
-from gptsh.text import one_line, visible
+from gptsh.text import beginning, columns, end, in_usd, one_line, visible
 
 _GAP = " · "
 _LEAST = 8  # columns of a title or a model that is cut; a shorter one says little

@@ -6,8 +6,8 @@ from gptsh.content.foreign import translated
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, title_of
-from gptsh.messages import Message, local_time
-from gptsh.text import escaped, fenced, left_open, literal, quoted
+from gptsh.messages import Message
+from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
 
 
 def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
-from gptsh.render.columns import columns, end
 from gptsh.render.look import Look
-from gptsh.text import one_line, visible
+from gptsh.text import columns, end, one_line, visible
 
 PLAIN = ("by", "name", *FIELDS)  # the columns of a pipe: they keep their order, new ones come behind
 _HEADS = {**{field: field for field in FIELDS}, "reasoning_tokens": "reasoning", "cached_tokens": "cached"}

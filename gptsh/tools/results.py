@@ -5,10 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.content.kinds import decoded, kind_of, shown_size
+from gptsh.content.kinds import decoded, kind_of
 from gptsh.content.media import media_part
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Call, Message, Part
+from gptsh.text import shown_size
 
 _UNKNOWN = "application/octet-stream"
 _RAW = ("stdout", "stderr", "interrupted", "isImage")  # what other programs keep of a tool's result

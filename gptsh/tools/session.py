@@ -33,7 +33,8 @@ from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import masked
 from gptsh.errors import ToolServerError
-from gptsh.messages import Tool, shortened
+from gptsh.messages import Tool
+from gptsh.text import shortened
 from gptsh.tools.process import Process
 from gptsh.tools.wires import Lost, Streams, by_http, by_pipes
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.config.mcp_servers import PARTED, ToolServer
 from gptsh.content.answer import result_of
 from gptsh.errors import ConfigError, ToolServerError
-from gptsh.messages import Call, Tool, ToolResult, is_unicode
+from gptsh.messages import Call, Tool, ToolResult
+from gptsh.text import is_unicode
 from gptsh.tools import results
 from gptsh.tools.names import matches, names_for_model
 from gptsh.tools.worker import Opened, Worker

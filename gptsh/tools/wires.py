@@ -28,7 +28,7 @@ from mcp_types import (
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import masked
 from gptsh.jsonio import as_dict
-from gptsh.messages import shortened
+from gptsh.text import shortened
 from gptsh.tools.process import Process
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from gptsh.core import document
 from gptsh.render.clipboard import to_clipboard
-from gptsh.render.columns import columns, wrapped
 from gptsh.render.fences import blocks
 from gptsh.render.look import Look
 from gptsh.render.recap import ROWS, cut, recap
 from gptsh.render.status import Status, status_line
+from gptsh.text import columns, wrapped
 from tests.support.sessions import ask, new
 
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from gptsh.cli.prompt.picking import Picking, Row
 from gptsh.core.listing import UNTITLED
 from gptsh.core.references import ID
-from gptsh.messages import counted
-from gptsh.text import one_line, visible
+from gptsh.text import counted, one_line, visible
 
 Cells = Callable[[str], int]  # columns that one character takes: 0, 1 or 2
 Line = list[tuple[str, str]]  # style and text; a style is a word of STYLES, or empty

@@ -12,11 +12,10 @@ from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for
 from gptsh.config.mcp_servers import PARTED, ToolServer
-from gptsh.content.kinds import shown_size
 from gptsh.errors import UsageError
-from gptsh.messages import counted, user_message
+from gptsh.messages import user_message
 from gptsh.render.plain import tool_line
-from gptsh.text import one_line
+from gptsh.text import counted, one_line, shown_size
 
 _NONE, _OWN = "none", "-"  # tools
 

@@ -9,7 +9,8 @@ from gptsh.cli.slash.session import current
 from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.errors import UsageError
-from gptsh.messages import Message, counted, text_of
+from gptsh.messages import Message, text_of
+from gptsh.text import counted
 
 _DEAF = ("linux", "vt100", "vt220")  # terminals that are known to have no clipboard
 

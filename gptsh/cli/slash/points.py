@@ -12,7 +12,8 @@ from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
-from gptsh.messages import Message, Part, counted, parts_of, text_parts_of
+from gptsh.messages import Message, Part, parts_of, text_parts_of
+from gptsh.text import counted
 
 _NOWHERE = "; what was there is on no disk"
 

@@ -11,7 +11,7 @@ from gptsh.cli.slash.sessions import before_leaving
 from gptsh.cli.talk import Talk
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
-from gptsh.messages import counted
+from gptsh.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,8 +71,8 @@ def history(talk: Talk, args: str) -> None:
 def export(talk: Talk, args: str) -> None:
     """``/session export``. Raises UsageError where the file is there already, or cannot be written."""
     from gptsh.cli.exporting import EXPORTS  # noqa: PLC0415 - few are exported
-    from gptsh.content.kinds import shown_size  # noqa: PLC0415 - as above
     from gptsh.formats import losses  # noqa: PLC0415 - as above
+    from gptsh.text import shown_size  # noqa: PLC0415 - as above
 
     doc = current(talk)
     form, path = _target(args, doc)

@@ -9,7 +9,7 @@ from gptsh.cli.talk import Talk
 from gptsh.core.listing import SessionSummary
 from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
-from gptsh.messages import counted
+from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.interrupts import Interrupted

@@ -163,12 +163,12 @@ def archive_old(rules: Housekeeping, session: Session, interrupts: Interrupts) -
     """
     if not (any(rules) and session.is_kept and session.name):
         return
-    from gptsh.core.housekeeping import put_away_old  # noqa: PLC0415 - few configure it
+    from gptsh.core import retention  # noqa: PLC0415 - few configure it
 
     stdio.let_go()
     with interrupts.over():
         try:
-            put_away_old(rules, session.name)
+            retention.archive_old(rules, session.name)
         except StoreBusy:  # the next new session does it
             return
         except (GptshError, OSError) as err:

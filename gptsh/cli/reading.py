@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
-from gptsh.core import listing, references, sessions
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
 
 
 def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
-    """What there is to know of a session that a reference means, its forks and where it is among it.
+    """What there is to know of a session that a reference means, and whether it is archived.
 
     ``ref`` None: of one that is on no disk.
     """
@@ -55,7 +55,7 @@ def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
         return portrait(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.get_archive_dir()
-    return portrait(doc, forks=listing.forks_of(doc["id"]), archived=archived)
+    return portrait(doc, archived=archived)
 
 
 def _pieces(doc: Document, facts: "list[Fact]", *, full: bool) -> Iterator[str]:

@@ -114,7 +114,7 @@ class Shelf:
             if own and own.isdisjoint(self._messages.get(name, own)):
                 continue
             path = references.path_of(name)
-            seen, theirs = _signature(path), listing.found(str(path), files.read_document)
+            seen, theirs = _signature(path), listing.try_read(str(path), files.read_document)
             if isinstance(theirs, dict):
                 if len(names) > 1:  # each of them is read once, however many there are
                     self._messages[name] = _hashes(theirs)

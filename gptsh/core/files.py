@@ -195,20 +195,6 @@ def _messages(data: bytes) -> Iterator[Message]:
         at, goes_on = found.end(), found[1] == ","
 
 
-def has_no(path: str, words: bytes) -> bool:
-    """Whether the ``meta`` of a session has not these words, as its first block tells; False where that does not tell.
-
-    Raises OSError when it cannot be read.
-    """
-    descriptor = os.open(path, _READ)
-    try:
-        data = os.read(descriptor, _BLOCK)
-    finally:
-        os.close(descriptor)
-    is_told = data.startswith(b'{"version":') and 0 < data.find(b',"meta":') < data.find(b',"agent":')
-    return is_told and words not in data
-
-
 def read_head(path: Path | str) -> Document:
     """The document without its messages, read from the first block of the file where that holds it.
 

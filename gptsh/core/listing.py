@@ -5,7 +5,7 @@ A list yields what it could not read beside what it could.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -63,7 +63,7 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
     folder = get_archive_dir() if archived else get_sessions_dir()
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
-            head = found(f"{folder}/{name}", files.read_head)
+            head = try_read(f"{folder}/{name}", files.read_head)
             if isinstance(head, Unreadable):
                 yield head
             elif head is not None:
@@ -75,43 +75,22 @@ def scan_documents() -> Iterator[Document | Unreadable]:
     folders = (get_sessions_dir(), get_archive_dir())
     names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
     for name, folder in sorted(names):
-        doc = found(f"{folder}/{name}", files.read_document)
+        doc = try_read(f"{folder}/{name}", files.read_document)
         if doc is not None:
             yield doc
 
 
-def scan_heads(words: bytes = b"") -> Iterator[tuple[str, Document]]:
-    """The file name and the head of each session that can be read, newest first, then those in the archive.
-
-    With ``words`` those alone that may have them in their ``meta``: to pass over a file takes a third of the time.
-    """
-
-    def lacking(path: str) -> bool:
-        return files.has_no(path, words)
-
+def scan_heads() -> Iterator[tuple[str, Document]]:
+    """The file name and the head of each readable session, newest first, then those in the archive."""
     for folder in (get_sessions_dir(), get_archive_dir()):
         for name in newest_first(folder):
-            if bool(words) and found(f"{folder}/{name}", lacking):
-                continue
-            head = found(f"{folder}/{name}", files.read_head)
+            head = try_read(f"{folder}/{name}", files.read_head)
             if isinstance(head, dict):
                 yield name, head
 
 
-def forks_of(ident: str) -> list[str]:
-    """The ids of the sessions that began with a piece of this one, those in the archive too, newest first."""
-    heads = scan_heads(f'"{ident}@'.encode())
-    return [head["id"] for _, head in heads if origin_of(head) == ident]
-
-
-def origin_of(head: Document) -> str | None:
-    """The id of the session that this one is a fork of."""
-    origin = head.get("meta", {}).get("forked_from")
-    return origin.rpartition("@")[0] if isinstance(origin, str) else None
-
-
-def found(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
-    """What stands in a file; None where it was deleted since its folder was read, which is not worth a word."""
+def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
+    """What ``read`` makes of a file; None where the file was deleted meanwhile, which needs no note."""
     try:
         return read(path)
     except FileNotFoundError as err:
@@ -167,12 +146,12 @@ def latest_in_project(project: str) -> str | None:
     for written, name in sorted(dated, reverse=True):
         with contextlib.suppress(OSError, ValueError):
             meta = files.read_head(folder / name).get("meta", {})
-            if meta.get("project") == project and not written <= brought_in(meta):
+            if meta.get("project") == project and not written <= imported_at(meta):
                 return name
     return None
 
 
-def brought_in(meta: Mapping[str, Any]) -> float:
+def imported_at(meta: Mapping[str, Any]) -> float:
     """When a session was imported, in seconds since 1970; 0 for one that was not."""
     try:
         return datetime.fromisoformat(meta["imported_at"]).timestamp()
@@ -196,10 +175,10 @@ def title_of(doc: Document) -> str:
     return doc["title"] or UNTITLED
 
 
-def portrait(doc: Document, *, forks: Sequence[str] = (), archived: bool = False) -> list[Fact]:
+def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
     """The facts of a session as it was read, at a point what is known of it there; those that are none are left out.
 
-    ``forks`` are the ids of sessions that began with this one. Values may be of any characters.
+    Values may be of any characters.
     """
     from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
 
@@ -214,7 +193,6 @@ def portrait(doc: Document, *, forks: Sequence[str] = (), archived: bool = False
         ("cost", _cost(spent)),
         ("tags", ", ".join(tags_of(doc))),
         ("forked from", _word(meta.get("forked_from"))),
-        ("forks", ", ".join(forks)),
         ("imported from", _word(as_dict(meta.get("imported")).get("format"))),
         *_context(doc),
     ]

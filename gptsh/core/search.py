@@ -13,7 +13,7 @@ from gptsh.content.foreign import translated
 from gptsh.content.media import media_of, name_of
 from gptsh.core import files
 from gptsh.core.document import Document
-from gptsh.core.listing import SessionSummary, Unreadable, found, summary_of
+from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import get_archive_dir, get_sessions_dir, newest_first
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message, Part
@@ -145,7 +145,7 @@ def search(
         return _look(path, query)
 
     for index, name in enumerate(newest_first(folder) if among is None else among):
-        item = found(f"{folder}/{name}", look)
+        item = try_read(f"{folder}/{name}", look)
         if isinstance(item, Unreadable):
             yield item
         elif item is not None:

@@ -50,7 +50,7 @@ def test_which_are_put_away_behind_a_new_session(
 def test_without_a_setting_nothing_is_looked_at(home: Home, rules: dict[str, int]) -> None:
     configured(home, **rules)
     aged(home, "aaaa", 4000)
-    assert not modules_after(home, "-m", "echo", "hi") & {"gptsh.core.housekeeping", "gptsh.core.archive"}
+    assert "gptsh.core.retention" not in modules_after(home, "-m", "echo", "hi")
     assert not (home.state / "archive").exists()
     assert len(kept(home)) == 2
 

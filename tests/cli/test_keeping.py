@@ -70,28 +70,15 @@ def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
     assert (kept(home), archived(home)) == ([], ["20250101-000000-cccc.json"])
 
 
-def test_what_stays_of_a_deleted_session_is_said(home: Home) -> None:
-    put(home, "aaaa", 1, context={"consolidated": "aaaa-1"}, agent={"name": "scribe", "model": "echo"})
-    for ident, origin in (("ffff", "aaaa@1"), ("gggg", "aaaa@"), ("hhhh", "aaaa@-1")):
-        put(home, ident, 1, meta={"forked_from": origin})
-    (home.state / "memory" / "scribe").mkdir(parents=True)
-    home.run(ARCHIVE, "gggg")
-    assert home.run(DELETE, "aaaa", DELETE, "hhhh").stdout.splitlines() == [
-        "deleted aaaa Title of aaaa (1 turn); its forks ffff, gggg stay; what it told the memory of scribe stays",
-        "deleted hhhh Title of hhhh (1 turn)",
-    ]
-
-
 def test_programs_get_objects(home: Home) -> None:
     point(home, "work", put(home, "aaaa", 1))
-    put(home, "ffff", 1, meta={"forked_from": "aaaa@1"})
     put(home, "gggg", 1).write_text("{")
     one = {"session": "aaaa", "state": "archived", "title": "Title of aaaa", "turns": 1,
-           "file": "20250101-000000-aaaa.json", "names": ["@work"], "forks": [], "memory": []}  # fmt: skip
+           "file": "20250101-000000-aaaa.json", "names": ["@work"]}  # fmt: skip
     assert objects(home, ARCHIVE, "aaaa") == [one]
     gone = [json.loads(line) for line in home.run(DELETE, "aaaa", DELETE, "g", "-o", "jsonl").stdout.splitlines()]
     unread = {"session": "gggg", "title": None, "turns": None, "file": "20250101-000000-gggg.json", "names": []}
-    assert gone == [{**one, "state": "deleted", "forks": ["ffff"]}, {**one, **unread, "state": "deleted"}]
+    assert gone == [{**one, "state": "deleted"}, {**one, **unread, "state": "deleted"}]
 
 
 def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) -> None:

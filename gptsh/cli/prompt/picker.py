@@ -29,8 +29,7 @@ from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
 from gptsh.cli.prompt import picked, tty
 from gptsh.cli.prompt.picking import Picking, Row, row_of
-from gptsh.core import archive, references
-from gptsh.core.archive import Target
+from gptsh.core import references, retention
 from gptsh.core.listing import Unreadable, scan_sessions
 from gptsh.core.search import search
 from gptsh.errors import GptshError, UsageError
@@ -308,7 +307,7 @@ class _Picker:
     def _delete(self, row: Row) -> None:
         """In a thread: delete a session, unless it is not the one any more that the user saw."""
         try:
-            (change,) = archive.delete([Target(row.filename, row.updated_at)])
+            (change,) = retention.remove({row.filename: row.updated_at})
         except GptshError as err:
             self._told = row, False, str(err)
         else:

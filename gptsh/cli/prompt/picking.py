@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from gptsh.core.archive import last_used
 from gptsh.core.listing import SessionSummary
+from gptsh.core.retention import last_used
 from gptsh.core.search import Word
 
 _YES = ("y", "yes")

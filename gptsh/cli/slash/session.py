@@ -16,7 +16,7 @@ from gptsh.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gptsh.core.archive import Change
+    from gptsh.core.retention import Change
 
 # The format that a file's suffix asks for, and the suffix of a file that is named for its format.
 _FORMATS = {
@@ -149,22 +149,21 @@ def rename(talk: Talk, args: str) -> None:
 
 def archive(talk: Talk, _args: str) -> None:
     """``/session archive``: its names go on pointing at it. Raises StoreError."""
-    from gptsh.core.archive import Target, put_away  # noqa: PLC0415 - few are put away
+    from gptsh.core.retention import remove  # noqa: PLC0415 - few are archived
 
     current(talk)
     before_leaving(talk)
     if talk.ref is None or talk.opened.at is None:
         raise UsageError("this session is on no disk, so it cannot be archived", "/new leaves it")
-    _carry_out(talk, put_away([Target(talk.opened.at)]))
+    _carry_out(talk, remove({talk.opened.at: None}, archive=True))
 
 
 def delete(talk: Talk, _args: str) -> None:
     """``/session delete``, if the user says yes. Raises StoreError."""
     from gptsh.cli.confirm import confirmed  # noqa: PLC0415 - few are deleted
     from gptsh.cli.lists import called  # noqa: PLC0415 - as above
-    from gptsh.core.archive import Target  # noqa: PLC0415 - as above
-    from gptsh.core.archive import delete as delete_for_good  # noqa: PLC0415 - as above
     from gptsh.core.document import stats  # noqa: PLC0415 - as above
+    from gptsh.core.retention import remove  # noqa: PLC0415 - as above
     from gptsh.text import one_line, visible  # noqa: PLC0415 - as above
 
     doc = current(talk)
@@ -175,7 +174,7 @@ def delete(talk: Talk, _args: str) -> None:
     elif talk.ref is None or talk.opened.at is None:
         talk.go_to(None)
     else:
-        _carry_out(talk, delete_for_good([Target(talk.opened.at, doc["updated_at"])]))
+        _carry_out(talk, remove({talk.opened.at: doc["updated_at"]}))
 
 
 def _carry_out(talk: Talk, changes: "Iterator[Change]") -> None:

@@ -1,0 +1,152 @@
+"""Sessions deleted, archived and pruned under the store's lock, by hand or automatically.
+
+A session is what its file name says, whatever the file holds. Its forks stay, and what an agent's memory has of it.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from gptsh.config.settings import Housekeeping
+from gptsh.core import files, references
+from gptsh.core.listing import SessionSummary, imported_at, summary_of, try_read
+from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, make_private, names_in
+from gptsh.errors import StoreError
+
+_AGE = re.compile("([0-9]{1,6})([hdwy])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+_MAX_AGE = 100 * _HOURS["y"]
+_AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
+
+
+class Change(NamedTuple):
+    """What became of a session. ``was`` is its list row, None for an unreadable file; ``names`` pointed at it.
+
+    ``used``: it stays, since it was used or archived meanwhile. ``gone``: it was deleted meanwhile.
+    """
+
+    filename: str
+    state: Literal["deleted", "archived", "already archived", "used", "gone"]
+    was: SessionSummary | None = None
+    names: Sequence[str] = ()
+
+
+def remove(
+    sessions: Mapping[str, str | None], *, archive: bool = False, wait: float = files.LOCK_WAIT
+) -> Iterator[Change]:
+    """Delete the sessions of these file names, or archive them: one at each step of the iterator.
+
+    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one
+    become free; those of an archived one go on pointing at it.
+    Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
+    """
+    folders = get_sessions_dir(), get_archive_dir()
+    names = references.names_by_file()
+    leftovers = [folder / name for folder in folders for name in names_in(folder) if name.endswith(".tmp")]
+    try:
+        for filename, updated_at in sessions.items():
+            with files.locked(get_sessions_dir().parent / ".lock", wait):
+                path = references.path_of(filename)
+                head = try_read(str(path), files.read_head)
+                was = summary_of(head, None, filename) if isinstance(head, dict) else None
+                change = Change(filename, "deleted", was, names.get(filename, ()))
+                if not os.path.lexists(path):
+                    change = Change(filename, "gone")
+                elif updated_at and (path.parent != folders[0] or not was or was["updated_at"] != updated_at):
+                    change = Change(filename, "used", was)
+                elif archive:
+                    change = change._replace(state=_archive(filename))
+                else:
+                    ours = [file for file in leftovers if file.name.startswith(filename)]
+                    for file in (folders[0] / filename, folders[1] / filename, *ours):
+                        file.unlink(missing_ok=True)
+                    for name in change.names:
+                        references.free_name(name)
+            yield change
+    except OSError as err:
+        where = err.filename2 or err.filename or folders[0]
+        done = "archived" if archive else "deleted"
+        raise StoreError(f"the session cannot be {done}: {where}: {err.strerror}") from err
+    finally:
+        with contextlib.suppress(OSError):  # what was removed is removed; only a power cut may bring it back
+            for folder in filter(os.path.isdir, folders):
+                files.sync_folder(folder)
+
+
+def _archive(filename: str) -> Literal["archived", "already archived"]:
+    path, archived = get_sessions_dir() / filename, get_archive_dir() / filename
+    if not os.path.lexists(path):
+        return "already archived"
+    if os.path.lexists(archived):  # somebody copied it there; which of the two is wanted, nobody here knows
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
+    make_private(archived.parent)
+    path.rename(archived)
+    return "archived"
+
+
+# ---- which of them
+
+
+def age(text: str) -> timedelta:
+    """A time such as ``12h``, ``30d``, ``2w`` or ``1y``. Raises ValueError that names these forms."""
+    given = _AGE.fullmatch(text)
+    hours = int(given[1]) * _HOURS[given[2]] if given else 0
+    if not 0 < hours <= _MAX_AGE:
+        raise ValueError(f"expected hours, days, weeks or years, such as 12h, 30d, 2w or 1y, not {text[:20]!r}")
+    return timedelta(hours=hours)
+
+
+def last_used(summary: SessionSummary) -> datetime | None:
+    """The time of ``updated_at``; None where that is no time."""
+    try:
+        return datetime.fromisoformat(summary["updated_at"]).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def to_prune(
+    items: Iterable[SessionSummary], keep: int | None, before: datetime | None, limit: int | None
+) -> list[SessionSummary]:
+    """The sessions to prune, least recently used first, ``limit`` at most.
+
+    The ``keep`` sessions used last stay, and those used since ``before``; so does one without a time.
+    """
+    dated = [(used, item["filename"], item) for item in items if (used := last_used(item)) is not None]
+    dated.sort(key=lambda entry: entry[:2], reverse=True)
+    pruned = [item for used, _, item in dated[keep or 0 :] if before is None or used < before]
+    return pruned[::-1][:limit]
+
+
+def archive_old(rules: Housekeeping, just_used: str) -> None:
+    """Archive what was not used for so many days, and the least recently used beyond so many sessions.
+
+    A session was last used when its file was written, when it says so, or when it was imported: the latest counts.
+    ``just_used`` is the file name of the one that stays. Raises StoreError, and OSError for an unreadable folder.
+    """
+    since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
+    with os.scandir(get_sessions_dir()) as entries:
+        own = [entry for entry in entries if FILENAME.fullmatch(entry.name) and not entry.is_symlink()]
+    beyond = len(own) - rules.max_sessions if rules.max_sessions else 0
+    staying = {just_used, *names_in(get_archive_dir())}
+    dated: list[tuple[float, str, str]] = []
+    for entry in own:
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            written = entry.stat().st_mtime
+            if entry.name in staying or not (beyond > 0 or written < since):
+                continue
+            head = try_read(entry.path, files.read_head)
+            if isinstance(head, dict):
+                summary = summary_of(head, None, entry.name)
+                if used := last_used(summary):
+                    latest = max(written, used.timestamp(), imported_at(head.get("meta", {})))
+                    dated.append((latest, entry.name, summary["updated_at"]))
+    dated.sort()
+    old = {name: updated for at, (used, name, updated) in enumerate(dated) if at < beyond or used < since}
+    for _ in remove(dict(islice(old.items(), _AT_ONCE)), archive=True, wait=0):
+        pass

@@ -65,16 +65,7 @@ class Asking:
             from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
 
             planner = Planner(app.settings, app.client, doc, who, flags, None)
-            code = compact(planner, session, happened, flags, app.client, interrupts, app.reporter)
-            if flags.apply and not flags.dry_run and planner.agent.memory:
-                from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have a memory
-
-                stdio.let_go()
-                with interrupts.shielded():
-                    ended = AfterTurn(app.settings, app.client, interrupts).run(doc, session)
-                if ended and not who.form.structured:  # the exit code was reported before, in JSON
-                    raise ended
-            return code
+            return compact(planner, session, happened, flags, app.client, interrupts, app.reporter)
         is_new, resumed = document.is_unsaved(doc), opened.doc is not None and not chooses_tools(flags)
         with app.tools.lent(who.servers, interrupts, lenient=resumed) as tools:
             try:

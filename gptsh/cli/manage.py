@@ -1,4 +1,4 @@
-"""What is listed: sessions, what they used, agents, models, tools; a session labelled, and sessions remembered."""
+"""What is listed: sessions, what they used, agents, models, tools; a session labelled."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
 from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object
-from gptsh.cli.options import FILTERS, Flags
+from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document, tags_of
@@ -149,36 +149,3 @@ def list_tools(flags: Flags) -> int:
 def _tool_object(item: "Offered") -> dict[str, Any]:
     tool = item.tool._asdict()
     return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}
-
-
-def consolidate(flags: Flags) -> int:
-    """Put what is new in sessions into their agents' memory, a line for each; the exit code of the first failure.
-
-    Raises Interrupted behind the last line.
-    """
-    from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - no list asks a model
-
-    ref = listing.latest_in_project(current_project()) if flags.continue_ else flags.session
-    if flags.continue_ and ref is None:
-        raise UsageError("no session was used in this project yet", "see --list-sessions")
-    if ref is not None:
-        _refuse_filters(flags)
-    run = Consolidation(flags)
-    done = run.of_one(ref) if ref is not None else run.of_all([*passing(flags)][::-1])
-    lines = lines_of(flags, done, lambda item: item.line(), lambda item: item.fields())
-    with run.held():
-        try:
-            stdio.write_lines(lines, interruptible=True)
-        except BrokenPipeError:  # the reader has what it wanted, the memory has not
-            for _ in done:
-                pass
-    if run.ended:
-        run.ended.told = True
-        raise run.ended
-    return run.exit_code
-
-
-def _refuse_filters(flags: Flags) -> None:
-    """Raise UsageError for what chooses among sessions: one is named."""
-    if names := [name for name in flags.given if name in FILTERS]:
-        raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")

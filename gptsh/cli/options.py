@@ -22,7 +22,7 @@ JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a functio
     "--list-agents": "manage:list_agents",
     "--list-models": "manage:list_models",
     "--list-tools": "manage:list_tools",
-    "--consolidate": "manage:consolidate",
+    "--consolidate": "memory:consolidate",
 }
 FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessions
 # What may stand beside each, and all of EVERYWHERE; a question takes what is not under Manage.

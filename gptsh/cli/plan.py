@@ -627,7 +627,7 @@ def _memory(agent: Agent) -> str:
     from gptsh.context import memory  # noqa: PLC0415 - few agents have one
 
     try:
-        return memory.known(agent.name)
+        return memory.read_memory(agent.name)
     except StoreError as err:
         stdio.note(str(err))
         return ""

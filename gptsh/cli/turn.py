@@ -346,12 +346,11 @@ class Turn:
             failure = self._conclude(failure)
         if failure or not (self._session.is_kept and self._planner.agent.memory):
             return failure
-        from gptsh.cli.remember import AfterTurn  # noqa: PLC0415 - few agents have a memory
+        from gptsh.cli.memory import Consolidation  # noqa: PLC0415 - few agents have a memory
 
         if self._screen.finished:
             stdio.let_go()
-        after = AfterTurn(self._settings, self._client, self._interrupts)
-        ended = after.run(self._doc, self._session)
+        ended = Consolidation(self._settings, self._client, self._interrupts).behind_turn(self._session)
         return None if self._reporter.told else ended  # the exit code was reported before, in JSON
 
     def _attempt(self, do: Callable[[], None], failure: BaseException | None) -> BaseException | None:

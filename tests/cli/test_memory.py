@@ -161,6 +161,17 @@ def test_a_failure_behind_the_answer_is_one_note(agent: Home, model: ModelServer
     assert re.fullmatch("gptsh: not remembered yet: .*boom.*\n", run.stderr)
 
 
+def test_what_failed_is_tried_again_when_as_many_more_have_come_as_are_kept(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 4"))
+    put(agent, 0)
+    failures = []
+    for _ in range(4):
+        break_small(model)
+        failures.append(bool(agent.run("-s", "s000", "hi").stderr))
+        model._scripts.clear()
+    assert failures == [True, False, True, False]
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
 def test_a_signal_while_the_memory_is_made_costs_no_answer(
     agent: Home, model: ModelServer, signum: int, code: int
@@ -188,7 +199,6 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
         small_says(model, answer_of(text))
-    untouched = paths[0].read_bytes()
     assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
     assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
@@ -202,9 +212,49 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     before = state(agent), [path.read_bytes() for path in paths]
     assert agent.run("--consolidate") == ("", "", 0)
     assert before == (state(agent), [path.read_bytes() for path in paths])
-    paths[0].write_bytes(untouched)  # a kill before the session was saved
+
+
+@pytest.mark.parametrize("ended", ["before the log", "before the position"])
+def test_what_was_interrupted_is_done_again(agent: Home, model: ModelServer, ended: str) -> None:
+    path = put(agent, 0)
+    untouched = path.read_bytes()
+    remember(agent, "- by hand\n")
+    for text in ("- by hand\n- once", "- by hand\n- twice"):
+        small_says(model, answer_of(text))
     assert agent.run("--consolidate").code == 0
-    assert (before[0], position(paths[0]), len(of_small(model))) == (state(agent), 6, 2)
+    path.write_bytes(untouched)
+    if ended == "before the log":
+        (folder(agent) / "HISTORY.md").unlink()
+    assert agent.run("--consolidate", "-s", "s000").code == 0
+    again = ended == "before the log"
+    assert (len(of_small(model)), position(path)) == (1 + again, 6)
+    assert file(agent) == f"- by hand\n- {'twice' if again else 'once'}\n"
+    assert len(file(agent, "HISTORY.md").splitlines()) == 1
+    assert file(agent, "MEMORY.previous.md") == ("- by hand\n- once\n" if again else "- by hand\n")
+    if again:
+        assert "- once" in of_small(model)[1]["messages"][1]["content"]
+
+
+def test_a_fork_tells_nothing_twice(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("memory_window = 4", "memory_window = 40"))
+    put(agent, 0)
+    assert agent.run("-s", "s000@", "and then?").code == 0  # it has no position yet
+    for text in ("- first", "- second"):
+        small_says(model, answer_of(text))
+    assert agent.run("--consolidate", "-s", "s000").code == 0
+    assert agent.run("--consolidate").stdout.endswith("(default) 2 messages\n")
+    told = of_small(model)[1]["messages"][1]["content"]
+    assert ("and then?" in told, "q0-2" in told) == (True, False)
+
+
+def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text() + '[agents.other]\nmodel = "lab/m"\nmodel_small = "lab/small"\n')
+    put(agent, 0, turns=1)
+    assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
+    assert agent.run("--consolidate") == ("", "", 0)
+    assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
+    small_says(model, answer_of("- m"))
+    assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
 
 
 @pytest.mark.parametrize(

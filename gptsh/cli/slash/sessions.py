@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 from gptsh.cli import stdio
 from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
+from gptsh.cli.wanted import seconds_of
 from gptsh.core.listing import SessionSummary
 from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
-from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.interrupts import Interrupted
@@ -44,33 +44,20 @@ def before_leaving(talk: Talk) -> None:
 
 
 def _remember(talk: Talk) -> "Interrupted | None":
-    """Put what is new in the session into its agents' memories; a signal that ended that, other than Ctrl-C.
+    """Put what is new in the session into its agent's memory; a signal that ended that, other than Ctrl-C.
 
     Neither that nor a failure, which is told, keeps anyone from leaving.
     """
     filename = talk.opened.at
     if talk.in_memory or not filename or not any(agent.memory for agent in talk.settings.agents.values()):
         return None
+    from gptsh.cli.memory import remember_left  # noqa: PLC0415 - few agents have a memory
+
     try:
-        return _remembered(talk, filename)
+        return remember_left(talk.settings, talk.app.client, seconds_of(talk.flags, talk.settings), filename)
     except GptshError as err:
         stdio.note(f"not remembered yet: {err}")
     return None
-
-
-def _remembered(talk: Talk, filename: str) -> "Interrupted | None":
-    """Raises GptshError where the session cannot be read."""
-    from gptsh.cli.remember import Consolidation  # noqa: PLC0415 - few agents have a memory
-
-    run = Consolidation(talk.flags, stays=True)
-    with run.held():
-        for done in run.of_left(filename):
-            if done.messages:
-                stdio.note(f"agent {done.agent} remembers {counted(done.messages, 'message')}")
-    if run.ended is None:
-        return None
-    stdio.note("not all is remembered yet")
-    return None if run.ended.by_user or run.ended.by_deadline else run.ended
 
 
 def resume(talk: Talk, args: str) -> None:

@@ -1,4 +1,4 @@
-"""The vocabulary: messages and their parts, usage, and the events that every transport yields.
+"""The vocabulary: messages and their parts, usage, and the events that a writer shows.
 
 A message is the OpenAI chat message with what we know about it beside it; the same dict stands in
 memory and in the session file. What a provider wants to see of it is the business of its dialect in
@@ -51,6 +51,7 @@ class Message(TypedDict):
     agent: NotRequired[str]
     provider: NotRequired[str]
     model: NotRequired[str]
+    resolved_model: NotRequired[str | None]  # as the server said it
     request_id: NotRequired[str | None]
     response_id: NotRequired[str | None]
     finish_reason: NotRequired[str | None]
@@ -81,15 +82,6 @@ class Reasoning(NamedTuple):
     field: str
 
 
-class Thought(NamedTuple):
-    """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one.
-
-    Its text has come before, as ``Reasoning`` of the field ``THINKING``.
-    """
-
-    block: Part
-
-
 class Refusal(NamedTuple):
     """A piece of a refusal, which some providers send apart from the answer."""
 
@@ -100,13 +92,6 @@ class ToolCall(NamedTuple):
     """A whole tool call, its arguments as received, even when they are not valid JSON."""
 
     call: Call
-
-
-class Verbatim(NamedTuple):
-    """What the provider wants back as it came, under its own key, besides the text of reasoning."""
-
-    field: str
-    value: Any
 
 
 class ToolResult(NamedTuple):
@@ -122,27 +107,13 @@ class Retrying(NamedTuple):
     why: str
 
 
-class Identified(NamedTuple):
-    """The ids that a provider's support asks for."""
-
-    request_id: str | None
-    response_id: str | None
-
-
-class Used(NamedTuple):
-    """What the call used; at most once, and the last one counts."""
-
-    usage: Usage
-
-
 class Finished(NamedTuple):
-    """The provider's reason for ending; None where it gave none but ended properly. Usage may still come behind it."""
+    """The answer is whole, with the provider's reason for ending, if it gave one. What is reported of it may follow."""
 
     reason: str | None
 
 
-Said = Text | Reasoning | Thought | Refusal | ToolCall | Verbatim
-Event = Said | ToolResult | Retrying | Identified | Used | Finished
+Event = Text | Reasoning | Refusal | ToolCall | ToolResult | Retrying | Finished
 
 
 class Tool(NamedTuple):

@@ -46,7 +46,7 @@ def compact(
                 for kind, fields in happened:
                     report(kind, **fields)
             planner.serve(
-                lambda request: each(client.ask(request)),
+                lambda request, answer: each(client.ask(request, answer)),
                 Screen().turning,
                 report,
                 lambda: session.save(durable=True),

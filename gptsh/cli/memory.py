@@ -99,7 +99,9 @@ class Consolidation:
         if agent.model_small is None:
             raise ConfigError("no model is known that could remember", f"set agents.{agent.name}.model_small")
         client = self._client
-        small = small_of(self._settings, client, lambda request: each(client.ask(request)), agent.model_small)
+        small = small_of(
+            self._settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
+        )
         with show.Screen().turning("remembering"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
                 stack.enter_context(memory.locked(agent.name, wait))

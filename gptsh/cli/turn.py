@@ -18,7 +18,7 @@ from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.session import Session
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Ask, Request, Round, Tools, calls_to_run, result_of, shortcoming
+from gptsh.content.answer import Answer, Ask, Request, Tools, calls_to_run, result_of, shortcoming
 from gptsh.context import tokens
 from gptsh.context.answer_schema import Shape
 from gptsh.core import document, sessions
@@ -45,7 +45,6 @@ from gptsh.messages import (
     ToolCall,
     ToolResult,
     Usage,
-    Used,
     new_message_id,
     sum_costs,
     text_of,
@@ -98,7 +97,9 @@ class Turn:
         self._screen = show.Screen()
         self._writer = self._screen.writer(self._form)
         save = partial(session.save, durable=False)
-        planner.serve(lambda request: each(client.ask(request)), self._screen.turning, self._writer.tell, save)
+        planner.serve(
+            lambda request, answer: each(client.ask(request, answer)), self._screen.turning, self._writer.tell, save
+        )
 
     def run(self, happened: "list[Happening]") -> int:
         """All of it; the exit code. ``happened`` is reported once the question is saved.
@@ -160,12 +161,12 @@ class Turn:
 
     def _ask(self, plan: Plan) -> None:
         """One request, shown as it comes and saved, however it ends."""
-        answer, request = Round(each(self._client.ask(plan.request))), plan.request
+        answer, request = Answer(), plan.request
         ended: str | None = "error"
         self._plan = self.sent = plan
         try:
             with self._screen.turning(f"waiting for {self._planner.model}"):
-                self._show(answer)
+                self._show(each(self._client.ask(request, answer)))
             ended = None
         except (GptshError, Interrupted, OSError) as err:
             if answer.finished and isinstance(err, Interrupted) and err.by_deadline:
@@ -182,10 +183,10 @@ class Turn:
         if message and not calls_to_run(message, request) and (lacking := shortcoming(message)):
             raise lacking
 
-    def _show(self, answer: Round) -> None:
+    def _show(self, events: Iterator[Event]) -> None:
         """Write the answer as it comes. Raises what ends it before its time."""
         has_said = False
-        for event in answer:
+        for event in events:
             if isinstance(event, Retrying):
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
@@ -290,6 +291,8 @@ class Turn:
         planner, usage, sent = self._planner, message.get("usage"), self._plan.context
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = _cost(self._settings, planner.model, usage)
+        if usage:
+            self._writer.tell("usage", usage=usage)
         self._costs.append(message["cost"])
         if sent.compaction:
             message["compaction"] = sent.compaction
@@ -435,7 +438,7 @@ def _said(message: Message | None) -> str:
     return text_of(message) + message.get("refusal", "") if message else ""
 
 
-def _why(err: BaseException, answer: Round) -> str | None:
+def _why(err: BaseException, answer: Answer) -> str | None:
     """The finish reason of an answer that this ended; None where it is whole all the same."""
     if answer.finished and isinstance(err, (Interrupted, OSError)):
         return None
@@ -482,11 +485,11 @@ class Title:
     def _run(self) -> None:
         self.title = sessions.generate_title(self._first_user, small_model=self.model, llm=self._ask)
 
-    def _ask(self, request: Request) -> Iterator[Event]:
-        for event in self._llm(request):
-            if isinstance(event, Used):
-                self.usage = event.usage
-            yield event
+    def _ask(self, request: Request, answer: Answer) -> Iterator[Event]:
+        try:
+            yield from self._llm(request, answer)
+        finally:
+            self.usage = answer.usage
 
 
 def title_of(loaded: Settings, client: Client, session: Session, planner: Planner) -> Title | None:

@@ -1,7 +1,4 @@
-"""One turn, round by round: a request in, events out, and the message that is to be saved.
-
-Who asks (a transport of ``llm/``) is an argument, so nothing here knows a network.
-"""
+"""What a model is asked, and its answer as it arrives: what is shown of it, and the message that is saved."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,26 +8,25 @@ from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.messages import (
     THINKING,
     WHOLE,
+    Block,
     Call,
     Event,
     Finished,
-    Identified,
     Message,
     Part,
     Reasoning,
     Refusal,
     Text,
-    Thought,
     Tool,
     ToolCall,
     ToolResult,
     Usage,
-    Used,
-    Verbatim,
-    is_interleaved,
-    order_of,
+    new_call_id,
+    text_of,
+    with_blocks,
 )
 from gptsh.models.reported import filled_window
+from gptsh.text import is_unicode
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
 _CAUSES = {
@@ -56,9 +52,6 @@ class Request(NamedTuple):
     tokens: int = 0  # that prompt and answer take together, estimated; 0 is unknown
 
 
-Ask = Callable[[Request], Iterator[Event]]
-
-
 class Tools(Protocol):
     """Who carries out tool calls: MCP servers, as ``tools/`` reaches them. ``missing``: what was wanted in vain."""
 
@@ -74,101 +67,130 @@ class Tools(Protocol):
         """Carry out the calls at once, their results as they come. Raises ToolServerError behind the last of them."""
 
 
-class Round:
-    """Iterating it passes on the events of one request; ``message`` is what has arrived so far."""
+class Answer:
+    """One answer as it arrives. The APIs write into it; ``news`` is what a reader sees of that, ``message`` is saved.
 
-    def __init__(self, events: Iterator[Event]) -> None:
-        self._events = events
-        self._texts: list[list[str]] = []  # by block
-        self._reasoning: dict[str, list[str]] = {}
-        self._thoughts: list[Part] = []
-        self._refusal: list[str] = []
-        self._calls: list[Call] = []
-        self._replay: dict[str, Any] = {}
-        self._kinds: list[str] = []  # of the blocks, in order of arrival
-        self._ids = Identified(None, None)
-        self._usage: Usage | None = None
-        self._finish: str | None = None
-        self.finished = False  # the answer is whole, whatever may still happen
+    ``finished``: it is whole, whatever may still happen. ``replay`` is what the provider wants back, by its own keys.
+    """
+
+    def __init__(self) -> None:
         self._started = time.monotonic()
+        self.clear()
 
-    def __iter__(self) -> Iterator[Event]:
-        for came in self._events:
-            event = self._apart(came)
-            self._take(event)
-            self._note(event)
-            yield event
+    def clear(self) -> None:
+        """Begin anew: the same is asked again."""
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.finished = False
+        self.request_id: str | None = None
+        self.response_id: str | None = None
+        self.resolved_model: str | None = None
+        self.replay: dict[str, Any] = {}
+        self._blocks: list[Block] = []  # in order of arrival; a text has its ``pieces``
+        self._reasoning: dict[str, list[str]] = {}  # by field
+        self._refusal: list[str] = []
+        self._halves: dict[str | None, str] = {}  # of surrogate pairs: by field of the reasoning, None for the text
+        self._news: list[Event] = []
 
-    def _apart(self, event: Event) -> Event:
-        """The event; a call under the id of an earlier one gets another, or their results would be mixed up."""
-        if not isinstance(event, ToolCall) or all(call["id"] != event.call["id"] for call in self._calls):
-            return event
-        return ToolCall({**event.call, "id": f"{event.call['id']}_{len(self._calls) + 1}"})
+    def add_text(self, piece: str) -> None:
+        """A piece of the answer."""
+        self._say(self._joined(None, piece))
 
-    def _take(self, event: Event) -> None:
-        """What the model said."""
-        match event:
-            case Text(text) if text:
-                if self._kinds[-1:] != ["text"]:
-                    self._kinds.append("text")
-                    self._texts.append([])
-                self._texts[-1].append(text)
-            case Reasoning(text, field):
-                self._reasoning.setdefault(field, []).append(text)
-            case Thought(block):
-                self._thoughts.append(block)
-                self._kinds.append("thinking")
-                self._reasoning.pop(THINKING, None)
-            case Refusal(text):
-                self._refusal.append(text)
-            case ToolCall(call):
-                self._calls.append(call)
-                self._kinds.append("tool_call")
-            case Verbatim(field, value):
-                self._replay[field] = value
+    def _say(self, text: str) -> None:
+        if text:
+            if not self._blocks or self._blocks[-1][0] != "text":
+                self._blocks.append(("text", {"type": "text", "pieces": []}))
+            self._blocks[-1][1]["pieces"].append(text)
+            self._news.append(Text(text))
 
-    def _note(self, event: Event) -> None:
-        """What is said about the answer."""
-        match event:
-            case Identified():
-                self._ids = event
-            case Used(usage):
-                self._usage = usage
-            case Finished(reason):
-                self._finish, self.finished = reason, True
+    def add_reasoning(self, piece: str, field: str) -> None:
+        """A piece of the model's reasoning, under the provider's name for it; THINKING is a block that goes on."""
+        if text := self._joined(field, piece):
+            self._reasoning.setdefault(field, []).append(text)
+            self._news.append(Reasoning(text, field))
+
+    def add_thought(self, block: Part) -> None:
+        """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
+        self._blocks.append(("thinking", block))
+        self._reasoning.pop(THINKING, None)
+
+    def add_refusal(self, piece: str) -> None:
+        """A piece of a refusal, which some providers send apart from the answer."""
+        self._refusal.append(piece)
+        self._news.append(Refusal(piece))
+
+    def add_call(self, call: Call) -> None:
+        """A tool call. No two of an answer have the same id, or their results would be mixed up."""
+        calls, own = self.calls, call["id"] or new_call_id()
+        taken = any(own == other["id"] for other in calls)
+        function = {**call["function"], "arguments": paired(call["function"]["arguments"])}
+        call = {**call, "id": f"{own}_{len(calls) + 1}" if taken else own, "function": function}
+        self._blocks.append(("tool_call", call))
+        self._news.append(ToolCall(call))
+
+    def finish(self, reason: str | None) -> None:
+        """The answer is whole; its usage may still come."""
+        if not self.finished:
+            self._news.append(Finished(reason))
+        self.finish_reason, self.finished = reason, True
+
+    @property
+    def calls(self) -> list[Call]:
+        """The tool calls that have come."""
+        return [block for kind, block in self._blocks if kind == "tool_call"]
+
+    def news(self) -> list[Event]:
+        """What came since the last time."""
+        news, self._news = self._news, []
+        return news
+
+    def end(self) -> None:
+        """Nothing more comes: half a pair is all there will be of it."""
+        self._say(self._halves.pop(None, ""))
 
     def message(self, ended: str | None = None) -> Message | None:
         """The answer as a message. ``ended`` says why it is partial: ``interrupted``, ``error`` or ``timeout``.
 
         None where it ended before anything came: then the question stays unanswered.
         """
-        arrived = self._kinds or self._reasoning or self._refusal
-        if ended and not arrived:
+        if ended and not (self._blocks or self._reasoning or self._refusal):
             return None
-        message: Message = {"role": "assistant", "content": self._content()}
-        if self._calls:
-            message["tool_calls"] = list(self._calls)
+        blocks: list[Block] = [
+            (kind, {"type": "text", "text": "".join(block["pieces"])} if kind == "text" else block)
+            for kind, block in self._blocks
+        ]
+        reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        if THINKING in reasoning:
+            blocks.append(("thinking", {"type": "thinking", "thinking": reasoning.pop(THINKING)}))
+        message = with_blocks({"role": "assistant", "content": None}, blocks)
+        if "order" not in message:
+            message["content"] = text_of(message)
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
-        reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
-        cut = [{"type": "thinking", "thinking": reasoning.pop(THINKING)}] if THINKING in reasoning else []
-        if self._thoughts or cut:
-            message["thinking"] = [*self._thoughts, *cut]
-        if is_interleaved(self._kinds):
-            message["order"] = order_of([*self._kinds, *["thinking"] * len(cut)])
-        if replay := {**reasoning, **self._replay}:
+        if replay := {**reasoning, **self.replay}:
             message["replay"] = replay
-        message["request_id"], message["response_id"] = self._ids
-        message["finish_reason"] = ended or self._finish
-        message["usage"] = self._usage
+        message["resolved_model"] = self.resolved_model
+        message["request_id"], message["response_id"] = self.request_id, self.response_id
+        message["finish_reason"] = ended or self.finish_reason
+        message["usage"] = self.usage
         message["cost"] = None
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
         return message
 
-    def _content(self) -> str | list[Part]:
-        """One text, or where others stand between its pieces a part for each."""
-        texts = ["".join(pieces) for pieces in self._texts]
-        return [{"type": "text", "text": text} for text in texts] if is_interleaved(self._kinds) else "".join(texts)
+    def _joined(self, field: str | None, piece: str) -> str:
+        """The piece with the half of a surrogate pair that was held back; some servers cut pairs in two."""
+        text = self._halves.get(field, "") + piece
+        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        self._halves[field] = half
+        return paired(text.removesuffix(half))
+
+
+def paired(text: str) -> str:
+    """The text, its surrogate pairs made whole: pieces that were joined may have the halves side by side."""
+    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+Ask = Callable[[Request, Answer], Iterator[Event]]  # the answer is written into the second one
 
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:

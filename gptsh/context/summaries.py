@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gptsh.content.answer import Ask, Request, Round, shortcoming
+from gptsh.content.answer import Answer, Ask, Request, shortcoming
 from gptsh.content.foreign import translated
 from gptsh.content.media import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.core.document import TOKEN_KEYS
 from gptsh.errors import EmptyAnswer, Incomplete, TooLong
 from gptsh.jsonio import as_dicts
-from gptsh.messages import Message, Part, Usage, Used, new_message_id, parts_of, text_of, timestamp, without_reasoning
+from gptsh.messages import Message, Part, Usage, new_message_id, parts_of, text_of, timestamp, without_reasoning
 from gptsh.models.facts import likely_facts, small_params, split_model
 from gptsh.text import shortened, shown_size
 
@@ -86,17 +86,16 @@ def said(small: Small, asked: Request, spent: list[Usage]) -> Said:
 
     Raises EmptyAnswer, and what ``ask`` raises; a window that a refusal names is learned.
     """
-    answer = Round(small.ask(asked))
-    used: Usage | None = None
+    answer = Answer()
     try:
-        for event in answer:
-            used = event.usage if isinstance(event, Used) else used
+        for _ in small.ask(asked, answer):
+            pass
     except TooLong as err:
         if err.window:
             small.learn(err.window)
         raise
     finally:
-        spent += [used] if used else []
+        spent += [answer.usage] if answer.usage else []
     message = answer.message()
     text = without_reasoning(text_of(message)) if message else ""
     if not message or not text:

@@ -30,7 +30,7 @@ from gptsh.core.references import (
     split_ref,
 )
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
-from gptsh.messages import Message, Text, new_message_id, starts_turn, sum_costs, timestamp, without_reasoning
+from gptsh.messages import Message, new_message_id, starts_turn, sum_costs, text_of, timestamp, without_reasoning
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Ask
@@ -310,7 +310,7 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
     if not small_model or not first_user.strip():
         return None
-    from gptsh.content.answer import Request  # noqa: PLC0415 - the same
+    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - the same
     from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - a list asks for no title
 
     ask: list[Message] = [
@@ -319,11 +319,14 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     ]
     params = small_params(likely_facts(*split_model(small_model)), TITLE_TOKENS)
     request = Request(small_model, ask, params, stream=False)
+    answer = Answer()
     try:
-        text = "".join(event.text for event in llm(request) if isinstance(event, Text))
+        for _ in llm(request, answer):
+            pass
     except GptshError:
         return None
-    return clean_title(text)
+    message = answer.message()
+    return clean_title(text_of(message)) if message else None
 
 
 def clean_title(text: str) -> str | None:

@@ -4,18 +4,19 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict
-from gptsh.llm import failures, sse
+from gptsh.llm import failures
 from gptsh.llm.anthropic_content import THOUGHTS, Conversation, conversation, without_thoughts
 from gptsh.llm.anthropic_schema import narrowed, sayable
-from gptsh.llm.anthropic_stream import read_stream, read_whole
+from gptsh.llm.anthropic_stream import Reader, payloads
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
+from gptsh.llm.payloads import read
 from gptsh.llm.routes import Route
-from gptsh.messages import Part, token_count
+from gptsh.messages import Event, Part, token_count
 from gptsh.models.facts import Facts, likely_facts
 
 _USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
@@ -57,10 +58,10 @@ class Messages:
         self._refused[_place(route)] = refused
         return True
 
-    def read(self, response: Response, _route: Route) -> Iterator[Any]:
-        """Streamed or whole as the body shows."""
-        streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
-        return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
+    def read(self, response: Response, _route: Route, answer: Answer) -> Iterator[Event]:
+        """The events of the answer."""
+        found = payloads(response.chunks(), response.headers.get("content-type", ""))
+        return read(found, Reader(answer), answer, response.hurry)
 
 
 def _place(route: Route) -> tuple[str, str]:

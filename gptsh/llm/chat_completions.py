@@ -5,17 +5,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.config.providers import Endpoint
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.content.calls import fitted
 from gptsh.content.chat_parts import question, spread
 from gptsh.content.flat import one_text
 from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import failures, sse
-from gptsh.llm.chat_stream import WANTED_BACK, read_stream, read_whole
+from gptsh.llm import failures
+from gptsh.llm.chat_stream import WANTED_BACK, Reader, payloads
 from gptsh.llm.http import Response
 from gptsh.llm.parameters import fit
+from gptsh.llm.payloads import read
 from gptsh.llm.routes import Route
 from gptsh.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool
 from gptsh.models.names import is_by
@@ -58,10 +59,10 @@ class ChatCompletions:
             return True
         return False
 
-    def read(self, response: Response, _route: Route) -> Iterator[Event]:
-        """Streamed or whole as the body shows: some servers answer either way whatever was asked."""
-        streamed, chunks = sse.peeked(response.chunks(), response.headers.get("content-type", ""))
-        return read_stream(chunks, response.hurry) if streamed else read_whole(b"".join(chunks))
+    def read(self, response: Response, _route: Route, answer: Answer) -> Iterator[Event]:
+        """The events of the answer."""
+        found = payloads(response.chunks(), response.headers.get("content-type", ""))
+        return read(found, Reader(answer), answer, response.hurry)
 
 
 def _in_words(request: Request) -> Request:

@@ -1,37 +1,20 @@
-"""Answers in the OpenAI dialect: response bytes to events.
+"""Answers of the OpenAI chat completions API: response bytes to an ``Answer``. No network here.
 
-No network here. Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an
-index, and in sending errors inside a stream of status 200; all of it is read here, by shape and not by provider.
+Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an index, and in sending
+errors inside a stream of status 200; all of it is read here, by shape and not by provider.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from gptsh.errors import BrokenOff, GptshError, ModelError, TimedOut, TooLong
+from gptsh.content.answer import Answer
+from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, Pairs, load, shown
-from gptsh.messages import (
-    DETAILS,
-    FIELDS,
-    REASONING_FIELDS,
-    SIGNATURES,
-    THINKING,
-    Call,
-    Event,
-    Finished,
-    Identified,
-    Reasoning,
-    Refusal,
-    Text,
-    Thought,
-    ToolCall,
-    Used,
-    Verbatim,
-    new_call_id,
-)
+from gptsh.llm.payloads import ADVICE, load, shown
+from gptsh.messages import DETAILS, FIELDS, REASONING_FIELDS, SIGNATURES, THINKING, Call
 from gptsh.models.reported import usage_from
 
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
@@ -39,226 +22,159 @@ from gptsh.models.reported import usage_from
 # (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
 WANTED_BACK = (DETAILS, "extra_content", "annotations")
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
+_GROWS = ("text", "summary", "data")  # of a piece of reasoning
 
 
-def read_whole(data: bytes) -> Iterator[Event]:
-    """The events of an answer that came in one piece. Raises ModelError when it is no answer."""
-    payload = load(data)
-    yield from read_completion(payload, shown(data))
+def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
+    """The objects of a body, streamed or whole as it shows: some servers answer either way whatever was asked.
 
-
-def read_completion(payload: dict[str, Any], told: str) -> Iterator[Event]:
-    """The events of a ``chat.completion`` object; ``told`` is what --debug tells of one that is none."""
-    answer = _Answer(whole=True)
-    choices = [{**choice, "delta": choice.get("message")} for choice in as_dicts(payload.get("choices"))]
-    if not choices:
-        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=told)
-    yield from answer.take({**payload, "choices": choices})
-    yield from answer.end()
-
-
-def read_stream(chunks: Iterable[bytes], on_finish: Callable[[], None] = lambda: None) -> Iterator[Event]:
-    """The events of a streamed answer, as they come; see ``read_chunks``."""
-    return read_chunks(_loaded(chunks), on_finish)
-
-
-def _loaded(chunks: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], bool]]:
+    DONE is the last one of an answer that ended properly. Raises ModelError for what is no answer.
+    """
+    streamed, chunks = sse.peeked(chunks, content_type)
+    if not streamed:
+        body = b"".join(chunks)
+        yield from whole(load(body), shown(body))
+        return
     for name, data in sse.payloads(chunks):
         if data.strip() == b"[DONE]":
-            yield DONE, False
+            yield DONE
             return
         if data.strip():
-            yield load(data), name == "error"
+            payload = load(data)
+            if name == "error":
+                payload["error"] = payload.get("error") or _words_of(payload)
+            yield payload
 
 
-def read_chunks(
-    chunks: Iterable[tuple[dict[str, Any], bool]], on_finish: Callable[[], None] = lambda: None
-) -> Iterator[Event]:
-    """The events of ``chat.completion.chunk`` objects, each with whether the server called it an error; DONE ends them.
-
-    ``on_finish`` is called when only usage may still come. Raises ModelError for an error inside, or chunks that end
-    too early. What is known by then (usage, whole tool calls) still comes before. Trouble after the reason for ending
-    was given takes nothing from a complete answer.
-    """
-    answer = _Answer()
-    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
-    try:
-        for chunk, failed in chunks:
-            if chunk is DONE:
-                answer.finished = True
-                break
-            yield from answer.take(chunk, failed=failed)
-            if answer.finished:
-                yield answer.ending()
-                on_finish()
-    except (ModelError, TimedOut, TooLong) as err:
-        failure = err
-    if not answer.finished:
-        yield from answer.known()
-        raise failure
-    yield from answer.end()
+def whole(payload: dict[str, Any], told: str) -> Iterator[dict[str, Any]]:
+    """The same of a ``chat.completion`` object; ``told`` is what --debug shows of one that is none."""
+    if not as_dicts(payload.get("choices")):
+        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=told)
+    yield payload
+    yield DONE
 
 
-class _Answer:
-    """What accumulates over the chunks of one answer, ``whole`` in one: calls, usage, the reason for ending."""
+class Reader:
+    """Writes the chunks of one answer into it, or the one object that it is."""
 
-    def __init__(self, *, whole: bool = False) -> None:
-        self.finished = False
-        self._wanted_back = _WantedBack(whole=whole)
-        self._finish: str | None = None
-        self._id: str | None = None
-        self._usage: dict[str, Any] | None = None
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
         self._calls = _Calls()
+        self._finish: str | None = None
+        self._done = False
         self._thought: list[str] = []  # the thinking block that has no signature yet
-        self._pairs = Pairs()
 
-    def take(self, chunk: dict[str, Any], *, failed: bool = False) -> Iterator[Event]:
-        """The events of one chunk. Raises ModelError for an error; ``failed`` says that the server called it one."""
-        error, was_finished = _error_in(chunk, failed=failed), self.finished
-        if self._id is None and isinstance(chunk.get("id"), str) and chunk["id"]:
-            self._id = chunk["id"]
-            yield Identified(None, self._id)
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """One chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        answer = self._answer
+        if chunk is DONE:
+            self._done = True
+            return True
+        answer.response_id = answer.response_id or _text(chunk.get("id"))
+        answer.resolved_model = answer.resolved_model or _text(chunk.get("model"))
         choices = as_dicts(chunk.get("choices"))
-        self._usage = _usage_in(chunk, choices) or self._usage  # a later null never overwrites it
+        if usage := _usage_in(chunk, choices):  # a later null never overwrites it
+            answer.usage = usage_from(usage)
         for choice in choices:
             if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
-                yield from self._take_delta(as_dict(choice.get("delta")))
+                self._take_delta(as_dict(choice.get("delta") or choice.get("message")), whole="message" in choice)
                 if isinstance(reason := choice.get("finish_reason"), str):
-                    self._finish, self.finished = reason, self.finished or bool(reason)
-        if error:
-            self.finished = was_finished
+                    self._finish = reason
+        if error := _error_in(chunk):
             raise error
+        if self._finish == "error":
+            raise ModelError("the provider broke the answer off with an error")
+        if self._finish:
+            answer.finish(self._reason())
+        return False
 
-    def _take_delta(self, delta: dict[str, Any]) -> Iterator[Event]:
+    def end(self) -> None:
+        """The tool calls, as far as they came: they are known only now."""
+        for call in self._calls.whole():
+            self._answer.add_call(call)
+        if self._done or self._answer.finished:
+            self._answer.finish(self._reason())
+
+    def _reason(self) -> str | None:
+        """Why it ended; a "stop", or a reason that is empty (xai), means the tool calls where there are some."""
+        return "tool_calls" if self._calls.any and self._finish in ("stop", "") else self._finish or None
+
+    def _take_delta(self, delta: dict[str, Any], *, whole: bool) -> None:
+        answer, details = self._answer, as_dicts(delta.get(DETAILS))
         # Some servers send the same reasoning under two names: the first one that says something counts.
-        field = next((f for f in REASONING_FIELDS if isinstance(delta.get(f), str) and delta[f]), None)
+        field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
         if blocks := as_dicts(delta.get(THINKING)):
-            yield from self._take_thoughts(blocks)
+            self._take_thoughts(blocks)
         elif field:
-            yield Reasoning(delta[field], field)
-        elif text := _text_in(as_dicts(delta.get(DETAILS))):
-            yield Reasoning(text, "reasoning")
-        self._wanted_back.take(delta)
-        for event in _content(delta.get("content")):
-            yield Text(self._pairs.joined(event.text)) if isinstance(event, Text) else event
-        if isinstance(delta.get("refusal"), str) and delta["refusal"]:
-            yield Refusal(delta["refusal"])
+            answer.add_reasoning(delta[field], field)
+        else:
+            texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
+            answer.add_reasoning("".join(filter(None, texts)), "reasoning")
+        self._keep(delta, details, whole=whole)
+        content = delta.get("content")
+        answer.add_text(_text(content) or "")
+        for part in as_dicts(content):  # mistral's
+            if part.get("type") == "thinking":
+                for piece in as_dicts(part.get("thinking")):
+                    answer.add_reasoning(_text(piece.get("text")) or "", "thinking")
+            else:
+                answer.add_text(_text(part.get("text")) or "")
+        if refusal := _text(delta.get("refusal")):
+            answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
             self._calls.take(call)
 
-    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> Iterator[Event]:
+    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> None:
         """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
         for block in blocks:
-            text = block.get("thinking")
-            if isinstance(text, str) and text:
+            if text := _text(block.get("thinking")):
                 self._thought.append(text)
-                yield Reasoning(text, THINKING)
+                self._answer.add_reasoning(text, THINKING)
             if block.get("type") != "thinking":
-                yield Thought(block)
+                self._answer.add_thought(block)
             elif block.get("signature"):
-                yield Thought({**block, "thinking": "".join(self._thought)})
+                self._answer.add_thought({**block, "thinking": "".join(self._thought)})
                 self._thought = []
 
-    def known(self) -> Iterator[Event]:
-        """The last half of a pair, what goes back, tool calls and usage, as far as they came."""
-        if half := self._pairs.rest():
-            yield Text(half)
-        yield from self._wanted_back.known()
-        yield from map(ToolCall, self._calls.whole())
-        if self._usage is not None:
-            yield Used(usage_from(self._usage))
+    def _keep(self, delta: dict[str, Any], details: list[dict[str, Any]], *, whole: bool) -> None:
+        """What the provider may want back. What is signed goes back as one piece, not in those in which it came."""
+        replay = self._answer.replay
+        for piece in details:
+            kept = replay.setdefault(DETAILS, [])
+            if kept and not whole and _goes_on(kept[-1], piece):
+                _add(kept[-1], piece)
+            else:
+                kept.append(dict(piece))
+        if extra := as_dict(delta.get("extra_content")):
+            replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
+        for note in as_dicts(delta.get("annotations")):
+            if note.get("type") == "file" and note not in (files := replay.setdefault("annotations", [])):
+                files.append(note)
+        signed = as_dict(delta.get(FIELDS)).get(SIGNATURES)
+        for signature in signed if isinstance(signed, list) else ():
+            known = replay.setdefault(FIELDS, {SIGNATURES: []})[SIGNATURES]
+            if isinstance(signature, str) and signature not in known:
+                known.append(signature)
 
-    def end(self) -> Iterator[Event]:
-        """What is known only now."""
-        yield from self.known()
-        if self._finish == "error":
-            raise ModelError("the provider broke the answer off with an error")
-        yield self.ending()
 
-    def ending(self) -> Finished:
-        """Why it ended; a "stop", or a reason that is empty (xai), means the tool calls where there are some."""
-        return Finished("tool_calls" if self._calls.any and self._finish in ("stop", "") else self._finish or None)
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _error_in(chunk: dict[str, Any], *, failed: bool = False) -> GptshError | None:
+def _words_of(payload: dict[str, Any]) -> Any:
+    """What an error says that stands bare in the place of an answer."""
+    return {key: payload[key] for key in ("message", "detail", "msg", "code", "type") if key in payload} or True
+
+
+def _error_in(chunk: dict[str, Any]) -> GptshError | None:
     """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
         error = error or choice.get("error")
-    bare = not {"choices", "usage", "object"} & set(chunk)
-    if not error and (failed or bare or "error" in (chunk.get("object"), chunk.get("type"))):
-        error = {key: value for key, value in chunk.items() if key in ("message", "detail", "msg")} or failed
-    if not error:
-        return None
-    return reported(error, chunk)
-
-
-def _content(content: object) -> Iterator[Event]:
-    """Text; of a list (mistral) the text and thinking parts."""
-    if isinstance(content, str) and content:
-        yield Text(content)
-    for part in as_dicts(content):
-        if part.get("type") == "thinking":
-            inner = (piece.get("text") for piece in as_dicts(part.get("thinking")))
-            yield from (Reasoning(text, "thinking") for text in inner if isinstance(text, str) and text)
-        elif isinstance(part.get("text"), str) and part["text"]:
-            yield Text(part["text"])
-
-
-# ---- what goes back
-
-_Key = tuple[int | None, str | None]  # of a tool call: its index and its id, as far as they are known
-_GROWS = ("text", "summary", "data")  # of a piece of reasoning
-
-
-def _text_in(details: list[dict[str, Any]]) -> str:
-    """What a person can read of pieces of reasoning."""
-    texts = [detail.get(key) for detail in details for key in ("text", "summary")]
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-class _WantedBack:
-    """What the provider may want back, from its deltas. What is signed must go back as one piece, not in the pieces
-    in which it came; those of an answer that came ``whole`` are whole."""
-
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
-        self._details: list[dict[str, list[str]]] = []  # what grows of each
-        self._fixed: list[dict[str, Any]] = []  # the rest of each
-        self._extra: dict[str, Any] = {}
-        self._files: list[dict[str, Any]] = []
-        self._signatures: list[str] = []
-
-    def take(self, delta: dict[str, Any]) -> None:
-        """Note what one delta has of it."""
-        for piece in as_dicts(delta.get(DETAILS)):
-            self._take_detail(piece)
-        self._extra |= as_dict(delta.get("extra_content"))
-        notes = as_dicts(delta.get("annotations"))
-        self._files += [note for note in notes if note.get("type") == "file" and note not in self._files]
-        signed = as_dict(delta.get(FIELDS)).get(SIGNATURES)
-        for signature in signed if isinstance(signed, list) else ():
-            self._signatures += [signature] if isinstance(signature, str) and signature not in self._signatures else []
-
-    def _take_detail(self, piece: dict[str, Any]) -> None:
-        if self._whole or not self._fixed or not _goes_on(self._fixed[-1], piece):
-            self._fixed.append({})
-            self._details.append({})
-        for key, value in piece.items():
-            if key in _GROWS and isinstance(value, str):
-                self._details[-1].setdefault(key, []).append(value)
-            if value is not None or key not in self._fixed[-1]:
-                self._fixed[-1][key] = value
-
-    def known(self) -> Iterator[Event]:
-        """All of it, under the provider's own keys."""
-        grown = ({key: "".join(pieces) for key, pieces in detail.items()} for detail in self._details)
-        details = [{**fixed, **texts} for fixed, texts in zip(self._fixed, grown, strict=True)]
-        for field, value in zip(WANTED_BACK, (details, self._extra, self._files), strict=True):
-            if value:
-                yield Verbatim(field, value)
-        if self._signatures:
-            yield Verbatim(FIELDS, {SIGNATURES: self._signatures})
+    bare = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
+    if not error and (bare or "error" in (chunk.get("object"), chunk.get("type"))):
+        error = _words_of(chunk)
+    return reported(error, chunk) if error else None
 
 
 def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
@@ -267,16 +183,23 @@ def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
     return last.get("type") == piece.get("type") and all(same)
 
 
-class _Calls:
-    """Tool calls from their deltas: by index and id, else the last one goes on until a name begins another.
+def _add(last: dict[str, Any], piece: dict[str, Any]) -> None:
+    for key, value in piece.items():
+        if key in _GROWS and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value
 
-    Another index is another call, and so is a new id at a used index; an empty id or name says nothing (mistral,
-    dashscope, groq).
+
+class _Calls:
+    """Tool calls from their deltas: by index, else by id, else the last one goes on.
+
+    A new id at a used index begins another call, and so does a name where index and id are missing; an empty id or
+    name says nothing (mistral, dashscope, groq).
     """
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
-        self._at: dict[_Key, int] = {}
+        self._calls: list[tuple[int | None, Call]] = []  # with its index
 
     @property
     def any(self) -> bool:
@@ -284,68 +207,34 @@ class _Calls:
         return bool(self._calls)
 
     def take(self, delta: dict[str, Any]) -> None:
-        """Note what one delta has of a call."""
-        said, named = delta.get("index"), delta.get("id")
-        index = said if isinstance(said, int) else None
-        call_id = named if named and isinstance(named, str) else None
-        place = self._place(index, call_id, delta)
-        if place is None:
-            place = len(self._calls)
-            self._calls.append({"function": {"name": "", "arguments": ""}})
-        self._at.update(dict.fromkeys(((index, call_id), (index, None), (None, call_id)), place))
-        _merge_call(self._calls[place], delta)
+        """What one delta has of a call."""
+        index = delta["index"] if isinstance(delta.get("index"), int) else None
+        call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
+        call = self._find(index, call_id, function.get("name"))
+        if call is None:
+            call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
+            self._calls.append((index, call))
+        call["id"] = call["id"] or call_id
+        inner, arguments = call["function"], function.get("arguments")
+        inner["name"] = inner["name"] or _text(function.get("name")) or ""
+        if arguments is not None:
+            inner["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        inner |= {key: value for key, value in function.items() if key not in inner}
+        call |= {key: v for key, v in delta.items() if key not in ("index", *call) and v not in (None, "")}
 
-    def _place(self, index: int | None, call_id: str | None, delta: dict[str, Any]) -> int | None:
-        """Where the call that this delta goes on stands; None for a new call."""
-        if index is None and call_id is None:
-            return len(self._calls) - 1 if self._calls and not self._begins(delta) else None
-        place = self._at.get((index, call_id))
-        if place is None and index is not None and call_id is not None:  # one of them may have been missing so far
-            at_index, of_id = self._at.get((index, None)), self._at.get((None, call_id))
-            if at_index is not None and self._calls[at_index].get("id") in (None, call_id):
-                return at_index
-            return of_id if of_id is not None and not self._has_index(of_id) else None
-        return place
-
-    def _has_index(self, place: int) -> bool:
-        return any(index is not None for (index, _), at in self._at.items() if at == place)
-
-    def _begins(self, delta: dict[str, Any]) -> bool:
-        """Whether a delta without index and id begins another call: the last one has another name or is whole."""
-        name, last = as_dict(delta.get("function")).get("name"), self._calls[-1]["function"]
-        return bool(name) and (name != last["name"] or _is_whole(last["arguments"]))
+    def _find(self, index: int | None, call_id: str | None, name: Any) -> Call | None:
+        """The call that a delta goes on; None where it begins one."""
+        for at, call in reversed(self._calls):
+            if index is None and call_id is None:  # the last one, if it is not whole
+                return None if name and call["function"]["arguments"].endswith("}") else call
+            is_there = index is not None and at == index and None in (call_id, call["id"])
+            if is_there or (call_id == call["id"] and (index == at or None in (index, at))):
+                return call
+        return None
 
     def whole(self) -> list[Call]:
-        """The calls, each with an id and a type; keys we do not know (thought signatures) are kept."""
-        calls = []
-        for call in self._calls:
-            identified = {"id": call.get("id") or new_call_id(), "type": "function"}
-            calls.append({**identified, **{k: v for k, v in call.items() if k != "id"}})
-        return calls
-
-
-def _is_whole(arguments: str) -> bool:
-    try:
-        json.loads(arguments)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _merge_call(call: Call, delta: dict[str, Any]) -> None:
-    function = as_dict(delta.get("function"))
-    if isinstance(function.get("name"), str):
-        call["function"]["name"] = call["function"]["name"] or function["name"]
-    arguments = function.get("arguments")
-    if arguments is not None:
-        call["function"]["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
-    call["function"] |= {key: value for key, value in function.items() if key not in call["function"]}
-    for key, value in delta.items():
-        if key not in ("index", "function") and value not in (None, "") and (key != "id" or isinstance(value, str)):
-            call[key] = value
-
-
-# ---- usage
+        """The calls; keys that we do not know (thought signatures) are kept."""
+        return [{**call, "id": call["id"] or ""} for _, call in self._calls]
 
 
 def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any] | None:

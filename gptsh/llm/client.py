@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.config.providers import LOCAL, NO_SHAPE, Wire
 from gptsh.config.secret import Secret
 from gptsh.config.settings import Provider, Settings, provider_of
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows
 from gptsh.llm.ollama_models import Models
@@ -32,7 +32,7 @@ _ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider i
 # What says how servers are reached, and must be checked before anything is saved.
 _UNUSUAL = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"}
 
-Open = Callable[[Request, Route], Iterator[Event]]
+Open = Callable[[Request, Route, Answer], Iterator[Event]]
 
 
 class Client:
@@ -236,14 +236,14 @@ class Client:
 
     # ---- asking
 
-    def ask(self, request: Request) -> Iterator[Event]:
-        """Ask the model of ``request``; the events of its answer as they come.
+    def ask(self, request: Request, answer: Answer) -> Iterator[Event]:
+        """Ask the model of ``request``; what is seen of its ``answer`` as it comes.
 
         Raises ModelError or TimedOut, also in mid-answer, and ConfigError as ``prepare``.
         """
         route = self._route_of(request)
         try:
-            yield from (yield from self._open(request, route, self._transport(route)))
+            yield from (yield from self._open(request, route, answer, self._transport(route)))
         except GptshError as err:
             raise failures.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
 
@@ -295,11 +295,13 @@ class Client:
         self._http = self._http or Http(self._settings.network, self._environ)
         return self._http
 
-    def _open(self, request: Request, route: Route, transport: Open) -> Generator[Event, None, Iterator[Event]]:
+    def _open(
+        self, request: Request, route: Route, answer: Answer, transport: Open
+    ) -> Generator[Event, None, Iterator[Event]]:
         """The answer's events once the request is accepted; retried before the first byte only."""
         for attempt in range(self._settings.network.retries + 1):
             try:
-                return transport(request, route)
+                return transport(request, route, answer)
             except ModelError as err:
                 pause = self._pause(err, attempt)
                 if pause is None:

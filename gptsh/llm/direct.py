@@ -5,15 +5,14 @@ from itertools import chain
 from typing import Any, Protocol
 
 from gptsh.config.secret import MASK
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.errors import BrokenOff, ModelError, NoAnswer
 from gptsh.llm import failures, routes
 from gptsh.llm.http import Http, Response
 from gptsh.llm.payloads import encode, load
 from gptsh.llm.routes import Route
-from gptsh.messages import Event, Finished, Identified, Used
+from gptsh.messages import Event, Finished
 
-_FEW = 8  # events that are held back; well-formed answers begin with three that say nothing at most
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 
 
@@ -29,7 +28,7 @@ class Dialect(Protocol):
     def learns(self, err: ModelError, request: Request, route: Route) -> bool:
         """Whether the server has refused something that it can be asked without, from now on."""
 
-    def read(self, response: Response, route: Route) -> Iterator[Event]:
+    def read(self, response: Response, route: Route, answer: Answer) -> Iterator[Event]:
         """The events of an accepted request. Raises ModelError, TimedOut or TooLong."""
 
 
@@ -39,13 +38,14 @@ class Direct:
     def __init__(self, http: Http, dialect: Dialect) -> None:
         self._http, self._dialect = http, dialect
 
-    def open(self, request: Request, route: Route) -> Iterator[Event]:
+    def open(self, request: Request, route: Route, answer: Answer) -> Iterator[Event]:
         """The events of the answer, once one that says something has come.
 
         A stream without any of an answer is asked for once more as a whole. Raises ModelError, TimedOut or TooLong.
         """
         try:
-            return _begun(self._events(self._respond(request, route), route))
+            answer.clear()
+            return _begun(self._events(self._respond(request, route), route, answer))
         except NoAnswer:
             # llama.cpp's answer to a prompt that is too long: a stream without an event, but whole a plain refusal.
             if not request.stream:
@@ -54,7 +54,7 @@ class Direct:
         except ModelError as err:
             if not self._dialect.learns(err, request, route):
                 raise
-        return self.open(request, route)
+        return self.open(request, route, answer)
 
     def preview(self, request: Request, route: Route) -> dict[str, Any]:
         """The request as it would be sent, its keys masked."""
@@ -72,29 +72,25 @@ class Direct:
         response.close()
         raise failures.refusal(response.url, response.status, response.headers, said, route)
 
-    def _events(self, response: Response, route: Route) -> Iterator[Event]:
+    def _events(self, response: Response, route: Route, answer: Answer) -> Iterator[Event]:
         try:
-            request_id = next((response.headers[name] for name in _REQUEST_IDS if name in response.headers), None)
-            yield Identified(request_id, None)
-            for event in self._dialect.read(response, route):
-                yield Identified(request_id, event.response_id) if isinstance(event, Identified) else event
+            answer.request_id = next(
+                (response.headers[name] for name in _REQUEST_IDS if name in response.headers), None
+            )
+            yield from self._dialect.read(response, route, answer)
         finally:
             response.close()
 
 
 def _begun(events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, the first that says something at hand: a server that is overloaded may say so in place of it.
+    """The same events, the first one at hand: a server that is overloaded may say so in place of it.
 
-    Raises NoAnswer where none does, not even why the answer has ended.
+    Raises NoAnswer where there is none, and no reason for ending either.
     """
-    first: list[Event] = []
     try:
-        for event in events:
-            if event == Finished(None):
-                raise NoAnswer("the server answered nothing")
-            first.append(event)
-            if not isinstance(event, (Identified, Used)) or len(first) == _FEW:
-                break
+        first = next(events, None)
     except BrokenOff as err:
         raise NoAnswer("the server answered nothing", detail=err.detail or str(err)) from err
-    return chain(first, events)
+    if first is None or first == Finished(None):
+        raise NoAnswer("the server answered nothing")
+    return chain([first], events)

@@ -3,37 +3,25 @@
 import re
 from collections.abc import Iterator
 
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.content.media import shown
 from gptsh.llm.routes import Route
-from gptsh.messages import Event, Finished, Message, Text, Used, labelled, parts_of, text_of
+from gptsh.messages import Event, Message, labelled, parts_of, text_of
+from gptsh.models.reported import usage_from
 
 
-def open_echo(request: Request, _route: Route) -> Iterator[Event]:
-    """The transport to it."""
-    return _ask(request)
-
-
-def _ask(request: Request) -> Iterator[Event]:
+def open_echo(request: Request, _route: Route, answer: Answer) -> Iterator[Event]:
     """``You said: `` and the last user message, word by word; a word counts as a token."""
     said = next((_said(m) for m in reversed(request.messages) if m["role"] == "user"), "")
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
     for word in words if request.stream else ["".join(words)]:
-        yield Text(word)
+        answer.add_text(word)
+        yield from answer.news()
     prompt = sum(len(text_of(message).split()) for message in request.messages)
-    completion = len(words) + 1
-    yield Used(
-        {
-            "prompt": prompt,
-            "completion": completion,
-            "total": prompt + completion,
-            "reasoning_tokens": None,
-            "cached_tokens": None,
-            "cache_write_tokens": None,
-            "raw": {},
-        }
-    )
-    yield Finished("stop")
+    answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
+    answer.finish("stop")
+    answer.end()
+    yield from answer.news()
 
 
 def _said(question: Message) -> str:

@@ -22,16 +22,15 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from gptsh.config.settings import Network, Provider
-from gptsh.content.answer import LAST_WAIT, Request
+from gptsh.content.answer import LAST_WAIT, Answer, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import failures
+from gptsh.llm import chat_stream, failures
 from gptsh.llm.chat_completions import message_for, prompt_for, response_format, whole_tools
-from gptsh.llm.chat_stream import read_chunks, read_completion
 from gptsh.llm.parameters import fit
-from gptsh.llm.payloads import encode
+from gptsh.llm.payloads import encode, read
 from gptsh.llm.routes import Route
-from gptsh.messages import FIELDS, THINKING, Event, Identified, Message
+from gptsh.messages import FIELDS, THINKING, Event, Message
 from gptsh.models.names import is_by
 
 _SWITCHES = {
@@ -113,7 +112,7 @@ class Bridge:
             _be_quiet()
             self._loading.start()
 
-    def open(self, request: Request, route: Route) -> Iterator[Event]:
+    def open(self, request: Request, route: Route, answer: Answer) -> Iterator[Event]:
         """The events of the answer, once the provider has accepted the request. Raises ModelError or TimedOut."""
         self.warm()
         self._loading.join()
@@ -124,7 +123,11 @@ class Bridge:
         head = incoming.take()
         if not isinstance(head, _Head):
             raise ModelError(f"{route.provider.name} answered nothing")
-        return _events(incoming, head, whole=not request.stream)
+        answer.request_id = head.request_id
+        chunks = incoming.chunks()
+        if not request.stream:
+            chunks = chat_stream.whole(next(chunks, {}), "")
+        return read(chunks, chat_stream.Reader(answer), answer, incoming.hurry)
 
 
 class _Incoming:
@@ -151,30 +154,14 @@ class _Incoming:
             todo = "raise first_byte_timeout or idle_timeout under [network]"
             raise TimedOut(f"{self._route.provider.name} went silent", todo) from err
 
-    def chunks(self) -> Iterator[tuple[dict[str, Any], bool]]:
+    def chunks(self) -> Iterator[dict[str, Any]]:
         """Chunks until the end."""
         while isinstance(chunk := self.take(), dict):
-            yield chunk, False
+            yield chunk
 
     def hurry(self) -> None:
         """What still comes is not worth a long wait."""
         self._until = min(self._until, time.monotonic() + LAST_WAIT)
-
-
-def _events(incoming: _Incoming, head: _Head, *, whole: bool) -> Iterator[Event]:
-    yield Identified(head.request_id, None)
-    if whole:
-        answer = incoming.take()
-        events = read_completion(answer if isinstance(answer, dict) else {}, repr(answer))
-    else:
-        events = read_chunks(incoming.chunks(), incoming.hurry)
-    for event in events:
-        yield Identified(head.request_id, _real_id(event.response_id)) if isinstance(event, Identified) else event
-
-
-def _real_id(response_id: str | None) -> str | None:
-    """The provider's id; None for one that litellm made up."""
-    return None if _MADE_UP_ID.match(response_id or "") else response_id
 
 
 # ---- in litellm's thread
@@ -321,8 +308,11 @@ def _request_id(response: Any) -> str | None:
 
 
 def _plain(chunk: Any, route: Route) -> dict[str, Any]:
-    """A chunk as the dict that would have come from a server, less what litellm adds to usage."""
+    """A chunk as the dict that would have come from a server, less what litellm adds."""
     plain: dict[str, Any] = chunk.model_dump(exclude_none=True)
+    plain.pop("model", None)  # as it was asked for
+    if _MADE_UP_ID.match(plain.get("id") or ""):
+        del plain["id"]
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
     if "claude" in route.model:  # Anthropic does not report them: an estimate

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gptsh.config.settings import Provider
-from gptsh.content.answer import Request
+from gptsh.content.answer import Answer, Request
 from gptsh.content.media import Media, media_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.chat_completions import tools
 from gptsh.llm.http import Response
 from gptsh.llm.ollama_models import Models, Place, place_of
-from gptsh.llm.ollama_stream import THINKING, read_lines
+from gptsh.llm.ollama_stream import THINKING, Reader, payloads
 from gptsh.llm.parameters import fit
-from gptsh.llm.payloads import as_object
+from gptsh.llm.payloads import as_object, read
 from gptsh.llm.routes import Route
 from gptsh.messages import Event, Message, Part, parts_of, starts_turn, text_of
 from gptsh.models.names import is_by
@@ -86,9 +86,10 @@ class Ollama:
             return True
         return False
 
-    def read(self, response: Response, route: Route) -> Iterator[Event]:
-        """The events of the answer; one in a single piece is one line. The server may be asked for its window."""
-        return read_lines(response.chunks(), lambda: self._models.allocated(route.provider, route.model))
+    def read(self, response: Response, route: Route, answer: Answer) -> Iterator[Event]:
+        """The events of the answer. The server may be asked for its window."""
+        reader = Reader(answer, lambda: self._models.allocated(route.provider, route.model))
+        return read(payloads(response.chunks()), reader, answer)
 
 
 def _only(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""JSON as it goes out to a model and as it comes in."""
+"""JSON as it goes out to a model and as it comes in, and the one loop that makes an answer of it."""
 
 import json
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
-from gptsh.errors import ModelError, NoAnswer
+from gptsh.content.answer import Answer
+from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.failures import message_in
+from gptsh.messages import Event
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
@@ -43,31 +46,6 @@ def as_object(arguments: str) -> dict[str, Any]:
         return {"arguments": arguments}
 
 
-def paired(text: str) -> str:
-    """The text, its surrogate pairs made whole: pieces that were joined may have the halves side by side."""
-    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-
-
-class Pairs:
-    """Text that comes in pieces, its surrogate pairs made whole: some servers cut them in two."""
-
-    def __init__(self) -> None:
-        self._half = ""
-
-    def joined(self, text: str) -> str:
-        """The piece, with the half that was held back before it; a half at its end is held back."""
-        if not self._half and is_unicode(text):
-            return text
-        text = self._half + text
-        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return paired(text.removesuffix(self._half) if self._half else text)
-
-    def rest(self) -> str:
-        """The half that nothing came behind."""
-        half, self._half = self._half, ""
-        return half
-
-
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None  # 1e999 could not be saved
@@ -76,3 +54,39 @@ def _finite(text: str) -> float | None:
 def shown(data: bytes) -> str:
     """What --debug tells of a body."""
     return data[:2000].decode("utf-8", "replace")
+
+
+class Reader(Protocol):
+    """What writes one answer of an API into an ``Answer``."""
+
+    def take(self, payload: dict[str, Any]) -> bool:
+        """One object that the server sent; whether it was the last. Raises ModelError or TooLong for an error in it."""
+
+    def end(self) -> None:
+        """What is known only now, however it ended."""
+
+
+def read(
+    payloads: Iterable[dict[str, Any]], reader: Reader, answer: Answer, hurry: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """What is seen of an answer, as it comes. ``hurry`` is called when only usage may still come.
+
+    Raises ModelError, TimedOut or TooLong for an error inside, and BrokenOff for payloads that end before it is whole.
+    What is known by then comes before. Trouble behind a whole answer takes nothing from it.
+    """
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
+    try:
+        for payload in payloads:
+            is_last = reader.take(payload)
+            yield from answer.news()
+            if is_last:
+                break
+            if answer.finished:
+                hurry()
+    except (ModelError, TimedOut, TooLong) as err:
+        failure = err
+    reader.end()
+    answer.end()
+    yield from answer.news()
+    if not answer.finished:
+        raise failure

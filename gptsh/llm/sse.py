@@ -30,7 +30,9 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """
     name = ""
     data: list[bytes] = []
-    for line in _lines(chunks):
+    for number, line in enumerate(lines(chunks)):
+        if not number:
+            line = line.removeprefix(_BOM)
         if not line:
             if data:
                 yield name, b"\n".join(data)
@@ -46,12 +48,7 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         yield name, b"\n".join(data)
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    for number, line in enumerate(_raw_lines(chunks)):
-        yield line if number else line.removeprefix(_BOM)
-
-
-def _raw_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Lines without their ends. Only new bytes are searched: an image in one line comes in thousands of chunks."""
     pieces: list[bytes] = []  # of the line that has not ended
     ended_by_return = False

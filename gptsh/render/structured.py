@@ -5,7 +5,7 @@ from typing import Any
 
 from gptsh.core import files
 from gptsh.errors import GptshError, OutputError
-from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult, Used
+from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gptsh.render.plain import Aside, Sink, Writer
 
 _KEYS = (
@@ -106,8 +106,6 @@ class EventWriter(Writer):
                 self.tell("tool_call", tool_call=call)
             case ToolResult(message):
                 self.tell("tool_result", tool_result={key: message.get(key) for key in _RESULT})
-            case Used(usage):
-                self.tell("usage", usage=usage)
         self.close()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def spoilt(draw: st.DrawFn, payloads: Payloads) -> Payloads:
     for _ in range(draw(st.integers(1, 4))):
         place, key = draw(st.sampled_from(list(places(found))))
         if place is not found and draw(st.booleans()):
-            place[key] = draw(st.sampled_from(VALUES))
+            place[key] = copy.deepcopy(draw(st.sampled_from(VALUES)))
         elif len(found) > 1:
             del place[key]
     return found  # type: ignore[no-any-return]

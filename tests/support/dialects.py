@@ -7,7 +7,7 @@ from typing import Any
 
 from gptsh.config.providers import OWN, PROVIDERS, Endpoint
 from gptsh.config.settings import Network, Provider
-from gptsh.content.answer import Request, Round
+from gptsh.content.answer import Answer, Request
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.context.tokens import Size
@@ -24,7 +24,7 @@ from gptsh.llm.direct import Dialect
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.ollama import Ollama
 from gptsh.llm.ollama_models import Models
-from gptsh.llm.payloads import encode
+from gptsh.llm.payloads import encode, read
 from gptsh.llm.routes import Route
 from gptsh.messages import Tool
 from gptsh.render.transcript import transcript
@@ -117,28 +117,24 @@ def offered(provider: str, description: str, parameters: Any) -> Any:
     return tool["function"]
 
 
-READERS: dict[str, Callable[[list[bytes]], Iterator[Any]]] = {
-    "anthropic": anthropic_stream.read_stream,
-    "anthropic, whole": lambda pieces: anthropic_stream.read_whole(b"".join(pieces)),
-    "chat": chat_stream.read_stream,
-    "chat, whole": lambda pieces: chat_stream.read_whole(b"".join(pieces)),
-    "ollama": ollama_stream.read_lines,
-}
-
-
 def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
-    frame = b"data: %s\n\n" if dialect in ("anthropic", "chat") else b"%s\n"
-    pieces = [frame % json.dumps(payload).encode() for payload in payloads]
-    answer, failed = Round(READERS[dialect](pieces)), False
+    api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat")
+    pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
+    answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
+    readers: dict[str, Callable[[], Iterator[Any]]] = {
+        "anthropic": lambda: read(anthropic_stream.payloads(pieces, of), anthropic_stream.Reader(answer), answer),
+        "chat": lambda: read(chat_stream.payloads(pieces, of), chat_stream.Reader(answer), answer),
+        "ollama": lambda: read(ollama_stream.payloads(pieces), ollama_stream.Reader(answer, lambda: None), answer),
+    }
     try:
-        list(answer)
+        list(readers[api]())
     except (ModelError, TooLong):
         failed = True
     message = answer.message("error" if failed else None)
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
-    read = checks.check(parsed(files.encoded(doc).decode()))["messages"]
-    return (read[0] if read else None), failed
+    found = checks.check(parsed(files.encoded(doc).decode()))["messages"]
+    return (found[0] if found else None), failed
 
 
 def refusal_of(status: int, payload: Any) -> Any:

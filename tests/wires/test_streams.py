@@ -100,6 +100,11 @@ def test_what_a_stream_says(lab: Home, model: ModelServer, name: str) -> None:
     assert {key: reply.get(key) for key in kept} == kept
 
 
+def test_the_name_that_the_server_gives_its_model_is_kept(lab: Home, model: ModelServer) -> None:
+    _, reply = answered(lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, LAST, DONE)
+    assert (reply["model"], reply["resolved_model"]) == ("lab/m", "m-2026-11-01")
+
+
 def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> None:
     given = [{"type": TEXT, "text": "a"}, {"type": TEXT, "text": "b", "signature": None}]
     message = {"role": "assistant", "content": "x", "reasoning_details": given, "reasoning": "ab"}

@@ -38,6 +38,7 @@ def far(home: Home, model: ModelServer) -> Home:
         f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
     )
     home.env |= KEYS | {"AZURE_AI_API_BASE": bare}  # litellm reads it: under a base_url it would be an OpenAI's server
+    home.litellm = True
     return home
 
 
@@ -68,7 +69,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
     redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
     thoughts = (thought(0, "hm ", "so", signed="c2ln"), redacted, thought(2, "then", signed="b"))
     model.script(*stream(*thoughts, said(3, "Yes.")))
-    run = far.process("-m", CLAUDE, "hi")
+    run = far.run("-m", CLAUDE, "hi")
     assert run == ("Yes.\n", "hm sothen\n", 0)
     reply = far.doc()["messages"][1]
     assert reply["thinking"] == [
@@ -78,7 +79,7 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
     ]
     assert "replay" not in reply
     model.script(*stream(said(0, "More.")))
-    assert far.process("-s", "0", "more").code == 0
+    assert far.run("-s", "0", "more").code == 0
     sent = model.sent[1]["messages"][1]["content"]
     assert [part["type"] for part in sent] == ["thinking", "redacted_thinking", "thinking", "text"]
     assert (sent[0]["thinking"], sent[0]["signature"]) == ("hm so", "c2ln")
@@ -88,18 +89,18 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
 def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: ModelServer) -> None:
     called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
     model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
-    assert far.process("-s", "@signed", "-m", GEMINI, "hi") == ("One moment.\n", "", 0)
+    assert far.run("-s", "@signed", "-m", GEMINI, "hi") == ("One moment.\n", "", 0)
     assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
     assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
     assert far.doc()["messages"][1]["usage"]["prompt"] == 7
     model.script(*gemini({"text": "I look."}, called))
-    far.process("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
+    far.run("-s", "@signed", "-m", GEMINI, "-p", f"tools=[{json.dumps(TOOL)}]", "look")
     first, second = far.doc()["messages"][1::2]
     assert first["replay"] == {"provider_specific_fields": {"thought_signatures": ["b2YgYSB0ZXh0"]}}
     assert second["tool_calls"][0]["function"]["name"] == "ls"
     for name in (GEMINI, "gemini/gemini-2.5-pro"):
         model.script(*gemini({"text": "Done."}))
-        assert far.process("-s", "@signed", "-m", name, "and?").code == 0
+        assert far.run("-s", "@signed", "-m", name, "and?").code == 0
     own, other = (json.dumps(request["contents"]) for request in model.sent[2:])
     assert [own.count(signature) for signature in ("b2YgYSB0ZXh0", "b2YgYSBjYWxs")] == [1, 1]
     assert ("b2YgYS" in other, "moment." in other) == (False, True)
@@ -116,7 +117,7 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
     far: Home, model: ModelServer, name: str, params: list[str]
 ) -> None:
     model.script(*responses("Hello ", "there."))
-    assert far.process("-m", f"openai/{name}", *params, "hi") == ("Hello there.\n", "", 0)
+    assert far.run("-m", f"openai/{name}", *params, "hi") == ("Hello there.\n", "", 0)
     assert model.asked[0].path == "/v1/responses"
     assert model.asked[0].headers["authorization"] == f"Bearer {KEYS['OPENAI_API_KEY']}"
     assert (model.sent[0]["model"], "tools" in model.sent[0]) == (name, bool(params))
@@ -158,7 +159,7 @@ def test_a_failure_through_litellm_is_one_line_in_our_words(far: Home, model: Mo
     which, status, steps, out, code, line = FAILURES[name]
     kind = "text/event-stream" if status == 200 else "application/json"
     model.script(*steps, status=status, headers={"Content-Type": kind, "Location": "https://elsewhere.test/evil"})
-    run = far.process("--debug", "-m", which, "hi") if name == "key" else far.process("-m", which, "hi")
+    run = far.run("--debug", "-m", which, "hi") if name == "key" else far.run("-m", which, "hi")
     assert (run.stdout, run.code, len(model.asked)) == (out, code, 1)
     assert line in run.stderr
     assert not [secret for secret in KEYS.values() if secret in run.stderr]

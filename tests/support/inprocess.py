@@ -28,10 +28,12 @@ _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM)
 _HANDLERS = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_DEFAULT, signal.SIG_DFL)}
 
 
-def run(args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: Path) -> tuple[bytes, bytes, int]:
-    """What it wrote to stdout and stderr, and its exit code."""
+def run(
+    args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: Path, *, litellm: bool = False
+) -> tuple[bytes, bytes, int]:
+    """What it wrote to stdout and stderr, and its exit code; ``litellm`` lets it import that, for seconds."""
     assert threading.current_thread() is threading.main_thread(), "signals belong to the main thread: home.process"
-    litellm = "litellm" in sys.modules
+    litellm = litellm or "litellm" in sys.modules
     with contextlib.ExitStack() as stack:
         out, err = (stack.enter_context(tempfile.TemporaryFile(buffering=0)) for _ in range(2))
         into = stack.enter_context(_holding(stdin))

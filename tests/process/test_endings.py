@@ -137,17 +137,19 @@ KEPT: dict[Any, tuple[list[str], str | None, str]] = {  # what is on disk, how t
     at_a_reader: (["user: go", "assistant: xxx"], "interrupted", "what arrived is kept"),
 }
 JSON, JSONL, MARKDOWN = ("-o", "json"), ("-o", "jsonl"), ("-o", "markdown")
+SLOW = pytest.mark.slow
 CASES: list[Any] = [  # signal, place, form
-    *[(how, before_the_first_byte, ()) for how in ("SIGINT", "SIGTERM", "SIGHUP", "deadline")],
-    ("SIGINT", before_the_first_byte, JSON),
-    *[(how, in_the_answer, ()) for how in ("SIGINT", "SIGINT twice", "SIGTERM", "SIGHUP")],
-    *[("SIGINT", in_the_answer, form) for form in (JSON, JSONL, MARKDOWN, ("-x",))],
-    ("SIGTERM", in_the_answer, JSON), ("SIGHUP", in_the_answer, JSONL),
-    ("SIGINT", at_the_lock, ()), ("SIGINT", at_the_lock, JSON), ("SIGTERM", at_the_lock, JSONL),
-    ("SIGINT", at_a_tool, ()),
-    ("SIGINT", at_the_title, ()), ("SIGTERM", at_the_title, ()), ("SIGTERM", at_the_title, JSON),
-    ("SIGINT", at_the_pipe, ()), ("SIGINT", at_the_pipe, JSON), ("deadline", at_the_pipe, ()),
-    *[(how, at_a_reader, ()) for how in ("SIGINT", "SIGTERM", "deadline")],
+    *[("SIGINT", place, ()) for place in KEPT],
+    *[(how, before_the_first_byte, ()) for how in ("SIGTERM", "deadline")],
+    *[(how, in_the_answer, ()) for how in ("SIGINT twice", "SIGHUP")],
+    *[("SIGINT", in_the_answer, form) for form in (JSON, MARKDOWN)],
+    ("SIGTERM", in_the_answer, JSON), ("SIGTERM", at_the_title, JSON), ("SIGTERM", at_the_lock, JSONL),
+    *[pytest.param(*case, marks=SLOW) for case in [
+        ("SIGHUP", before_the_first_byte, ()), ("SIGINT", before_the_first_byte, JSON), ("SIGTERM", in_the_answer, ()),
+        *[("SIGINT", in_the_answer, form) for form in (JSONL, ("-x",))], ("SIGHUP", in_the_answer, JSONL),
+        ("SIGINT", at_the_lock, JSON), ("SIGTERM", at_the_title, ()), ("SIGINT", at_the_pipe, JSON),
+        ("deadline", at_the_pipe, ()), ("SIGTERM", at_a_reader, ()), ("deadline", at_a_reader, ()),
+    ]],
 ]  # fmt: skip
 
 

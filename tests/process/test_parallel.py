@@ -30,7 +30,7 @@ def all_together(doc: dict[str, Any], turns: int) -> None:
         assert reply.endswith(question.removeprefix("user: "))
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5, pytest.param(16, marks=pytest.mark.slow)])
 def test_runs_starting_and_resuming_one_name_at_once_share_one_session(lab: Home, count: int) -> None:
     for times in (1, 2):
         at_once(lab, count, "-s", "@new")

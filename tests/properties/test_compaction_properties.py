@@ -239,7 +239,7 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(SESSIONS)
 def test_the_same_of_many_sessions(place: Place, session: Any) -> None:
     holds(place, **session)

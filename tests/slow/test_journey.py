@@ -94,7 +94,7 @@ def by_llama(servers: Servers) -> None:
 
 def ask(home: Home, model: str, *args: str) -> None:
     """One whole turn."""
-    run = home.process("-s", "@journey", "-m", model, "--no-reasoning", *args)
+    run = home.run("-s", "@journey", "-m", model, "--no-reasoning", *args)
     assert (run.code, run.stderr) == (0, "")
 
 

@@ -74,9 +74,7 @@ class Home:
     ) -> Result:
         """A whole run, in this process: twenty times as quick as ``process``."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        out, err, code = inprocess.run(
-            args, data, {**self.env, **(env or {})}, cwd or self.cwd, litellm=self.litellm
-        )
+        out, err, code = inprocess.run(args, data, {**self.env, **(env or {})}, cwd or self.cwd, litellm=self.litellm)
         return Result(out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace"), code)
 
     def process(

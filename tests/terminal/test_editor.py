@@ -272,8 +272,8 @@ def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [
-    ("\x04", ["go"]),
-    ("half\x04", ["go"]),
+    pytest.param("\x04", ["go"], marks=pytest.mark.slow),
+    pytest.param("half\x04", ["go"], marks=pytest.mark.slow),
     ("more\r\x04", ["go", "more"]),
     ("\x1b[200~first\n/exit\nlast\x1b[201~\r\x04", ["go", "first\n/exit\nlast"]),
 ], ids=["Ctrl-D", "half a line", "a line", "a paste"])  # fmt: skip

@@ -179,7 +179,7 @@ def test_a_store_that_cannot_be_written_loses_nothing_once_it_can(lab: Home, mod
     assert texts(lab.doc())[:4] == [*ONE, *TWO]
 
 
-@pytest.mark.parametrize("line", [None, "/fork", "/session rename By Hand"])
+@pytest.mark.parametrize("line", [None, pytest.param("/fork", marks=pytest.mark.slow), "/session rename By Hand"])
 def test_leaving_tries_once_more_to_keep_what_could_not_be(lab: Home, line: str | None) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:

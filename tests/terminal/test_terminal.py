@@ -212,6 +212,7 @@ PIECES = st.sampled_from(
 DOCUMENTS = st.lists(PIECES | st.text(max_size=5), max_size=40).map("".join)
 
 
+@settings(max_examples=50)
 @given(DOCUMENTS, st.lists(st.integers(1, 9), min_size=1), st.integers(1, 80))
 @example("- a\n\n- b\n1. c\n", [1], 40)
 @example('[r]: http://x\n"t\npara\nend"\n\n[r]', [2], 40)
@@ -349,7 +350,11 @@ SEEN: dict[str, tuple[list[str], dict[str, str], str, tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SEEN)
+AGAIN = ("text by the environment", "nothing is obeyed as text", "reasoning on a dumb terminal", "no reasoning",
+         "a block of code as Markdown")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in AGAIN)) for name in SEEN])
 def test_what_a_terminal_shows(lab: Home, model: ModelServer, name: str) -> None:
     args, env, said, thought, shown = SEEN[name]
     model.script(*(event(chunk({"reasoning": text})) for text in thought), *answer(*cut(said, [7])))

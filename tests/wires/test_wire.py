@@ -110,7 +110,7 @@ LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("framing", ["chunked", "close"])
+@pytest.mark.parametrize("framing", ["chunked", pytest.param("close", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LIMITS)
 def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: str) -> None:
     limit, steps, out, code, line = LIMITS[name]

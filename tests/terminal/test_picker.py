@@ -140,7 +140,7 @@ def attributes(terminal: Terminal) -> list[object]:
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [("\x1b", 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
         ],
-    ],  # fmt: skip
+    ],
 )
 def test_what_ends_it_leaves_the_terminal_as_it_was(home: Home, end: str | int, code: int) -> None:
     fill(home)

@@ -10,9 +10,9 @@ comma := ,
 
 # A new environment in a folder, with these packages; where uv is at hand it takes seconds.
 ifneq ($(shell command -v uv),)
-into = uv venv -q --clear $(1) && uv pip install -q --python $(1) $(2)
+into = uv venv -q --clear $(if $(PYTHON),--python $(PYTHON)) $(1) && uv pip install -q --python $(1) $(2)
 else
-into = python3 -m venv $(1) && $(1)/bin/pip install -q $(2)
+into = $(or $(PYTHON),python3) -m venv $(1) && $(1)/bin/pip install -q $(2)
 endif
 
 help: ## List the targets
@@ -48,8 +48,13 @@ man: .venv/bin/ruff ## Write man/gptsh.1 from the option table and the README
 screenshot: .venv/bin/ruff ## Write the pictures of the README, man/*.svg; takes tmux
 	.venv/bin/python -m man.screenshot
 
-slow: .venv/bin/ruff ## The tests that take their time
-	.venv/bin/python -m pytest -m slow
+# With another Python they have an environment of their own: make slow PYTHON=python3.13
+PYTHON :=
+slow: $(if $(PYTHON),other,.venv/bin/ruff) ## The tests that take their time
+	.venv$(if $(PYTHON),-other)/bin/python -m pytest -m slow
+
+other:
+	$(call into,.venv-other,-e '.[test]')
 
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage
 coverage: .venv/bin/ruff ## What no test of the quick suite reaches; started processes are measured, too
@@ -57,10 +62,6 @@ coverage: .venv/bin/ruff ## What no test of the quick suite reaches; started pro
 	.venv/bin/coverage run -m pytest --timeout 300
 	.venv/bin/coverage combine -q
 	.venv/bin/coverage report
-
-# Beside the first Python another one, where the machine has it: PYTHON names it.
-again: ## The quick suite with another Python: make again PYTHON=python3.13
-	$(PYTHON) -m venv .venv-again && .venv-again/bin/pip install -q -e '.[test]' && .venv-again/bin/python -m pytest
 
 .venv-servers/bin/litellm:
 	$(call into,.venv-servers,-e '.[test$(comma)servers]')
@@ -81,4 +82,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench man screenshot servers llama slow coverage again
+.PHONY: help check try test lint types bench man screenshot servers llama slow other coverage

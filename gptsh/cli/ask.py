@@ -17,7 +17,7 @@ from gptsh.cli.toolboxes import Toolboxes
 from gptsh.cli.turn import Turn
 from gptsh.cli.wanted import NOT_SAVED, check_snapshot, saves, seconds_of
 from gptsh.config import settings
-from gptsh.config.settings import Housekeeping, Settings
+from gptsh.config.settings import Sessions, Settings
 from gptsh.core import document, references
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
@@ -81,7 +81,7 @@ class Asking:
                 raise
             code = self.turn.run(happened)
         if is_new:
-            archive_old(app.settings.housekeeping, session, interrupts)
+            archive_old(app.settings.sessions, session, interrupts)
         return code
 
 
@@ -147,12 +147,12 @@ def _ask(flags: Flags, app: App, interrupts: Interrupts) -> int:
     return Asking(app, flags, interrupts).run(question, opened, who)
 
 
-def archive_old(rules: Housekeeping, session: Session, interrupts: Interrupts) -> None:
+def archive_old(rules: Sessions, session: Session, interrupts: Interrupts) -> None:
     """Put old sessions away behind a turn that began a new one, where that is configured.
 
     The run is over: its reader has the end of the answer, and a signal comes too late.
     """
-    if not (any(rules) and session.is_kept and session.name):
+    if not ((rules.archive_after_days or rules.max_sessions) and session.is_kept and session.name):
         return
     from gptsh.core import retention  # noqa: PLC0415 - few configure it
 

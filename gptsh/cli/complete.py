@@ -139,10 +139,9 @@ def _models(config: str | None, _prefix: str) -> _Found:
 
 
 def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
-    """Those of sessions, the newest first, then of the configured agents, last ``echo``; some more than once."""
+    """Those of sessions, the newest first, then of the config file, last ``echo``; some more than once."""
     used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
-    configured = (agent.model for agent in loaded.agents.values())
-    yield from filter(None, chain(used, configured, ("echo",)))
+    yield from filter(None, chain(used, settings.configured_models(loaded), ("echo",)))
 
 
 def _tools(config: str | None, prefix: str) -> _Found:

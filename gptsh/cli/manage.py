@@ -80,12 +80,11 @@ def label(ref: str, flags: Flags, keep: int) -> int:
 def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
-    from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
 
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
     agents = [(name, agent.model) for name, agent in loaded.agents.items()]
-    chosen = (agent for agent in agents if is_named(agent[1] and with_provider(agent[1]), flags.model))
+    chosen = (agent for agent in agents if is_named(agent[1], flags.model))
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     stdio.write_lines(lines_of(flags, items, lambda item: agent_line(*item), _agent_object))
     return 0
@@ -132,7 +131,8 @@ def list_tools(flags: Flags) -> int:
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - nor tools
 
     loaded = settings.load(os.environ, flags.config)
-    own = ("all",) if flags.agent is None else settings.choose_agent(loaded, settings.Wanted(flags.agent), None).tools
+    asked = settings.Overrides(flags.agent)
+    own = ("all",) if flags.agent is None else settings.choose_agent(loaded, asked, None).tools
     toolbox = Toolbox(loaded.tool_servers.chosen(flags.tools_of(own)), os.environ)
     with Interrupts(None) as interrupts:
         try:

@@ -14,7 +14,7 @@ from gptsh.cli.session import Session
 from gptsh.cli.small import small_of
 from gptsh.cli.wanted import saves, seconds_of
 from gptsh.config import settings
-from gptsh.config.settings import Agent, Settings, Wanted
+from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.context import memory
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
@@ -44,7 +44,7 @@ class Consolidation:
 
     def agent_of(self, doc: Document) -> Agent:
         """The session's agent; its ``model_small`` is the model that writes its memory."""
-        agent = settings.choose_agent(self._settings, Wanted(), settings.stored_agent(doc))
+        agent = settings.choose_agent(self._settings, Overrides(), settings.stored_agent(doc))
         return agent._replace(model_small=settings.small_model(self._settings, agent))
 
     def behind_turn(self, session: Session) -> Interrupted | None:

@@ -18,7 +18,6 @@ from gptsh.cli.wanted import agent_for
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.providers import DIRECT
 from gptsh.config.settings import Agent, Settings
 from gptsh.content.answer import Ask, Request, Tools
 from gptsh.content.media import ABILITIES, NAMES, Kind, media_in
@@ -34,6 +33,7 @@ from gptsh.llm.client import Client
 from gptsh.messages import Message, Usage, sum_costs, timestamp
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import safe_params
+from gptsh.models.providers import DIRECT
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser, Summarise

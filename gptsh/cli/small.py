@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Ask
 from gptsh.context.summaries import Small
@@ -13,8 +14,6 @@ def small_of(loaded: Settings, client: Client, ask: Ask, model: str) -> Small:
     """A small model; ``ask`` is as ``client.ask``. Its window is looked up when it is wanted first."""
 
     def price(usage: Usage) -> float | None:
-        from gptsh.models import cost  # noqa: PLC0415 - few runs ask a small model for more than a title
-
-        return cost.of_call(loaded, model, usage)
+        return settings.cost_of(loaded, model, usage)
 
     return Small(ask, model, partial(client.window, model, ask=True), partial(client.learn, model), price)

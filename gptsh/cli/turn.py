@@ -449,11 +449,7 @@ def _why(err: BaseException, answer: Answer) -> str | None:
 
 def _cost(loaded: Settings, model: str, usage: Usage | None) -> float | None:
     """USD for one call; None where it is not known."""
-    if usage is None:
-        return None
-    from gptsh.models import cost  # noqa: PLC0415 - the answer is out; the request need not wait for it
-
-    return cost.of_call(loaded, model, usage)
+    return None if usage is None else settings.cost_of(loaded, model, usage)
 
 
 # ---- the title
@@ -499,7 +495,7 @@ def title_of(loaded: Settings, client: Client, session: Session, planner: Planne
     first_turn = len(starts) == 1 and document.unanswered(messages)
     small = settings.small_model(loaded, planner.agent)
     offline = "echo" in (session.doc["provider"]["name"], split_model(small or "echo")[0])
-    if not loaded.titles or not first_turn or not session.wants_title or small is None or offline:
+    if not loaded.sessions.titles or not first_turn or not session.wants_title or small is None or offline:
         return None
     provider, _ = settings.provider_of(loaded, small)
     return Title(words_of(messages[starts[0]]), small, client.ask, goes_beside=provider.is_hosted)

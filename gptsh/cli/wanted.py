@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.config.schema import is_json
-from gptsh.config.settings import Agent, Settings, Wanted
+from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
 
@@ -16,7 +16,7 @@ NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions
 
 def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
-    wanted = Wanted(flags.agent, flags.model, flags.system, *params_of(flags.param))
+    wanted = Overrides(flags.agent, flags.model, flags.system, *params_of(flags.param))
     return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
 
@@ -46,7 +46,7 @@ def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
 
 def saves(flags: Flags, loaded: Settings) -> bool:
     """Whether anything is kept."""
-    return loaded.save and not flags.no_save
+    return loaded.sessions.save and not flags.no_save
 
 
 def seconds_of(flags: Flags, loaded: Settings) -> float | None:

@@ -1,4 +1,4 @@
-"""The tool servers that the config file names, and those of a Claude-style file beside it: read when one is wanted."""
+"""Tool servers: those of the config file, and those of a Claude-style file beside it, read when one is wanted."""
 
 import json
 import os
@@ -6,81 +6,116 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote_plus
+from typing import Annotated, Any, NamedTuple
 
-from gptsh.config.schema import EXPANDED, SERVERS_FILE, check
-from gptsh.config.secret import Secret, is_telling
+from gptsh.config.schema import HEADERS, LIST, POSITIVE, SECONDS, TEXT, TEXTS, Rule, Tables
+from gptsh.config.secret import Secret, names_a_secret
 from gptsh.errors import ConfigError
 
-PARTED = "__"  # between a server and its tool
+SEPARATOR = "__"  # between a server and its tool
 _EVERY = ("all", "*")
 # What a server gets of the user's environment beside the LC_ variables. A key, a proxy or a path that one needs is
 # named in its entry.
 _INHERITED = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_WIRES = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}  # the key that each one needs
-_OWN = ("command", "url", "type")  # who sets one of them sets them all
-_TELLING = 8  # characters; a shorter value is no key, and to mask it would hide words
-_TELLING_HEADERS = ("authorization", "proxy-authorization", "cookie")  # beside those that tell it by their name's end
+_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}  # the key that each one needs
+_SHORTEST_SECRET = 8  # characters; a shorter value is no key, and to mask it would hide words
 
 
 class ToolServer(NamedTuple):
-    """A tool server: a program that is started, or a URL. ``timeout`` is in seconds, None for the usual ones.
+    """A tool server: a program that is started, or a URL.
 
-    ``auto_approve`` are patterns of tools that need no question, ``tools`` those of the tools that are wanted.
+    ``tools`` are patterns of the tools that are wanted, ``secrets`` what nobody may read in what the server writes.
     """
 
-    name: str
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    url: str | None = None
-    headers: Mapping[str, str] = {}
-    auto_approve: tuple[str, ...] = ()
-    timeout: float | None = None
+    name: str = ""
+    command: Annotated[str | None, TEXT, "The program that is started."] = None
+    args: Annotated[tuple[str, ...], LIST, "Its arguments."] = ()
+    env: Annotated[Mapping[str, str], TEXTS, "Variables for it, beside the usual ones such as `PATH`."] = {}
+    url: Annotated[str | None, TEXT, "The server's address, in place of `command`."] = None
+    headers: Annotated[Mapping[str, str], TEXTS, "Headers for every request to the URL."] = {}
+    type: Annotated[str | None, TEXT, "`stdio`, `http` or `streamable-http`; else by `command` or `url`."] = None
+    auto_approve: Annotated[tuple[str, ...], LIST, "Patterns of tools that are called without a question."] = ()
+    timeout: Annotated[float | None, SECONDS, "Seconds; else 30 for its start and 300 for a call."] = None
     tools: tuple[str, ...] = ("*",)
-    secrets: frozenset[str] = frozenset()  # what must not be shown to the user, in whatever the server says
-    keys: frozenset[str] = frozenset()  # those of them that are keys by their names: nor may the model read them
+    secrets: frozenset[str] = frozenset()
+
+
+class Mcp(NamedTuple):
+    """The table ``[mcp]``."""
+
+    servers_file: Annotated[str, TEXT, "A Claude-style file of servers: its path, from the folder of config.toml."] = ""
+    max_rounds: Annotated[int, POSITIVE, "Requests of one question that may call tools; then exit 5."] = 20
+    servers: Annotated[Mapping[str, ToolServer], Tables(ToolServer), ""] = {}
+
+
+_IN_FILE = ("command", "args", "env", "url", "headers", "type")  # other keys are other programs'
+# What a value must be when its variables are replaced.
+_EXPANDED = {
+    "command": Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
+    "args": Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
+    "env": Rule(
+        "a table of variables, without NUL",
+        lambda v: all(re.fullmatch("[^=\0]+", name) and "\0" not in text for name, text in v.items()),
+        shown=False,
+    ),
+    "url": Rule("a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False),
+    "headers": HEADERS,
+}
 
 
 class ToolServers(Mapping[str, ToolServer]):
     """Every tool server by name. The file beside the config is read, and variables are looked up, when it is asked.
 
-    ``config`` is the table ``[mcp]``. Asking raises ConfigError naming file or variable, key, and what was expected.
+    Asking raises ConfigError naming file or variable, key, and what was expected.
     """
 
-    def __init__(self, config: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, config: Mcp, folder: Path, environ: Mapping[str, str]) -> None:
         self._config, self._folder, self._environ = config, folder, environ
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
+        return iter(self._configured)
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return len(self._configured)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tables
+        return name in self._configured
 
     def __getitem__(self, name: str) -> ToolServer:
-        table, where = self._tables[name], f"mcp.servers.{name}"
-        _check_wire(name, table)
-        looked_up: dict[str, str] = {}
-        known = {key: self._expanded(table[key], f"{where}.{key}", looked_up) for key in EXPANDED if key in table}
-        check(known, EXPANDED, where)
-        env, headers = known.get("env", {}), known.get("headers", {})
-        values = [*looked_up.items(), *env.items(), *_of_headers(headers), *_of_url(known.get("url", ""))]
-        return ToolServer(
-            name,
-            command=os.path.expanduser(known["command"]) if "command" in known else None,
-            args=tuple(known.get("args", ())),
-            env={variable: Secret(value) for variable, value in env.items()},
-            url=Secret(known["url"]) if "url" in known else None,
-            headers={header: Secret(value) for header, value in headers.items()},
-            auto_approve=tuple(table.get("auto_approve", ())),
-            timeout=table.get("timeout"),
-            secrets=_long(value for _, value in values),
-            keys=_long(value for name, value in values if is_telling(name) and not value.startswith("/")),  # no paths
+        server, where = self._configured[name], f"mcp.servers.{name}"
+        transport = server.type or ("stdio" if server.command is not None else "http")
+        needs = _TRANSPORTS.get(transport)
+        if needs is None:
+            raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)}, not {transport!r}")
+        if transport == "sse":
+            raise ConfigError(f"tool server {name} is reached by sse, which is no more spoken", "give its http URL")
+        if getattr(server, needs) is None or None not in (server.command, server.url):
+            raise ConfigError(f"{where}: expected either command or url")
+
+        variables: dict[str, str] = {}
+        found: dict[str, Any] = {}
+        for key, rule in _EXPANDED.items():
+            if (value := getattr(server, key)) is not None:
+                found[key] = rule.read(self._expanded(value, f"{where}.{key}", variables), f"{where}.{key}")
+        server = server._replace(name=name, **found)
+        secrets = {
+            value
+            for variable, value in (variables | dict(server.env)).items()
+            if names_a_secret(variable) and not value.startswith("/")  # a path is no key
+        }
+        for value in server.headers.values():
+            secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
+        address, _, query = (server.url or "").partition("#")[0].partition("?")
+        login = re.split("[/@]", address.partition("://")[2])[0] if "@" in address else ""
+        secrets |= {login, *login.split(":"), *(pair.partition("=")[2] or pair for pair in query.split("&"))}
+        lines = {line for value in secrets for line in (value, *value.splitlines())}
+        return server._replace(
+            command=os.path.expanduser(server.command) if server.command is not None else None,
+            env={variable: Secret(value) for variable, value in server.env.items()},
+            url=Secret(server.url) if server.url is not None else None,
+            headers={header: Secret(value) for header, value in server.headers.items()},
+            secrets=frozenset(Secret(line) for line in lines if len(line) >= _SHORTEST_SECRET),
         )
 
     def chosen(self, names: Iterable[str]) -> list[ToolServer]:
@@ -92,64 +127,63 @@ class ToolServers(Mapping[str, ToolServer]):
         for name in names:
             if name in _EVERY and name not in self:
                 wanted.update((server, ["*"]) for server in self)
-            else:
-                server, pattern = self._split(name)
-                wanted.setdefault(server, []).append(pattern)
+                continue
+            # A server and a tool may have the separator in their names, too: the longest server wins.
+            servers = [server for server in self if name == server or name.startswith(server + SEPARATOR)]
+            if not servers:
+                known = f"known are {', '.join(self)}" if self else "add it under [mcp.servers] in config.toml"
+                raise ConfigError(f"there is no tool server {name!r}", known)
+            server = max(servers, key=len)
+            wanted.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
         return [self[server]._replace(tools=tuple(patterns)) for server, patterns in wanted.items()]
 
-    def _split(self, name: str) -> tuple[str, str]:
-        """The server of a name and the pattern of its tools. Server and tool may have the mark between them, too."""
-        if name in self:
-            return name, "*"
-        servers = [server for server in self if name.startswith(server + PARTED)]
-        if not servers:
-            known = f"known are {', '.join(self)}" if self else "add it under [mcp.servers] in config.toml"
-            raise ConfigError(f"there is no tool server {name!r}", known)
-        server = max(servers, key=len)
-        return server, name.removeprefix(server + PARTED)
-
     @cached_property
-    def _tables(self) -> dict[str, dict[str, Any]]:
-        """The config file's tables over those of the other file, of which they may set single keys."""
-        tables = dict(self._of_file())
-        for name, own in self._config.get("servers", {}).items():
-            others = tables.get(name, {})
-            if any(key in own for key in _OWN):
-                others = {}
-            tables[name] = {**others, **own}
-        return tables
+    def _configured(self) -> dict[str, ToolServer]:
+        """The config file's servers over those of the other file. One that sets no transport adds to the other's."""
+        servers, unset = self._of_file(), ToolServer()._asdict()
+        for name, own in self._config.servers.items():
+            if name in servers and own.command is own.url is own.type is None:
+                changes = {key: value for key, value in own._asdict().items() if value != unset[key]}
+                servers[name] = servers[name]._replace(**changes)
+            else:
+                servers[name] = own
+        return servers
 
-    def _of_file(self) -> dict[str, dict[str, Any]]:
-        named = self._config.get("servers_file")
-        if not named:
+    def _of_file(self) -> dict[str, ToolServer]:
+        if not self._config.servers_file:
             return {}
-        path = self._folder / os.path.expanduser(named)
+        path = self._folder / os.path.expanduser(self._config.servers_file)
+        where = f"mcp.servers_file: {path}: "
         try:
             found = json.loads(path.read_bytes())
         except OSError as err:
-            raise ConfigError(f"mcp.servers_file: {path}: {err.strerror}") from err
+            raise ConfigError(f"{where}{err.strerror}") from err
         except (ValueError, RecursionError) as err:
-            raise ConfigError(f"mcp.servers_file: {path}: not JSON: {err}") from err
-        return _checked(found, path)
+            raise ConfigError(f"{where}not JSON: {err}") from err
+        listed = found.get("mcpServers") if isinstance(found, dict) else None
+        if not isinstance(listed, dict):
+            raise ConfigError(f"{where}mcpServers: expected a table")
+        for table in listed.values():
+            if isinstance(table, dict):
+                for key in table.keys() - set(_IN_FILE):
+                    del table[key]
+        servers: dict[str, ToolServer] = Tables(ToolServer).read(listed, f"{where}mcpServers")
+        return servers
 
-    def _expanded(self, value: Any, where: str, looked_up: dict[str, str]) -> Any:
-        """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced.
-
-        ``looked_up`` gets the variables that a server does not get anyway: they may hold a key.
-        """
-        if isinstance(value, list):
-            return [self._expanded(text, where, looked_up) for text in value]
-        if isinstance(value, dict):
-            return {key: self._expanded(text, f"{where}.{key}", looked_up) for key, text in value.items()}
+    def _expanded(self, value: Any, where: str, variables: dict[str, str]) -> Any:
+        """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced. ``variables`` gets those used."""
+        if isinstance(value, tuple):
+            return [self._expanded(text, where, variables) for text in value]
+        if isinstance(value, Mapping):
+            return {key: self._expanded(text, f"{where}.{key}", variables) for key, text in value.items()}
 
         def of_variable(found: re.Match[str]) -> str:
             name, default = found.groups()
             text = self._environ.get(name)
             if text is None and default is None:
                 raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
-            if text and not is_inherited(name):
-                looked_up[name] = text
-            return text or default or ""
+            variables[name] = text or default or ""
+            return variables[name]
 
         text = _VARIABLE.sub(of_variable, value)
         return text if text == value else Secret(text)
@@ -158,52 +192,3 @@ class ToolServers(Mapping[str, ToolServer]):
 def is_inherited(variable: str) -> bool:
     """Whether every tool server that is started gets this variable of the user's environment."""
     return variable in _INHERITED or variable.startswith("LC_")
-
-
-def _of_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The values of headers, whole and without the scheme in front of a token, under telling names."""
-    for header, value in headers.items():
-        name = "token" if header.lower() in _TELLING_HEADERS else header
-        yield from ((name, said) for said in (value, *value.split()[-1:]))
-
-
-def _of_url(url: str) -> Iterator[tuple[str, str]]:
-    """The login and the query of a URL, under the names that they have there, escaped as they are and without."""
-    login = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[0]
-    found = [("password", said) for said in (login, *login.split(":"))]
-    for pair in url.partition("#")[0].partition("?")[2].split("&"):
-        name, _, value = pair.partition("=")
-        found.append((name, value or name))  # some are a key and nothing else
-    for name, said in found:
-        yield from ((name, said), (name, unquote_plus(said)))
-
-
-def _long(values: Iterable[str]) -> frozenset[str]:
-    """The values, and the lines of those that have several, without the short ones."""
-    return frozenset(Secret(part) for value in values for part in (value, *value.splitlines()) if len(part) >= _TELLING)
-
-
-def _checked(found: Any, path: Path) -> dict[str, dict[str, Any]]:
-    """The servers of a Claude-style file. Keys that other programs have put there are theirs."""
-    where = f"mcp.servers_file: {path}: "
-    if not isinstance(found, dict) or not isinstance(found.get("mcpServers"), dict):
-        raise ConfigError(f"{where}mcpServers: expected a table")
-    rules = SERVERS_FILE["mcpServers"].table
-    tables = {
-        name: {key: value for key, value in table.items() if key in rules} if isinstance(table, dict) else table
-        for name, table in found["mcpServers"].items()
-    }
-    check({"mcpServers": tables}, SERVERS_FILE, where)
-    return tables
-
-
-def _check_wire(name: str, table: Mapping[str, Any]) -> None:
-    """Raises ConfigError for what names none or two ways to reach a server, or one that is not spoken here."""
-    kind = table.get("type", "stdio" if "command" in table else "http")
-    needs = _WIRES.get(kind)
-    if needs is None:
-        raise ConfigError(f"mcp.servers.{name}.type: expected one of {', '.join(_WIRES)}, not {kind!r}")
-    if kind == "sse":
-        raise ConfigError(f"tool server {name} is reached by sse, which is no more spoken", "give its http URL")
-    if needs not in table or len({"command", "url"} & set(table)) > 1:
-        raise ConfigError(f"mcp.servers.{name}: expected either command or url")

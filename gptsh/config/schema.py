@@ -1,14 +1,20 @@
-"""What config.toml may hold: each key of each table, in words for the user and as a test."""
+"""Keys of config.toml: each one is declared once, as a field of a NamedTuple with type, rule, meaning and default.
 
-import json
+    class Network(NamedTuple):
+        retries: Annotated[int, COUNT, "How often a request is sent again."] = 2
+
+``read`` checks a TOML table and makes it such a tuple; docs/configuration.md is written from the same fields. A field
+without a rule is no key.
+"""
+
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
-from gptsh.config.forms import OUTPUTS
 from gptsh.errors import ConfigError
 
 LONGEST = 1e8  # seconds, three years: what a timer takes
+_T = TypeVar("_T")
 
 
 class Rule(NamedTuple):
@@ -18,23 +24,93 @@ class Rule(NamedTuple):
     holds: Callable[[Any], bool]
     shown: bool = True
 
+    def read(self, value: Any, where: str) -> Any:
+        """The value, a list as a tuple. Raises ConfigError."""
+        if not self.holds(value):
+            found = f", not {value!r}" if self.shown and not isinstance(value, (dict, list)) else ""
+            raise ConfigError(f"{where}: expected {self.expected}{found}")
+        return tuple(value) if isinstance(value, list) else value
 
-class Each(NamedTuple):
-    """A table of tables under names of the user's choosing."""
 
-    table: Mapping[str, Any]
+class Switch(NamedTuple):
+    """One of two words, which is True or False."""
+
+    on: str
+    off: str = "off"
+
+    def read(self, value: Any, where: str) -> bool:
+        """Whether it is on. Raises ConfigError."""
+        return bool(one_of(*self).read(value, where) == self.on)
+
+
+class Table(NamedTuple):
+    """A table whose keys are the fields of a NamedTuple."""
+
+    fields: Any
+
+    def read(self, value: Any, where: str) -> Any:
+        """The NamedTuple. Raises ConfigError."""
+        return read(self.fields, value, f"{where}.")
+
+
+class Tables(NamedTuple):
+    """Tables under names of the user's choosing. ``shared``: their keys may stand beside the names, for all of them."""
+
+    fields: Any
+    shared: bool = False
+
+    def read(self, value: Any, where: str) -> Any:
+        """A NamedTuple by name; what is shared has the name ``*``. Raises ConfigError."""
+        own = {name: inner for name, inner in _table(value, where).items() if not isinstance(inner, dict)}
+        if not self.shared:
+            return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in value.items()}
+        named = {name: {**own, **inner} for name, inner in value.items() if name not in own}
+        return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in named.items()} | {
+            "*": read(self.fields, own, f"{where}.")
+        }
+
+
+def keys_of(fields: Any) -> dict[str, tuple[Rule | Switch | Table | Tables, str, Any]]:
+    """The keys of a NamedTuple by name: what each must be, what it means, and its default."""
+    declared = {name: getattr(kind, "__metadata__", None) for name, kind in fields.__annotations__.items()}
+    return {name: (*found, fields._field_defaults.get(name)) for name, found in declared.items() if found}
+
+
+def read(fields: Callable[..., _T], table: Any, where: str) -> _T:
+    """A table as the NamedTuple of its keys. Raises ConfigError naming file, key, and what was expected.
+
+    ``where`` is what stands before a key's name in an error: the file, then the tables around it.
+    """
+    keys = keys_of(fields)
+    values = {}
+    for name, value in _table(table, where.rstrip(".")).items():
+        if name not in keys:
+            raise ConfigError(f"{where}{name}: unknown key", f"expected one of {', '.join(keys)}")
+        values[name] = keys[name][0].read(value, f"{where}{name}")
+    return fields(**values)
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: expected a table")
+    return value
+
+
+# ---- rules
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _are_strings(values: Any) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_json(value: object) -> bool:
     """Whether a value can be sent and saved as it is: no date of TOML, no infinity, no bottomless nesting."""
+    import json  # noqa: PLC0415 - a prompt without parameters needs none
+
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -54,12 +130,13 @@ def _are_headers(value: object) -> bool:
     )
 
 
-def _are_variables(value: Mapping[str, str]) -> bool:
-    return all(re.fullmatch("[^=\0]+", name) and "\0" not in text for name, text in value.items())
+def one_of(*choices: str) -> Rule:
+    """One of these words."""
+    return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
-_TEXT = Rule("a string", lambda v: isinstance(v, str))
-_VARIABLE = Rule(
+TEXT = Rule("a string", lambda v: isinstance(v, str))
+VARIABLE = Rule(
     "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), shown=False
 )
 URL = Rule(
@@ -67,94 +144,17 @@ URL = Rule(
     lambda v: isinstance(v, str) and bool(re.fullmatch(r"https?://[^/@?#\s]+(/[^@?#\s]*)?", v)),
     shown=False,
 )
-_FLAG = Rule("true or false", lambda v: isinstance(v, bool))
-_SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= LONGEST)
-_SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
-_COUNT = Rule("a whole number from 0", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
-_ROUNDS = Rule("a whole number from 1", lambda v: _COUNT.holds(v) and v > 0)
-_LIST = Rule("a list of strings", lambda v: isinstance(v, list) and _are_strings(v))
-_PARAMS = Rule("a table of what JSON can say", lambda v: isinstance(v, dict) and is_json(v), shown=False)
-_TEXTS = Rule("a table of strings", lambda v: isinstance(v, dict) and _are_strings(v.values()), shown=False)
-_HEADERS = Rule("a table of header names and values", _are_headers, shown=False)
-
-
-_TOOL_SERVER: Mapping[str, Rule] = {"command": _TEXT, "args": _LIST, "env": _TEXTS, "url": _TEXT, "headers": _TEXTS}
-
-
-def _one_of(*choices: str) -> Rule:
-    return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
-
-
-SCHEMA: Mapping[str, Any] = {
-    "default_agent": _TEXT,
-    "agents": Each(
-        {
-            "model": _TEXT,
-            "model_small": _TEXT,
-            "system": _TEXT,
-            "system_file": _TEXT,
-            "params": _PARAMS,
-            "tools": _LIST,
-            "output": _one_of(*OUTPUTS),
-            "memory": _FLAG,
-        }
-    ),
-    "providers": Each(
-        {
-            "base_url": URL,
-            "api_key_env": _VARIABLE,
-            "api_key_command": _TEXT,
-            "model_small": _TEXT,
-            "context_window": _COUNT,
-            "headers": _HEADERS,
-        }
-    ),
-    "sessions": {
-        "save": _FLAG,
-        "titles": _one_of("model", "off"),
-        "archive_after_days": _COUNT,
-        "max_sessions": _COUNT,
-    },
-    "context": {
-        "compact": _one_of("auto", "off"),
-        "compact_at": _SHARE,
-        "reserve": _SHARE,
-        "keep_messages": _COUNT,
-        "summary_tokens": _ROUNDS,
-        "snapshots": _COUNT,
-        "memory_window": _COUNT,
-    },
-    "network": {"first_byte_timeout": _SECONDS, "idle_timeout": _SECONDS, "retries": _COUNT},
-    "mcp": {
-        "servers_file": _TEXT,
-        "max_rounds": _ROUNDS,
-        "servers": Each({**_TOOL_SERVER, "auto_approve": _LIST, "timeout": _SECONDS}),
-    },
-}
-SERVERS_FILE: Mapping[str, Any] = {"mcpServers": Each({**_TOOL_SERVER, "type": _TEXT})}
-EXPANDED: Mapping[str, Any] = {  # a tool server whose variables stand for their values
-    "command": Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
-    "args": Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
-    "env": Rule("a table of variables, without NUL", _are_variables, shown=False),
-    "url": Rule("a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False),
-    "headers": _HEADERS,
-}
-
-
-def check(value: Any, rule: Any, where: str) -> None:
-    """Hold a parsed config against the schema. Raises ConfigError naming file, key and what was expected."""
-    if isinstance(rule, Rule):
-        if not rule.holds(value):
-            found = f", not {value!r}" if rule.shown and not isinstance(value, (dict, list)) else ""
-            raise ConfigError(f"{where}: expected {rule.expected}{found}")
-        return
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected a table")
-    for key, inner in value.items():
-        place = f"{where}.{key}" if not where.endswith(": ") else f"{where}{key}"
-        if isinstance(rule, Each):
-            check(inner, rule.table, place)
-        elif key in rule:
-            check(inner, rule[key], place)
-        else:
-            raise ConfigError(f"{place}: unknown key", f"expected one of {', '.join(rule)}")
+FLAG = Rule("true or false", lambda v: isinstance(v, bool))
+SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= LONGEST)
+SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+USD = Rule("a number of USD from 0", lambda v: _is_number(v) and 0 <= v < 1e9)
+COUNT = Rule("a whole number from 0", _is_count)
+POSITIVE = Rule("a whole number from 1", lambda v: _is_count(v) and v > 0)
+LIST = Rule("a list of strings", lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v))
+TEXTS = Rule(
+    "a table of strings",
+    lambda v: isinstance(v, dict) and all(isinstance(text, str) for text in v.values()),
+    shown=False,
+)
+PARAMS = Rule("a table of what JSON can express", lambda v: isinstance(v, dict) and is_json(v), shown=False)
+HEADERS = Rule("a table of header names and values", _are_headers, shown=False)

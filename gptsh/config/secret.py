@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 MASK = "***"
-_TELLING = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
+_NAMES = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
 
 
 class Secret(str):
@@ -16,9 +16,9 @@ class Secret(str):
         return f"'{MASK}'"
 
 
-def is_telling(name: str) -> bool:
+def names_a_secret(name: str) -> bool:
     """Whether a variable or a parameter of this name holds a secret."""
-    return bool(_TELLING.search(name))
+    return bool(_NAMES.search(name))
 
 
 def masked(text: str, secrets: Collection[str]) -> str:

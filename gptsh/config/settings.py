@@ -1,4 +1,4 @@
-"""Config file and environment to frozen settings; the only parser of either.
+"""Config file and environment to frozen settings, the only parser of either; who answers with which model.
 
 Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` when a key is needed.
 """
@@ -7,156 +7,111 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gptsh.config.folders import config_folder
 from gptsh.config.forms import OUTPUTS
-from gptsh.config.mcp_servers import ToolServers
-from gptsh.config.providers import (
-    AZURE_V1,
-    AZURE_V1_VERSIONS,
-    DIRECT,
-    ECHO,
-    LOCAL,
-    OWN,
-    PROVIDERS,
-    Endpoint,
-    Wire,
-    compatible,
-    endpoint,
-    near_providers,
+from gptsh.config.mcp_servers import Mcp, ToolServers
+from gptsh.config.providers import Provider, Providers, ProviderTable
+from gptsh.config.schema import (
+    COUNT,
+    FLAG,
+    LIST,
+    LONGEST,
+    PARAMS,
+    POSITIVE,
+    SECONDS,
+    SHARE,
+    TEXT,
+    Switch,
+    Table,
+    Tables,
+    one_of,
+    read,
 )
-from gptsh.config.schema import LONGEST, SCHEMA, URL, check
-from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
-from gptsh.models.facts import Facts, facts, near_names, split_model
-from gptsh.models.names import safe_params
+from gptsh.messages import Usage
+from gptsh.models.cost import cost
+from gptsh.models.facts import Facts, facts, split_model
+from gptsh.models.names import full_name, safe_params
+from gptsh.models.providers import PROVIDERS
 
-_LONGEST_NAME = 200  # characters of a model's name
-_NO = ("", "0", "false", "no", "off")
+_FALSY = ("", "0", "false", "no", "off")
 OWN_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
 
 
 class Agent(NamedTuple):
-    """Who answers: a model with its parameters and system prompt. ``model`` is ``provider/name`` or bare."""
+    """Who answers: a model with its parameters and system prompt. Models are PROVIDER/NAME where that is known."""
 
-    name: str
-    model: str | None = None
-    model_small: str | None = None
-    system: str | None = None
-    system_file: Path | None = None
-    params: Mapping[str, Any] = {}
-    tools: tuple[str, ...] = ()
-    output: str | None = None
-    memory: bool = False
-
-
-class Provider(NamedTuple):
-    """Where a model is asked, and how one is let in. ``key`` is None where only ``key_command`` can tell it.
-
-    ``key_var`` is the variable that held the key. ``own_base``: it is not where the provider's own servers are.
-    ``context_window`` is in tokens.
-    """
-
-    name: str
-    endpoint: Endpoint = ECHO
-    base_url: str = ""
-    key: Secret | None = None
-    key_vars: tuple[str, ...] = ()
-    key_command: str | None = None
-    needs_key: bool = False
-    headers: Mapping[str, str] = {}
-    model_small: str | None = None
-    context_window: int | None = None
-    key_var: str | None = None
-    own_base: bool = False
-
-    @property
-    def wire(self) -> Wire:
-        """By which transport it is reached."""
-        return self.endpoint.wire
-
-    @property
-    def is_hosted(self) -> bool:
-        """Whether its own vendor serves it: no server of the user's own, which may have one slot."""
-        return not (self.own_base or self.name in LOCAL or self.wire == "ollama")
+    name: str = "default"
+    model: Annotated[str | None, TEXT, "Its model, as PROVIDER/NAME or a bare name."] = None
+    model_small: Annotated[str | None, TEXT, "Its model for titles, summaries and memories."] = None
+    system: Annotated[str | None, TEXT, "System prompt."] = None
+    system_file: Annotated[Path | None, TEXT, "A file that holds it instead, from the folder of config.toml."] = None
+    params: Annotated[Mapping[str, Any], PARAMS, "Generation parameters, as by `-p`."] = {}
+    tools: Annotated[tuple[str, ...], LIST, "Tools that it offers: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
+    output: Annotated[str | None, one_of(*OUTPUTS), "Form of its answers; the first two for a terminal alone."] = None
+    memory: Annotated[bool, FLAG, "Whether it keeps a memory over its sessions."] = False
 
 
-class Providers:
-    """Every provider by name, made when it is asked for: the config file's table over what is known."""
+class Sessions(NamedTuple):
+    """The table ``[sessions]``."""
 
-    def __init__(self, tables: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str]) -> None:
-        self._tables, self._environ = tables, environ
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the config file, then those of gptsh's own table."""
-        return iter({**self._tables, **PROVIDERS})
-
-    def get(self, name: str) -> Provider | None:
-        """The provider of this name; None where nobody knows one."""
-        table = self._tables.get(name, {})
-        known = self._endpoint(name, table)
-        return _provider(name, table, known, self._environ) if known else None
-
-    def _endpoint(self, name: str, table: Mapping[str, Any]) -> Endpoint | None:
-        if name == "echo":
-            return ECHO
-        if name == "azure" and self._environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
-            return AZURE_V1
-        if "base_url" in table:
-            return PROVIDERS.get(name) or compatible(name) or OWN
-        return endpoint(name) or (OWN if table else None)
-
-
-class Network(NamedTuple):
-    """Seconds, and how often a request that got no first byte is sent again."""
-
-    first_byte_timeout: float = 600.0
-    idle_timeout: float = 120.0
-    retries: int = 2
+    save: Annotated[bool, FLAG, "Whether sessions are saved."] = True
+    titles: Annotated[bool, Switch("model"), "Whether a model makes titles."] = True
+    archive_after_days: Annotated[int, COUNT, "Archive sessions not used for so many days; 0: never."] = 0
+    max_sessions: Annotated[int, COUNT, "Archive the longest unused beyond so many; 0: no limit."] = 0
 
 
 class ContextRules(NamedTuple):
-    """How much of a session is sent: the table ``[context]``. ``compact_at`` and ``reserve`` are shares of a window.
+    """The table ``[context]``: how much of a session is sent."""
 
-    ``memory_window``: so many messages that an agent's memory does not have yet are one too few.
-    """
-
-    compact: bool = True
-    compact_at: float = 0.8
-    reserve: float = 0.25
-    keep_messages: int = 6
-    summary_tokens: int = 800
-    snapshots: int = 5
-    memory_window: int = 50
+    compact: Annotated[bool, Switch("auto"), "Whether what does not fit is sent shorter; else exit 6."] = True
+    compact_at: Annotated[float, SHARE, "Share of the budget from which on a session is sent shorter."] = 0.8
+    reserve: Annotated[float, SHARE, "Share of the window that is kept for the answer."] = 0.25
+    keep_messages: Annotated[int, COUNT, "The latest messages, which are sent as they are."] = 6
+    summary_tokens: Annotated[int, POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800
+    snapshots: Annotated[int, COUNT, "Automatic snapshots that are kept; 0 takes none."] = 5
+    memory_window: Annotated[int, COUNT, "Messages that an agent's memory may lack."] = 50
 
 
-class Housekeeping(NamedTuple):
-    """When sessions are put away by themselves: not used for so many days, or beyond so many sessions. 0: never."""
+class Network(NamedTuple):
+    """The table ``[network]``."""
 
-    archive_after_days: int = 0
-    max_sessions: int = 0
+    first_byte_timeout: Annotated[float, SECONDS, "Wait for the first byte of an answer."] = 600.0
+    idle_timeout: Annotated[float, SECONDS, "Wait between two bytes."] = 120.0
+    retries: Annotated[int, COUNT, "How often a request without a first byte is sent again."] = 2
+
+
+class Config(NamedTuple):
+    """What config.toml may hold."""
+
+    default_agent: Annotated[str, TEXT, "The agent of a session that names none."] = "default"
+    agents: Annotated[Mapping[str, Agent], Tables(Agent), ""] = {}
+    providers: Annotated[Mapping[str, ProviderTable], Tables(ProviderTable), ""] = {}
+    sessions: Annotated[Sessions, Table(Sessions), ""] = Sessions()
+    context: Annotated[ContextRules, Table(ContextRules), ""] = ContextRules()
+    network: Annotated[Network, Table(Network), ""] = Network()
+    mcp: Annotated[Mcp, Table(Mcp), ""] = Mcp()
 
 
 class Settings(NamedTuple):
-    """The config file under the environment."""
+    """The config file under the environment. ``timeout`` is in seconds."""
 
     agents: Mapping[str, Agent]
-    providers: Providers
-    network: Network
     default_agent: str
-    titles: bool
-    save: bool
+    providers: Providers
+    sessions: Sessions
+    context: ContextRules
+    network: Network
+    tool_servers: ToolServers
+    max_rounds: int  # requests of a turn whose answers may call tools
     session: str | None
     model: str | None
     agent: str | None
     output: str | None
     timeout: float | None
     read_stdin: bool
-    context: ContextRules
-    tool_servers: ToolServers
-    housekeeping: Housekeeping
-    max_rounds: int  # requests of a turn whose answers may call tools
 
 
 # ---- reading
@@ -168,29 +123,28 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     Raises ConfigError naming file or variable, key, and what was expected.
     """
     config, folder = _read_config(path or environ.get("GPTSH_CONFIG"))
-    sessions, network = config.get("sessions", {}), config.get("network", {})
-    agents = {name: _agent(name, table, folder) for name, table in config.get("agents", {}).items()}
-    agents.setdefault("default", Agent("default"))
-    default = config.get("default_agent", "default")
-    if default not in agents:
-        raise ConfigError(f"default_agent: there is no agent {default!r}", f"add [agents.{default}]")
+    providers = Providers(config.providers, environ)
+    agents = {name: _agent(agent._replace(name=name), folder, providers) for name, agent in config.agents.items()}
+    agents.setdefault("default", Agent())
+    if config.default_agent not in agents:
+        what = f"default_agent: there is no agent {config.default_agent!r}"
+        raise ConfigError(what, f"add [agents.{config.default_agent}]")
+    model = environ.get("GPTSH_MODEL")
     return Settings(
         agents=agents,
-        providers=Providers(config.get("providers", {}), environ),
-        network=Network(**network),
-        default_agent=default,
-        titles=sessions.get("titles", "model") == "model",
-        save=sessions.get("save", True) and not _flag(environ, "GPTSH_NO_SAVE"),
+        default_agent=config.default_agent,
+        providers=providers,
+        sessions=config.sessions._replace(save=config.sessions.save and not _flag(environ, "GPTSH_NO_SAVE")),
+        context=config.context,
+        network=config.network,
+        tool_servers=ToolServers(config.mcp, folder, environ),
+        max_rounds=config.mcp.max_rounds,
         session=environ.get("GPTSH_SESSION") or None,
-        model=environ.get("GPTSH_MODEL") or None,
+        model=providers.full(model) if model else None,
         agent=environ.get("GPTSH_AGENT") or None,
         output=output_in(environ),
         timeout=_timeout(environ),
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
-        context=_context(config.get("context", {})),
-        tool_servers=ToolServers(config.get("mcp", {}), folder, environ),
-        housekeeping=Housekeeping(sessions.get("archive_after_days", 0), sessions.get("max_sessions", 0)),
-        max_rounds=config.get("mcp", {}).get("max_rounds", 20),
     )
 
 
@@ -200,19 +154,20 @@ def wants_debug(environ: Mapping[str, str]) -> bool:
 
 
 def wants_output(environ: Mapping[str, str]) -> str | None:
-    """As ``output_in``, but None for an unknown one: a failure is told that may be that very one."""
+    """As ``output_in``, but None for an unknown one: the failure that is reported may be that very one."""
     output = environ.get("GPTSH_OUTPUT")
     return output if output in OUTPUTS else None
 
 
-def _read_config(named: str | None) -> tuple[dict[str, Any], Path]:
+def _read_config(named: str | None) -> tuple[Config, Path]:
+    """What the file holds, and its folder."""
     path = Path(named) if named else config_folder() / "config.toml"
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError) as err:
         if named or path.is_symlink():
             raise ConfigError(f"{path}: {err.strerror}") from err
-        return {}, path.parent
+        return Config(), path.parent
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     except ValueError as err:
@@ -220,71 +175,28 @@ def _read_config(named: str | None) -> tuple[dict[str, Any], Path]:
     import tomllib  # noqa: PLC0415 - 5 ms that only a config file needs
 
     try:
-        config = tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
-    check(config, SCHEMA, f"{path}: ")
-    return config, path.parent
+    return read(Config, parsed, f"{path}: "), path.parent
 
 
-def _agent(name: str, table: Mapping[str, Any], folder: Path) -> Agent:
-    file = table.get("system_file")
-    if file and "system" in table:
-        raise ConfigError(f"agents.{name}: system and system_file exclude each other")
-    return Agent(
-        name,
-        model=table.get("model"),
-        model_small=table.get("model_small"),
-        system=table.get("system") or None,  # an empty one is none; only --system "" asks for nothing at all
-        system_file=folder / os.path.expanduser(file) if file else None,
-        params=table.get("params", {}),
-        tools=tuple(table.get("tools", ())),
-        output=table.get("output"),
-        memory=table.get("memory", False),
+def _agent(agent: Agent, folder: Path, providers: Providers) -> Agent:
+    """The agent of a table: its models under their full names, its file as a path."""
+    if agent.system_file and agent.system is not None:
+        raise ConfigError(f"agents.{agent.name}: system and system_file exclude each other")
+    model = providers.full(agent.model) if agent.model else None
+    beside = split_model(model)[0] if model else None  # a small model that nobody knows is of the same provider
+    return agent._replace(
+        model=model,
+        model_small=providers.full(agent.model_small, beside) if agent.model_small else None,
+        system=agent.system or None,  # an empty one is none; only --system "" asks for nothing at all
+        system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
     )
-
-
-def _context(table: Mapping[str, Any]) -> ContextRules:
-    return ContextRules(**{**table, "compact": table.get("compact", "auto") == "auto"})
-
-
-def _provider(name: str, table: Mapping[str, Any], known: Endpoint, environ: Mapping[str, str]) -> Provider:
-    base_url = (table.get("base_url") or _first(environ, known.base_vars) or known.base_url).rstrip("/")
-    if known.wire == "ollama":  # whose other dialect is below /v1
-        base_url = base_url.removesuffix("/v1").rstrip("/")
-    if base_url and not base_url.endswith(known.base_path):
-        base_url += known.base_path
-    own_base = base_url != known.base_url
-    key_vars = (table["api_key_env"],) if "api_key_env" in table else known.key_vars
-    key_var = next((name for name in key_vars if environ.get(name, "").strip()), None)
-    return Provider(
-        name,
-        known,
-        base_url=base_url,
-        key=Secret(environ[key_var].strip()) if key_var else None,
-        key_vars=key_vars,
-        key_command=table.get("api_key_command"),
-        needs_key="api_key_env" in table or (known.needs_key and not own_base),
-        headers={**_from_variables(known.header_vars, environ), **table.get("headers", {})},
-        model_small=table.get("model_small"),
-        context_window=table.get("context_window") or None,
-        key_var=key_var,
-        own_base=own_base,
-    )
-
-
-def _from_variables(names: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Headers whose values stand in the environment, as far as a header can hold them."""
-    found = {header: environ.get(variable, "") for header, variable in names.items()}
-    return {header: value for header, value in found.items() if value and value.isascii() and value.isprintable()}
-
-
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((environ[name] for name in names if environ.get(name, "").strip()), None)
 
 
 def _flag(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").lower() not in _NO
+    return environ.get(name, "").lower() not in _FALSY
 
 
 def output_in(environ: Mapping[str, str]) -> str | None:
@@ -313,10 +225,10 @@ def positive_seconds(text: str) -> float:
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
 
 
-# ---- choosing
+# ---- who answers
 
 
-class Wanted(NamedTuple):
+class Overrides(NamedTuple):
     """What the command line asks for, over everything else. ``without`` are parameters that are not to be sent.
 
     ``system`` may be OWN_SYSTEM.
@@ -329,53 +241,55 @@ class Wanted(NamedTuple):
     without: Collection[str] = ()
 
 
-def choose_agent(settings: Settings, wanted: Wanted, stored: Agent | None) -> Agent:
+def choose_agent(settings: Settings, asked: Overrides, stored: Agent | None) -> Agent:
     """The agent of a turn. ``stored`` is the session's, which stands unless the command line says otherwise.
 
     Of the model None is left where nothing names one. Raises ConfigError for an unknown agent, and for a
     ``system_file`` that cannot be read.
     """
-    name = wanted.agent or (stored.name if stored else None) or settings.agent or settings.default_agent
+    name = asked.agent or (stored.name if stored else None) or settings.agent or settings.default_agent
     configured = settings.agents.get(name)
-    if configured is None and (wanted.agent or not stored):
+    if configured is None and (asked.agent or not stored):
         raise ConfigError(f"there is no agent {name!r}", f"known are {', '.join(settings.agents)}")
     own = configured or Agent(name)
-    base = stored if stored and not wanted.agent else own
+    base = stored if stored and not asked.agent else own
+    ways = (
+        asked.model,
+        own.model if asked.agent else None,
+        stored.model if stored else None,
+        settings.model,
+        own.model,
+        settings.agents[settings.default_agent].model,
+    )
+    model = next((way for way in ways if way), None) or _first_with_a_key(settings.providers)
+    system = asked.system
+    if system is None or system == OWN_SYSTEM:
+        system = _system(base if system is None else own)
     unstored = {key: value for key, value in own.params.items() if key not in safe_params(own.params)}
-    params = {**unstored, **base.params, **wanted.params}
+    params = {**unstored, **base.params, **asked.params}
     return base._replace(
-        model=_model(settings, wanted, own, stored),
-        system=_system_of(wanted, own, base),
-        params={key: value for key, value in params.items() if key not in wanted.without},
+        model=settings.providers.full(model) if model else None,
+        system=system,
+        params={key: value for key, value in params.items() if key not in asked.without},
         tools=own.tools,
         output=own.output,
         memory=own.memory,
     )
 
 
-def likely_agent(settings: Settings, wanted: str | None) -> Agent:
+def likely_agent(settings: Settings, asked: str | None) -> Agent:
     """The agent of a turn as far as the command line, the environment and the config tell, whatever is wrong there."""
-    named = next((name for name in (wanted, settings.agent) if name in settings.agents), None)
+    named = next((name for name in (asked, settings.agent) if name in settings.agents), None)
     return settings.agents[named or settings.default_agent]
 
 
-def _model(settings: Settings, wanted: Wanted, own: Agent, stored: Agent | None) -> str | None:
-    """``-m``, an explicit ``-a``'s, the session's, ``GPTSH_MODEL``, the agent's, the default agent's, a key's."""
-    ways = (
-        wanted.model,
-        own.model if wanted.agent else None,
-        stored.model if stored else None,
-        settings.model,
-        own.model,
-        settings.agents[settings.default_agent].model,
-    )
-    return next((way for way in ways if way), None) or default_model(settings)
-
-
-def _system_of(wanted: Wanted, own: Agent, base: Agent) -> str | None:
-    if wanted.system == OWN_SYSTEM:
-        return _system(own)
-    return _system(base) if wanted.system is None else wanted.system
+def _first_with_a_key(providers: Providers) -> str | None:
+    """The default model of the first known provider whose key is in the environment."""
+    for name, known in PROVIDERS.items():
+        provider = providers.get(name) if known.default_model else None
+        if provider and (provider.key or provider.key_command):
+            return f"{name}/{known.default_model}"
+    return None
 
 
 def _system(agent: Agent) -> str | None:
@@ -391,13 +305,10 @@ def _system(agent: Agent) -> str | None:
 
 def stored_agent(doc: Mapping[str, Any]) -> Agent:
     """The agent that a session was last asked with; its model is None where the session names none."""
-    info, provider = doc["agent"], doc["provider"].get("name")
-    model = info.get("model") or None
-    if model and provider and "/" not in model and split_model(model)[0] != provider:  # the first gptsh's bare names
-        model = f"{provider}/{model}"
+    info = doc["agent"]
     return Agent(
         info.get("name") or "default",
-        model=model,
+        model=full_name(info.get("model") or None, doc["provider"].get("name")),  # the first gptsh has bare names
         model_small=info.get("model_small"),
         system=info.get("system"),
         params=safe_params(info.get("params") or {}),  # whoever wrote the file: no address, no header
@@ -412,42 +323,29 @@ def small_model(settings: Settings, agent: Agent) -> str | None:
     return (provider.model_small if provider else None) or agent.model
 
 
-def facts_of(settings: Settings, model: str) -> Facts:
-    """What is known about a model. Raises ConfigError as ``provider_of``."""
-    provider, name = provider_of(settings, model)
-    return facts(provider.name, name)
+def configured_models(settings: Settings) -> Iterator[str]:
+    """The models that the config file names, some more than once: those of agents, then those of providers."""
+    for agent in settings.agents.values():
+        yield from filter(None, (agent.model, agent.model_small))
+    for name, table in settings.providers.tables.items():
+        models = (table.model_small, *(model for model in table.prices if model != "*"))
+        yield from filter(None, (full_name(model, name) for model in models))
 
 
-def default_model(settings: Settings) -> str | None:
-    """The model of the first known provider whose key is in the environment."""
-    for name, known in PROVIDERS.items():
-        provider = settings.providers.get(name) if known.default_model else None
-        if provider and (provider.key or provider.key_command):
-            return f"{name}/{known.default_model}"
-    return None
+# ---- facts and cost
 
 
 def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
-    """The provider of a model and the name by which that provider knows it.
+    """The provider of a model and the name by which that provider knows it. Raises ConfigError as ``Providers.of``."""
+    return settings.providers.of(model)
 
-    Raises ConfigError for a name that cannot be routed.
-    """
-    name, bare = split_model(model)
-    if name is None:
-        near = near_names(model)
-        todo = f"did you mean {', '.join(near)}?" if near else "name it PROVIDER/MODEL, as in ollama/qwen3"
-        raise ConfigError(f"no provider is known for the model {model!r}", todo)
-    provider = settings.providers.get(name)
-    if provider is None:
-        like = near_providers(name)
-        todo = f"did you mean {like}? Else set" if like else "set"
-        todo += f" base_url under [providers.{name}]"
-        raise ConfigError(f"{name!r} of the model {model!r} is no known provider", todo)
-    if not 0 < len(bare) <= _LONGEST_NAME:
-        raise ConfigError(f"{bare[:40]!r} is no name of a model", "name it PROVIDER/MODEL, as in ollama/qwen3")
-    if (provider.wire in DIRECT or provider.endpoint.needs_base) and not provider.base_url:
-        way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
-        raise ConfigError(f"no base URL for {name}", f"set {way}")
-    if provider.base_url and not URL.holds(provider.base_url):
-        raise ConfigError(f"the base URL of {name}: expected {URL.expected}")
-    return provider, bare
+
+def facts_of(settings: Settings, model: str) -> Facts:
+    """What is known about a model, at the config file's prices. Raises ConfigError as ``Providers.of``."""
+    provider, name = settings.providers.of(model)
+    return provider.priced(facts(provider.name, name))
+
+
+def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
+    """USD for one call of a model; None where it is not known. Raises ConfigError as ``Providers.of``."""
+    return cost(facts_of(settings, model), usage["raw"])

@@ -25,7 +25,7 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.models.reported import filled_window
+from gptsh.models.cost import filled_window
 from gptsh.text import is_unicode
 
 LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal

@@ -4,27 +4,16 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.jsonio import parsed
 from gptsh.messages import Call, Message
 from gptsh.models.names import is_by
+from gptsh.models.providers import OPENAI_ID, IdShape
 
 UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
 _UNNAMED, _LONGEST_NAME = "unknown", 64
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-
-class IdShape(NamedTuple):
-    """The ids that a provider takes: they match ``pattern`` as a whole; ``length``, 40 at most, is a made one's."""
-
-    pattern: str
-    length: int
-
-
-OPENAI_ID = IdShape("[!-~]{1,40}", 24)
-WORD_ID = IdShape("[a-zA-Z0-9_-]{1,64}", 24)  # Anthropic, Bedrock
-NINE_ID = IdShape("[a-zA-Z0-9]{9}", 9)  # Mistral
 
 
 def fitting(ids: Iterable[str], shape: IdShape, kept: Collection[str] = ()) -> dict[str, str]:

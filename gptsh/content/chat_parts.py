@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from gptsh.config.providers import Endpoint
 from gptsh.content.media import AUDIO, Media, file_name, media_in, media_of, name_of, not_sent, shown
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
+from gptsh.models.providers import Endpoint
 
 _OURS = ("source", "cut")
 _PDF = "application/pdf"

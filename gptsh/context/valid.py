@@ -21,7 +21,7 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.models.reported import filled_window
+from gptsh.models.cost import filled_window
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _LEAST_ANSWER = 1000  # tokens, where the window is not known

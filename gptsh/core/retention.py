@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from gptsh.config.settings import Housekeeping
+from gptsh.config.settings import Sessions
 from gptsh.core import files, references
 from gptsh.core.listing import SessionSummary, imported_at, summary_of, try_read
 from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, make_private, names_in
@@ -123,7 +123,7 @@ def to_prune(
     return pruned[::-1][:limit]
 
 
-def archive_old(rules: Housekeeping, just_used: str) -> None:
+def archive_old(rules: Sessions, just_used: str) -> None:
     """Archive what was not used for so many days, and the least recently used beyond so many sessions.
 
     A session was last used when its file was written, when it says so, or when it was imported: the latest counts.

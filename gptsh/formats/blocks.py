@@ -5,14 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.config.providers import PROVIDERS
 from gptsh.content.foreign import translated
 from gptsh.core import checks
 from gptsh.formats.draft import SOURCE, Draft, word
 from gptsh.formats.source import Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Part, parts_of
-from gptsh.models.reported import REASONS, usage_from
+from gptsh.models.cost import REASONS, usage_from
+from gptsh.models.providers import PROVIDERS
 
 _NAMES = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # of providers, elsewhere
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")

@@ -4,12 +4,12 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.config.providers import PROVIDERS
 from gptsh.content.chat_parts import question
 from gptsh.content.media import AUDIO, Kind, Media, is_misnamed, is_pdf, media_of, named, shown
 from gptsh.formats.blocks import call_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, parts_of
+from gptsh.models.providers import PROVIDERS
 from gptsh.text import is_unicode
 
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")

@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gptsh.config.providers import endpoint
 from gptsh.content.media import AUDIO, Kind, media_part
 from gptsh.formats import blocks
 from gptsh.formats.database import Database, Row
@@ -17,8 +16,9 @@ from gptsh.formats.draft import SOURCE
 from gptsh.formats.source import Refused, values_in
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Block, Call, Part, Usage, token_count, with_blocks
+from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
-from gptsh.models.reported import usage_from
+from gptsh.models.providers import endpoint
 
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _WEB = ("https://", "http://")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.content.calls import OPENAI_ID, as_written, fitted
+from gptsh.content.calls import as_written, fitted
 from gptsh.content.chat_parts import spread
 from gptsh.content.flat import one_text
 from gptsh.content.media import without
@@ -16,6 +16,7 @@ from gptsh.formats.draft import Draft, fingerprint
 from gptsh.formats.source import Reader, Source, Unread
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message
+from gptsh.models.providers import OPENAI_ID
 
 _NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")

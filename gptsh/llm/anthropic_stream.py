@@ -16,7 +16,7 @@ from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, as_object, load, shown
 from gptsh.messages import THINKING, Call
-from gptsh.models.reported import REASONS, usage_from
+from gptsh.models.cost import REASONS, usage_from
 
 _STOP = {"type": "message_stop"}
 _OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape

@@ -4,14 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.config.providers import DIRECT, LOCAL, Wire
-from gptsh.config.settings import Provider, Settings
+from gptsh.config.providers import Provider
+from gptsh.config.settings import Settings
 from gptsh.errors import GptshError
 from gptsh.llm.client import PROBE_TIMEOUT, Client
 from gptsh.llm.routes import wire_for
 from gptsh.llm.windows import listed_window
 from gptsh.models.catalog import compatible_endpoints
-from gptsh.models.facts import is_gone, models_of
+from gptsh.models.facts import Facts, is_retired, models_of
+from gptsh.models.providers import DIRECT, LOCAL, Wire
 
 _PATIENCE = 5.0  # seconds for a server elsewhere to list its models
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it
@@ -48,10 +49,12 @@ def _is_open(provider: Provider) -> bool:
 
 def _models(provider: Provider, client: Client) -> Iterator[Listed | Silent]:
     asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
-    known = [] if asks else [facts for facts in models_of(provider.name) if not is_gone(facts.entry)]
+    known = [] if asks else [facts for facts in models_of(provider.name) if not is_retired(facts.entry)]
     for facts in known:
         window = provider.context_window or facts.window
-        yield Listed(f"{provider.name}/{facts.name}", wire_for(provider, facts.name, {}), window, facts.prices)
+        yield Listed(
+            f"{provider.name}/{facts.name}", wire_for(provider, facts.name, {}), window, provider.priced(facts).prices
+        )
     if known or provider.wire not in DIRECT:
         return
     local = provider.name in LOCAL and not provider.own_base
@@ -67,7 +70,8 @@ def _models(provider: Provider, client: Client) -> Iterator[Listed | Silent]:
 def _served(provider: Provider, model: Mapping[str, Any]) -> Listed:
     """A model as servers list them: some say its window, OpenRouter its price too."""
     window = provider.context_window or listed_window(model)
-    return Listed(f"{provider.name}/{model['id']}", provider.wire, window, _prices(model.get("pricing")))
+    prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
+    return Listed(f"{provider.name}/{model['id']}", provider.wire, window, prices)
 
 
 def _prices(pricing: Any) -> tuple[float, float] | None:

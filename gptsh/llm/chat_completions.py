@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.config.providers import Endpoint
 from gptsh.content.answer import Answer, Request
 from gptsh.content.calls import fitted
 from gptsh.content.chat_parts import question, spread
@@ -20,6 +19,7 @@ from gptsh.llm.payloads import read
 from gptsh.llm.routes import Route
 from gptsh.messages import BROKEN_OFF, DETAILS, REASONING_FIELDS, Call, Event, Message, Tool
 from gptsh.models.names import is_by
+from gptsh.models.providers import Endpoint
 
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")

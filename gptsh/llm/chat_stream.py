@@ -15,7 +15,7 @@ from gptsh.llm import sse
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
 from gptsh.messages import DETAILS, FIELDS, REASONING_FIELDS, SIGNATURES, THINKING, Call
-from gptsh.models.reported import usage_from
+from gptsh.models.cost import usage_from
 
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config.providers import LOCAL, NO_SHAPE, Wire
+from gptsh.config.providers import Provider
 from gptsh.config.secret import Secret
-from gptsh.config.settings import Provider, Settings, provider_of
+from gptsh.config.settings import Settings, provider_of
 from gptsh.content.answer import Answer, Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows
@@ -17,6 +17,7 @@ from gptsh.llm.routes import Route
 from gptsh.llm.windows import Fetch
 from gptsh.messages import Event, Part, Retrying
 from gptsh.models.facts import facts, split_model
+from gptsh.models.providers import LOCAL, NO_SHAPE, Wire
 
 if TYPE_CHECKING:
     from gptsh.llm.direct import Dialect, Direct
@@ -105,19 +106,13 @@ class Client:
     def named(self, model: str) -> str:
         """The model with its provider, where that depends on what is here.
 
-        A bare name that is nobody's may be one that Ollama has; one of Google's is meant for the API whose key is set.
+        A bare name that is nobody's may be one that Ollama has.
         """
         owner, provider = split_model(model)[0], self._settings.providers.get("ollama")
-        if owner == "vertex_ai" and "/" not in model and self._has_key_of("gemini"):
-            return f"gemini/{model}" if facts("gemini", model).entry else model
         if owner is not None or provider is None:
             return model
         served = {listed["id"] for listed in self._here(provider)}
         return f"ollama/{model}" if served & {model, f"{model}:latest"} else model
-
-    def _has_key_of(self, name: str) -> bool:
-        provider = self._settings.providers.get(name)
-        return bool(provider and (provider.key or provider.key_command))
 
     def local_models(self) -> list[str]:
         """One model of each local server that answers, as ``-m`` takes it."""

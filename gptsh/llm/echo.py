@@ -7,7 +7,7 @@ from gptsh.content.answer import Answer, Request
 from gptsh.content.media import shown
 from gptsh.llm.routes import Route
 from gptsh.messages import Event, Message, labelled, parts_of, text_of
-from gptsh.models.reported import usage_from
+from gptsh.models.cost import usage_from
 
 
 def open_echo(request: Request, _route: Route, answer: Answer) -> Iterator[Event]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gptsh.config.secret import MASK, is_telling, masked
+from gptsh.config.secret import MASK, masked, names_a_secret
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.llm.routes import Route, source_of_key
 
@@ -200,7 +200,7 @@ def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:
     return {
         name: inner
         if name in _NO_PARAMETERS
-        else without_secret_parameters(inner, hides=hides or is_telling(name) or name.lower().endswith("headers"))
+        else without_secret_parameters(inner, hides=hides or names_a_secret(name) or name.lower().endswith("headers"))
         for name, inner in value.items()
     }
 

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gptsh.config.settings import Network, Provider
+from gptsh.config.providers import Provider
+from gptsh.config.settings import Network
 from gptsh.content.answer import LAST_WAIT, Answer, Request
 from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gptsh.config.settings import Provider
+from gptsh.config.providers import Provider
 from gptsh.content.answer import Answer, Request
 from gptsh.content.media import Media, media_of, not_sent
 from gptsh.errors import ModelError

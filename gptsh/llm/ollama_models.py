@@ -6,7 +6,7 @@ while it is large enough.
 
 from collections.abc import Callable
 
-from gptsh.config.settings import Provider
+from gptsh.config.providers import Provider
 from gptsh.llm.windows import Fetch, Shown, loaded_by_ollama, shown_by_ollama, tagged
 
 SMALL = 2000  # tokens of prompt and answer that any server's own choice has room for

@@ -10,7 +10,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.failures import reported
 from gptsh.llm.payloads import ADVICE, load, shown
-from gptsh.models.reported import WINDOW, usage_from
+from gptsh.models.cost import WINDOW, usage_from
 
 THINKING = "thinking"  # the field of reasoning, in both directions
 _KNOWN = {"message", "done", "error"}

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.config.providers import Effort, Endpoint
 from gptsh.jsonio import as_dict
 from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts, refused
+from gptsh.models.providers import Effort, Endpoint
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gptsh import __version__
-from gptsh.config.providers import BEARER, DIRECT, Wire
-from gptsh.config.secret import Secret, is_telling
-from gptsh.config.settings import Provider
+from gptsh.config.providers import Provider
+from gptsh.config.secret import Secret, names_a_secret
 from gptsh.errors import ConfigError
 from gptsh.models.facts import OPENAIS, chat_refuses_tools, facts
+from gptsh.models.providers import BEARER, DIRECT, Wire
 
 _SHORTEST_SECRET = 4  # characters
 _SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret
@@ -60,7 +60,7 @@ def headers_for(provider: Provider, wire: Wire, key: Secret | None, mask: str | 
 
 def secrets_in(environ: Mapping[str, str]) -> set[str]:
     """Values of variables whose names tell of a secret: litellm may use one that gptsh does not know."""
-    found = {value.strip() for name, value in environ.items() if is_telling(name)}
+    found = {value.strip() for name, value in environ.items() if names_a_secret(name)}
     return {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}  # no paths
 
 

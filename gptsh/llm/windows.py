@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.config.providers import DIRECT, LOCAL
-from gptsh.config.settings import Provider
+from gptsh.config.providers import Provider
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import token_count
+from gptsh.models.providers import DIRECT, LOCAL
 
 Fetch = Callable[[str, Mapping[str, Any] | None], Any]  # the URL, and the body where it is posted
 _Way = Callable[[Provider, str, Fetch], int | None]

@@ -1,168 +1,178 @@
-"""What an answer costs: a provider's usage and a model's prices to USD, as LiteLLM 1.106.2 computes it.
+"""What a provider reports of an answer: its usage in our names, its reasons for ending, and what the answer costs.
 
-Not covered: service tiers, images and audio, fees of web searches and of a provider's other tools, cache writes for an
-hour, regions of providers other than Anthropic.
+Costs are those that LiteLLM 1.106.2 computes. Not covered: service tiers, images and audio, fees of web searches and of
+a provider's other tools, cache writes for an hour.
 """
 
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from gptsh.config.settings import Settings, facts_of
-from gptsh.jsonio import as_dict
-from gptsh.messages import Usage
-from gptsh.models.facts import Facts, price
-from gptsh.models.reported import usage_from
+from gptsh.jsonio import as_dict, as_dicts, is_cost
+from gptsh.messages import Message, Usage, token_count
+from gptsh.models.facts import Facts
 
+REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}  # Anthropic's for ending, for which there are usual words
+WINDOW = "context_length"  # under ``raw``: what Ollama says of the window of an answer that was cut for its length
+_FULL = 0.97  # of a window
+
+
+# ---- usage
+
+
+def usage_from(raw: dict[str, Any]) -> Usage:
+    """The provider's usage in our names; ``raw`` is OpenAI's shape, Anthropic's or Ollama's."""
+    if "prompt_tokens" not in raw and "input_tokens" in raw:
+        # Anthropic's input_tokens are those that were neither read from the cache nor written to it.
+        fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
+        read, written = (token_count(raw.get(f"cache_{way}_input_tokens")) for way in ("read", "creation"))
+        prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
+        thinking = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
+        return _usage(raw, prompt, completion, None, thinking, read, written)
+    if "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
+        # Ollama may count a prompt that it had in its cache nowhere.
+        return _usage(raw, token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count")))
+    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
+    of_prompt, of_completion = as_dict(raw.get("prompt_tokens_details")), as_dict(raw.get("completion_tokens_details"))
+    reasoning = _first(of_completion.get("reasoning_tokens"), raw.get("reasoning_tokens"))
+    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
+        completion = (completion or 0) + reasoning  # xAI counts reasoning beside the completion
+    cached = (of_prompt, "cached_tokens"), (raw, "prompt_cache_hit_tokens"), (raw, "cached_tokens")
+    written_keys = (of_prompt, "cache_write_tokens"), (of_prompt, "cache_creation_tokens")
+    return _usage(
+        raw, prompt, completion, total, reasoning,
+        _first(*(found.get(key) for found, key in (*cached, (raw, "cache_read_input_tokens")))),
+        _first(*(found.get(key) for found, key in (*written_keys, (raw, "cache_creation_input_tokens")))),
+    )  # fmt: skip
+
+
+def _usage(
+    raw: dict[str, Any],
+    prompt: int | None,
+    completion: int | None,
+    total: int | None = None,
+    reasoning: int | None = None,
+    cached: int | None = None,
+    written: int | None = None,
+) -> Usage:
+    if total is None and prompt is not None and completion is not None:
+        total = prompt + completion
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "total": total,
+        "reasoning_tokens": reasoning,
+        "cached_tokens": cached,
+        "cache_write_tokens": written,
+        "raw": raw,
+    }
+
+
+def _first(*counts: object) -> int | None:
+    """The first that is there, if it is a count."""
+    return next((token_count(count) for count in counts if count is not None), None)
+
+
+def filled_window(message: Message) -> int | None:
+    """The window in tokens that an answer has filled up with its prompt, where the provider reports it; else None."""
+    usage = as_dict(message.get("usage"))
+    window, total = token_count(as_dict(usage.get("raw")).get(WINDOW)), token_count(usage.get("total"))
+    return window if window and total and total >= _FULL * window else None
+
+
+# ---- cost
+
+# The kinds of tokens that have a price of their own, and the model table's keys for them, in USD per token.
+_KEYS = {
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "reasoning": "output_cost_per_reasoning_token",
+}
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
-_HOURS = re.compile("([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})")
-_XAI_TICK = 1e-10  # USD
-_FIREWORKS_CACHED = 0.5  # of the input price, where the table has no price for cached tokens
 
 
-class _Tokens(NamedTuple):
-    prompt: int
-    read: int  # of the prompt, from the cache
-    written: int  # of the prompt, into the cache
-    completion: int
-    reasoning: int  # of the completion
+def cost(known: Facts, raw: dict[str, Any], at: datetime | None = None) -> float | None:
+    """USD for one answer of a model: what the provider states, else its tokens at the model's prices.
 
-
-class _Rates(NamedTuple):
-    """USD per token; None is not known."""
-
-    prompt: float | None
-    completion: float | None
-    read: float | None
-    written: float | None
-    reasoning: float | None
-
-
-def of_call(settings: Settings, model: str, usage: Usage) -> float | None:
-    """USD for one call of a model; None where it is not known."""
-    return cost(facts_of(settings, model), usage["raw"])
-
-
-def cost(known: Facts, raw: Mapping[str, Any], at: datetime | None = None) -> float | None:
-    """USD for one answer; ``raw`` is the usage as the provider sent it, ``at`` when it was (now).
-
-    None where the price is not known.
+    ``raw`` is the usage as the provider sent it; ``at`` is when, now by default. None where the price is not known.
     """
-    stated = _stated(known.provider, raw)
-    if stated is not None:
-        return stated
-    tokens, rates = _counted(known.provider, raw), _rates(known.entry)
-    if known.provider == "fireworks_ai" and rates.read is None and rates.prompt is not None:
-        rates = rates._replace(read=rates.prompt * _FIREWORKS_CACHED)
-    rates = _tiered(known, rates, tokens.prompt)
-    off_peak = as_dict(known.entry.get("off_peak_pricing"))
-    if _is_off_peak(off_peak, at or datetime.now(UTC)):
-        rates = _rates(off_peak, "", rates)
-    if rates.prompt is None and rates.completion is None:
-        return None
-    return _sum(known.provider, tokens, rates) * _factor(known, raw)
+    stated = raw.get("cost")  # OpenRouter, LiteLLM's proxy
+    if isinstance(stated, dict):  # Perplexity
+        stated = stated.get("total_cost")
+    if (ticks := token_count(raw.get("cost_in_usd_ticks"))) is not None:  # xAI
+        stated = ticks / 1e10
+    if stated is not None and is_cost(stated) and stated >= 0:
+        return float(stated)
 
-
-def _stated(provider: str, raw: Mapping[str, Any]) -> float | None:
-    """What the provider itself says that it charged."""
-    said: Any = raw.get("cost")
-    if provider == "perplexity" and isinstance(said, Mapping):
-        said = said.get("total_cost")
-    if provider == "xai" and (ticks := price(raw.get("cost_in_usd_ticks"))) is not None:
-        said = ticks * _XAI_TICK
-    return price(said) if provider in ("perplexity", "xai", "openrouter") else None
-
-
-def _factor(known: Facts, raw: Mapping[str, Any]) -> float:
-    """What Anthropic asks more for where a model ran (``inference_geo``), and for its fast mode (``speed``)."""
-    dearer = as_dict(known.entry.get("provider_specific_entry")) if known.provider == "anthropic" else {}
-    where, speed = str(raw.get("inference_geo")).lower(), raw.get("speed")
-    of_place = price(dearer.get(where)) if where != "fast" else None
-    of_speed = price(dearer.get("fast")) if speed == "fast" else None
-    return (of_place or 1.0) * (of_speed or 1.0)
-
-
-def _counted(provider: str, raw: Mapping[str, Any]) -> _Tokens:
-    usage = usage_from(dict(raw))
+    usage = usage_from(raw)
     prompt, completion = usage["prompt"] or 0, usage["completion"] or 0
-    read, written = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
-    if provider == "perplexity":  # no price of its own for cached tokens
-        read = written = 0
-    return _Tokens(prompt, read, written, completion, min(usage["reasoning_tokens"] or 0, completion))
-
-
-def _rates(prices: Mapping[str, Any], tier: str = "", base: _Rates | None = None) -> _Rates:
-    """The prices under the keys with this ending, where they are missing those of ``base``."""
-    named = (
-        prices.get(f"input_cost_per_token{tier}"),
-        prices.get(f"output_cost_per_token{tier}"),
-        prices.get(f"cache_read_input_token_cost{tier}"),
-        prices.get(f"cache_creation_input_token_cost{tier}"),
-        None if tier else prices.get("output_cost_per_reasoning_token"),
+    cached, written = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
+    if known.provider == "perplexity":  # it has no price of its own for cached tokens
+        cached = written = 0
+    reasoning = min(usage["reasoning_tokens"] or 0, completion)
+    rates = _rates(known, prompt, at or datetime.now(UTC))
+    if not {"input", "output"} & rates.keys():
+        return None
+    rate_in, rate_out = rates.get("input", 0.0), rates.get("output", 0.0)
+    total = (
+        max(prompt - cached - written, 0) * rate_in
+        + cached * rates.get("cached", rate_in)
+        + written * rates.get("cache_write", rate_in)
+        + (completion - reasoning) * rate_out
+        + reasoning * (rate_out if known.provider == "xai" else rates.get("reasoning", rate_out))
     )
-    found = [price(value) for value in named]
-    return _Rates(*(new if new is not None else old for new, old in zip(found, base or (None,) * 5, strict=True)))
+    surcharges = as_dict(known.entry.get("provider_specific_entry"))  # Anthropic's, for a region and its fast mode
+    for asked in {str(raw.get("inference_geo")).lower(), str(raw.get("speed")).lower()} & surcharges.keys():
+        total *= surcharges[asked]
+    return total
 
 
-def _tiered(known: Facts, rates: _Rates, prompt: int) -> _Rates:
-    """The prices for a prompt of this length: the highest tier that it has crossed replaces all of them."""
-    listed = known.entry.get("tiered_pricing")
-    ranges = [tier for tier in map(as_dict, listed if isinstance(listed, list) else ()) if _range(tier)]
-    if ranges and prompt:
-        return _in_range(sorted(ranges, key=_range), rates, prompt)
-    found = (_ABOVE.fullmatch(key) for key in known.entry)
-    for above, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in found if m):
-        if prompt > above or (known.provider == "xai" and prompt == above):
-            rates = _rates(known.entry, ending, rates)
-    return rates
+def _rates(known: Facts, prompt: int, at: datetime) -> dict[str, float]:
+    """USD per token by kind, for a prompt of so many tokens at this time. A kind without a price is missing."""
+    entry = known.entry
+    rates = _listed(entry)
+    if known.provider == "fireworks_ai" and "input" in rates:
+        rates.setdefault("cached", rates["input"] / 2)
+    tiers = [tier for tier in as_dicts(entry.get("tiered_pricing")) if len(tier.get("range") or ()) == 2]
+    if tiers and prompt:
+        tiers.sort(key=lambda tier: tier["range"])
+        fitting = (tier for tier in tiers if tier["range"][0] < prompt <= tier["range"][1])
+        found = _listed(next(fitting, tiers[-1]))
+        if "input" in found:  # its prices are for the whole prompt; a cache without a price costs as input
+            rest = {} if "output" in found else {kind: rates[kind] for kind in ("output", "reasoning") if kind in rates}
+            rates = rest | found
+    else:
+        above = filter(None, map(_ABOVE.fullmatch, entry))
+        for limit, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in above):
+            if prompt > limit or (known.provider == "xai" and prompt == limit):
+                rates |= _listed(entry, ending)
+    off_peak = as_dict(entry.get("off_peak_pricing"))
+    return rates | _listed(off_peak) if _is_off_peak(off_peak, at.astimezone(UTC)) else rates
 
 
-def _range(tier: Mapping[str, Any]) -> tuple[float, ...]:
-    """From, to; empty where the tier does not say."""
-    said = tier.get("range")
-    bounds = [price(bound) for bound in said] if isinstance(said, list) else []
-    known = tuple(bound for bound in bounds if bound is not None)
-    return known if len(known) == len(bounds) == 2 else ()  # from, to
+def _listed(prices: Mapping[str, Any], ending: str = "") -> dict[str, float]:
+    """The prices of an entry of the model table by kind; ``ending`` is that of its keys."""
+    found = {kind: prices.get(key + ending) for kind, key in _KEYS.items()}
+    return {kind: price for kind, price in found.items() if isinstance(price, (int, float))}
 
 
-def _in_range(ranges: list[Mapping[str, Any]], rates: _Rates, prompt: int) -> _Rates:
-    tier = next((tier for tier in ranges if _range(tier)[0] < prompt <= _range(tier)[1]), ranges[-1])
-    if "input_cost_per_token" not in tier:
-        return rates
-    new = _rates(tier)
-    if new.completion is None:
-        new = new._replace(completion=rates.completion, reasoning=rates.reasoning)
-    return new
-
-
-def _is_off_peak(pricing: Mapping[str, Any], at: datetime) -> bool:
+def _is_off_peak(pricing: Mapping[str, Any], now: datetime) -> bool:
     """Whether the moment lies in one of the windows, each of hours (UTC) on some days of the week (1 is Monday)."""
-    windows = pricing.get("windows")
-    rules = [as_dict(rule) for rule in windows] if isinstance(windows, list) else []
-    now = at.astimezone(UTC)
-    return any(_within(rule, now) for rule in [{"hours_utc": pricing.get("hours_utc")}, *rules])
-
-
-def _within(rule: Mapping[str, Any], now: datetime) -> bool:
-    hours, days = rule.get("hours_utc"), rule.get("weekdays")
-    windows = [hours] if isinstance(hours, str) else hours if isinstance(hours, list) else []
-    if isinstance(days, list) and now.isoweekday() not in days:
-        return False
-    found = (_HOURS.fullmatch(window) for window in windows if isinstance(window, str))
     clock = f"{now:%H:%M}"
-    return any(m[1] <= clock < m[2] if m[1] < m[2] else clock >= m[1] or clock < m[2] for m in found if m)
+    for window in as_dicts(pricing.get("windows")):
+        hours = window.get("hours_utc") or []
+        for begin, _, end in (span.partition("-") for span in ([hours] if isinstance(hours, str) else hours)):
+            inside = begin <= clock < end if begin < end else clock >= begin or clock < end
+            if inside and now.isoweekday() in window.get("weekdays", range(1, 8)):
+                return True
+    return False
 
 
-def _sum(provider: str, tokens: _Tokens, rates: _Rates) -> float:
-    prompt, completion = rates.prompt or 0.0, rates.completion or 0.0
-    read = prompt if rates.read is None else rates.read  # 0.0 is a price
-    written = prompt if rates.written is None else rates.written
-    reasoning = completion if rates.reasoning is None or provider == "xai" else rates.reasoning
-    return (
-        max(tokens.prompt - tokens.read - tokens.written, 0) * prompt
-        + tokens.read * read
-        + tokens.written * written
-        + (tokens.completion - tokens.reasoning) * completion
-        + tokens.reasoning * reasoning
-    )
+def at_prices(known: Facts, per_million: Mapping[str, float | None]) -> Facts:
+    """A model at other prices than the table's: USD per million tokens by kind, all others forgotten."""
+    entry = {key: value for key, value in known.entry.items() if "_cost" not in key and "pricing" not in key}
+    own = {_KEYS[kind]: price / 1e6 for kind, price in per_million.items() if price is not None}
+    return known._replace(entry={**entry, **own})

@@ -1,4 +1,4 @@
-"""Facts about models: whose a name is, window, abilities, price, and which parameters are refused."""
+"""Facts about models: whose a name is, window, abilities, prices, and which parameters are refused."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,10 +6,11 @@ from datetime import date
 from functools import cache
 from typing import Any, NamedTuple
 
-from gptsh.config.providers import PROVIDERS
+from gptsh.jsonio import as_dicts
 from gptsh.messages import token_count
 from gptsh.models import catalog
 from gptsh.models.names import full_name
+from gptsh.models.providers import PROVIDERS
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
 _OPENAI_REASONING = re.compile(r"(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE)
@@ -22,10 +23,9 @@ _THINKS = re.compile(
     r"nemotron|minimax|sonar-.*reason|think|reason",
     re.IGNORECASE,
 )
-_TO_THINK = 1976  # tokens beside those of the text: a small cap gives reasoning models a blank answer
+_REASONING_HEADROOM = 1976  # tokens beside those of the text: a small cap gives reasoning models a blank answer
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
-_SPOKEN = ("chat", "responses")
-_ASTRONOMIC = 1e15  # what no price and no count of tokens is
+_CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # who serves OpenAI's models, with what these refuse
 # The table's name for a provider: what it is asked as.
 _ROUTED_AS = {"ai21": "ai21_chat", "bedrock_converse": "bedrock"}
@@ -44,19 +44,18 @@ def split_model(model: str) -> tuple[str | None, str]:
         return provider, name
     if _OPENAI_NAME.fullmatch(model):
         return "openai", model
-    return ("echo" if model == "echo" else _owner(model)), model
+    if model == "echo":
+        return "echo", model
+    found = catalog.entry(model)
+    if found and found.get("mode") in _CHAT_MODES:
+        return _asked_as(found), model
+    rules = ((pattern, info.get("litellm_provider")) for pattern, info in catalog.family_rules())
+    return next((owner for pattern, owner in rules if isinstance(owner, str) and _matches(pattern, model)), None), model
 
 
 def with_provider(model: str, otherwise: str | None = None) -> str:
     """A model as PROVIDER/NAME, a bare name with the provider whose it is, else with the one that is named here."""
     return full_name(model, split_model(model)[0] or otherwise) or model
-
-
-def _owner(name: str) -> str | None:
-    found = catalog.entry(name)
-    if found and found.get("mode") in _SPOKEN:
-        return _asked_as(found)
-    return next((provider for pattern, provider in catalog.routing_rules() if _matches(pattern, name)), None)
 
 
 def _asked_as(entry: Mapping[str, Any]) -> str:
@@ -80,14 +79,14 @@ def near_names(name: str) -> list[str]:
     known: dict[str, tuple[int, str]] = {}
     for key, entry in catalog.entries().items():
         owner = _asked_as(entry)
-        if entry.get("mode") in _SPOKEN and owner in ranks and not is_gone(entry):
+        if entry.get("mode") in _CHAT_MODES and owner in ranks and not is_retired(entry):
             ranked = (ranks[owner], key if "/" in key else f"{owner}/{key}")
             short = key.rpartition("/")[2]
             known[short] = min(known.get(short, ranked), ranked)
     return [known[match][1] for match in get_close_matches(name, known, 3, 0.75)]
 
 
-def is_gone(entry: Mapping[str, Any]) -> bool:
+def is_retired(entry: Mapping[str, Any]) -> bool:
     """Whether a model's day of retirement has come."""
     return str(entry.get("deprecation_date") or "9") < date.today().isoformat()
 
@@ -115,10 +114,8 @@ class Facts(NamedTuple):
     @property
     def prices(self) -> tuple[float, float] | None:
         """USD per token in and out, before tiers and caches; None where they are not known."""
-        tiers = self.entry.get("tiered_pricing")
-        first = tiers[0] if tiers and isinstance(tiers, list) and isinstance(tiers[0], dict) else {}
-        names = [f"{way}_cost_per_token" for way in ("input", "output")]
-        known = [price(self.entry.get(name, first.get(name))) for name in names]
+        first = next(iter(as_dicts(self.entry.get("tiered_pricing"))), {})
+        known = [self.entry.get(name, first.get(name)) for name in ("input_cost_per_token", "output_cost_per_token")]
         return None if known == [None, None] else (known[0] or 0.0, known[1] or 0.0)
 
     def can(self, ability: str) -> bool | None:
@@ -129,9 +126,8 @@ class Facts(NamedTuple):
     @property
     def speaks_chat(self) -> bool:
         """Whether it is reached by chat completions, and not by another API of its provider alone."""
-        listed = self.entry.get("supported_endpoints")
-        reached_by = listed if listed and isinstance(listed, list) else ["/v1/chat/completions"]
-        return self.entry.get("mode") != "responses" and "/v1/chat/completions" in reached_by
+        listed = self.entry.get("supported_endpoints") or ["/v1/chat/completions"]
+        return self.entry.get("mode") != "responses" and "/v1/chat/completions" in listed
 
 
 def facts(provider: str | None, name: str) -> Facts:
@@ -163,14 +159,8 @@ def models_of(provider: str) -> Iterator[Facts]:
     prefix = f"{provider}/"
     for key, entry in catalog.entries().items():
         named = "/" not in key or key.startswith(prefix)
-        if named and entry.get("mode") in _SPOKEN and _asked_as(entry) == provider:
+        if named and entry.get("mode") in _CHAT_MODES and _asked_as(entry) == provider:
             yield Facts(provider, key.removeprefix(prefix), entry)
-
-
-def price(value: object) -> float | None:
-    """A price or a count of tokens; None for what is none."""
-    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ASTRONOMIC
-    return float(value) if sound else None  # type: ignore[arg-type]
 
 
 # ---- parameters
@@ -186,7 +176,7 @@ def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
         return given
     if provider in OPENAIS and is_openai_reasoning(name):
         return [] if _does_not_reason(known, params) else given
-    if known.provider == "moonshot" and _KIMI_THAT_REASONS.match(known.name):
+    if provider == "moonshot" and _KIMI_THAT_REASONS.match(name):
         return [key for key in given if params[key] != 1]
     return []
 
@@ -215,7 +205,7 @@ def small_params(known: Facts, tokens: int) -> dict[str, Any]:
 
     A model that thinks first gets room for it, and what it takes of effort.
     """
-    roomy = tokens + _TO_THINK
+    roomy = tokens + _REASONING_HEADROOM
     if is_openai_reasoning(known.name) or "gpt-oss" in known.name or known.can("adaptive_thinking"):
         return {"reasoning_effort": "low", "max_tokens": roomy}
     thinks = known.can("reasoning")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from gptsh.config.mcp_servers import PARTED
+from gptsh.config.mcp_servers import SEPARATOR
 
 LONGEST = 64  # characters; no provider takes more
 _HASH = 8  # characters
@@ -21,7 +21,7 @@ def names_for_model(tools: Iterable[Own]) -> dict[Own, str]:
     A hash is added where that is too long, or where two tools would come to one name: to each of them that does not
     have this very name. So a name depends on no order.
     """
-    wanted = {own: PARTED.join(own) for own in tools}
+    wanted = {own: SEPARATOR.join(own) for own in tools}
     plain = {own: _FOREIGN.sub("_", name) for own, name in wanted.items()}
     exact = Counter(name for own, name in plain.items() if name == wanted[own])
     all_of = Counter(plain.values())

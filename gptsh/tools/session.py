@@ -116,7 +116,7 @@ class Connection:
 
     def _sound(self, result: dict[str, Any]) -> dict[str, Any]:
         """The result without the server's keys, and with the names of such numbers as JSON has none for."""
-        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self.server.keys]
+        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self.server.secrets]
         sound: dict[str, Any] = json.loads(masked(json.dumps(result, ensure_ascii=False), keys), parse_constant=str)
         return sound
 

@@ -5,7 +5,7 @@ import queue
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gptsh.config.mcp_servers import PARTED, ToolServer
+from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.content.answer import result_of
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
@@ -109,7 +109,7 @@ class Toolbox:
         for pattern in server.tools:
             if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
                 continue
-            self.missing.append(f"{server.name}{PARTED}{pattern}")
+            self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
             if not self._lenient:
                 known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
                 way = f"it has {known}; --tools names others, --no-tools does without"

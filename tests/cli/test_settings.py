@@ -1,10 +1,11 @@
 """config.toml and the environment: what is accepted, and the line for everything else."""
 
+import json
 import re
 
 import pytest
 
-from tests.support.home import Home
+from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
@@ -17,7 +18,8 @@ file = { system_file = "prompts/file.txt" }
 [providers]
 openai = { api_key_env = "OPENAI_API_KEY", model_small = "openai/gpt-4.1-mini" }
 other = { api_key_command = "pass show openai" }
-lab = { base_url = "http://10.0.0.5:8000/v1", context_window = 32768, headers = { X-Team = "infra" } }
+lab = { base_url = "http://10.0.0.5:8000/v1", context_window = 32768, headers = { X-Team = "infra" }, \
+prices = { input = 0.2, output = 0.6, cached = 0, cache_write = 0.3, big = { input = 1 } } }
 [mcp]
 servers_file = ""
 max_rounds = 20
@@ -66,6 +68,15 @@ def test_an_agents_keys_reach_the_model(home: Home, model: ModelServer) -> None:
         ("[providers.lab]\nbase_url = 'http://h/v1?key=K'", "providers.lab.base_url: expected a URL with http://"),
         ("[providers.lab]\napi_key_env = 'sk-live-1'", "providers.lab.api_key_env: expected the name of a variable"),
         ("[providers.lab]\nheaders = { Content-Length = '3' }", "expected a table of header names and values"),
+        (
+            "[providers.lab.prices]\ninput = 'free'",
+            "providers.lab.prices.input: expected a number of USD from 0, not 'free'",
+        ),
+        (
+            "[providers.lab.prices]\nprompt = 1",
+            "providers.lab.prices.prompt: unknown key: expected one of input, output",
+        ),
+        ("[providers.lab.prices.m]\nin = 1", "providers.lab.prices.m.in: unknown key: expected one of input, output"),
         ("not toml", "not TOML"),
     ],
 )
@@ -113,10 +124,10 @@ def test_no_file_of_the_current_folder_is_read(home: Home) -> None:
 
 def test_agents_are_listed_with_the_default_marked_and_chosen_by_limit_and_model(home: Home) -> None:
     home.configure('default_agent = "b"\n[agents.a]\nmodel = "gpt-4.1"\n[agents.b]\n')
-    assert home.run("--list-agents").stdout == "  a (gpt-4.1)\n* b (no model)\n  default (no model)\n"
-    assert home.run("--list-agents", "--limit", "1").stdout == "  a (gpt-4.1)\n"
+    assert home.run("--list-agents").stdout == "  a (openai/gpt-4.1)\n* b (no model)\n  default (no model)\n"
+    assert home.run("--list-agents", "--limit", "1").stdout == "  a (openai/gpt-4.1)\n"
     for spelling in ("gpt-4.1", "openai/gpt-4.1"):
-        assert home.run("--list-agents", "-m", spelling).stdout == "  a (gpt-4.1)\n"
+        assert home.run("--list-agents", "-m", spelling).stdout == "  a (openai/gpt-4.1)\n"
 
 
 @pytest.mark.parametrize(("value", "no"), [("0", True), ("No", True), ("off", True), ("", True), ("1", False)])
@@ -142,3 +153,46 @@ def test_an_agent_without_a_model_takes_the_default_agents(home: Home) -> None:
     env = {"OPENAI_API_KEY": "sk-set", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
     assert home.run("-a", "coder", "hi", env=env).stdout == "You said: hi\n"
     assert home.run("hi", env={**env, "GPTSH_AGENT": "coder"}).stdout == "You said: hi\n"
+
+
+PRICES = "[providers.lab.prices]\ninput = 2\noutput = 10\ncached = 0\n[providers.lab.prices.big]\noutput = 20\n"
+USED = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 400}}
+
+
+@pytest.mark.parametrize(
+    ("name", "usage", "usd"),
+    [
+        ("m", USED, (600 * 2 + 100 * 10) / 1e6),
+        ("big", USED, (600 * 2 + 100 * 20) / 1e6),  # which has the rest from all
+        ("m", {**USED, "cost": 0.5}, 0.5),  # what the server states wins
+    ],
+)
+def test_a_server_of_ones_own_has_the_prices_that_the_config_file_sets(
+    home: Home, model: ModelServer, name: str, usage: dict[str, object], usd: float
+) -> None:
+    home.configure(lab_config(model) + PRICES)
+    model.say("Yes.", usage=usage)
+    assert home.run("-m", f"lab/{name}", "hi").code == 0
+    assert home.doc()["usage"]["cost"] == pytest.approx(usd)
+    model.pages["/v1/models"] = {"data": [{"id": name}]}
+    (shown,) = json.loads(home.run("--list-models", "-m", "lab/", "-o", "json").stdout)
+    assert (shown["price_in"], shown["price_out"]) == pytest.approx((2e-6, 20e-6 if name == "big" else 10e-6))
+
+
+@pytest.mark.parametrize("tables", ["{small}[providers.lab]\n", "[providers.lab]\n{small}"])
+def test_a_bare_small_model_is_of_the_same_provider(home: Home, model: ModelServer, tables: str) -> None:
+    lab = tables.format(small='model_small = "small"\n')
+    home.configure(f'[agents.default]\nmodel = "lab/m"\n{lab}base_url = "{model.base_url}"\n')
+    assert home.run("hi").code == 0
+    assert [body["model"] for body in model.sent] == ["m", "small"]
+    assert home.doc()["title"]
+
+
+def test_a_bare_name_is_made_full_when_it_is_configured(home: Home) -> None:
+    models = {"a": "gpt-4.1", "g": "gemini-2.5-pro", "x": "mystery"}
+    home.configure("".join(f'[agents.{name}]\nmodel = "{model}"\n' for name, model in models.items()))
+    assert home.run("--list-agents").stdout.splitlines()[:3] == [
+        "  a (openai/gpt-4.1)", "  g (vertex_ai/gemini-2.5-pro)", "  x (mystery)",
+    ]  # fmt: skip
+    listed = home.run("--list-agents", env={"GEMINI_API_KEY": "k"}).stdout
+    assert "g (gemini/gemini-2.5-pro)" in listed  # the API whose key is set

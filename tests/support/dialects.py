@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gptsh.config.providers import OWN, PROVIDERS, Endpoint
-from gptsh.config.settings import Network, Provider
+from gptsh.config.providers import Provider
+from gptsh.config.settings import Network
 from gptsh.content.answer import Answer, Request
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
@@ -27,6 +27,7 @@ from gptsh.llm.ollama_models import Models
 from gptsh.llm.payloads import encode, read
 from gptsh.llm.routes import Route
 from gptsh.messages import Tool
+from gptsh.models.providers import OWN, PROVIDERS, Endpoint
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama

@@ -8,9 +8,8 @@ from gptsh.llm.http import proxy_for
 from gptsh.llm.ollama_models import num_ctx
 from gptsh.llm.sse import payloads
 from gptsh.llm.windows import Shown
-from gptsh.models.cost import cost
+from gptsh.models.cost import cost, usage_from
 from gptsh.models.facts import facts
-from gptsh.models.reported import usage_from
 from gptsh.render.fences import first_block
 
 __all__ = [

@@ -201,7 +201,10 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
         ("openrouter/a/b", {"prompt_tokens": 5, "cost": 0.25}, 0.25),
         ("xai/grok-4.3", {"cost_in_usd_ticks": 20_000_000}, 0.002),
         ("xai/grok-4.3", THOUGHT, 10 * 1.25e-6 + 352 * 2.5e-6),
-        ("openai/gpt-4.1", {"cost": 99, "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
+        ("lab/m", {"prompt_tokens": 5, "cost": 0.25}, 0.25),  # LiteLLM's proxy, where it is told to
+        ("perplexity/sonar", {"prompt_tokens": 5, "cost": {"total_cost": 0.25}}, 0.25),
+        ("openai/gpt-4.1", {"cost": -1, "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
+        ("openai/gpt-4.1", {"cost": "x", "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
         ("openai/gpt-4.1", {"prompt_tokens": None, "prompt_tokens_details": None}, 0.0),
         # free is a price, and no price is none
         (FREE, CACHED, 0.0), ({"cache_read_input_token_cost": 1.0}, CACHED, None),

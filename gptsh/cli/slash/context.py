@@ -11,7 +11,7 @@ from gptsh.cli.question import attached
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for
-from gptsh.config.mcp_servers import PARTED, ToolServer
+from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.errors import UsageError
 from gptsh.messages import user_message
 from gptsh.render.plain import tool_line
@@ -85,7 +85,7 @@ def _with_tools(talk: Talk, args: str) -> Flags:
 
 def _of(server: ToolServer) -> str:
     """Which of a server's tools are wanted, where that is not all of them."""
-    return "" if "*" in server.tools else f"{PARTED}{f', {server.name}{PARTED}'.join(server.tools)}"
+    return "" if "*" in server.tools else f"{SEPARATOR}{f', {server.name}{SEPARATOR}'.join(server.tools)}"
 
 
 def show_context(talk: Talk, _args: str) -> None:

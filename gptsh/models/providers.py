@@ -1,0 +1,211 @@
+"""Providers: where they are, which keys open them, and what each one's dialect wants and refuses.
+
+Bases, variables and quirks as LiteLLM 1.106.2 and the providers' own documents have them; loopback where LiteLLM would
+fall back to a vendor. Whoever is not in the table is looked up in the data files that litellm packages.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from gptsh.models import catalog
+
+Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
+DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
+Effort = Literal[
+    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
+    "nothing",
+]  # fmt: skip
+
+
+class IdShape(NamedTuple):
+    """The ids of tool calls that a provider takes: they match ``pattern`` as a whole; gptsh makes ids of ``length``."""
+
+    pattern: str
+    length: int  # at most 40
+
+
+OPENAI_ID = IdShape("[!-~]{1,40}", 24)
+WORD_ID = IdShape("[a-zA-Z0-9_-]{1,64}", 24)  # Anthropic, Bedrock
+NINE_ID = IdShape("[a-zA-Z0-9]{9}", 9)  # Mistral
+
+BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
+
+
+class Endpoint(NamedTuple):
+    """A provider, and its dialect where it differs from OpenAI's.
+
+    ``key_vars`` and ``base_vars`` are environment variables, first one set wins. ``base_path``: what the variable's
+    value lacks at its end. ``headers``: how the key goes out, but for one of ``bearer_vars``. ``constants``: headers
+    that go with every request. ``header_vars``: headers from the environment.
+    ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
+    ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
+    ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
+    ``parts``: whose shape documents and audio have. ``call_ids``: which ids tool calls may have (None: its own have
+    any). ``user_behind_tool``: a question may stand behind a tool's result.
+    """
+
+    base_url: str = ""
+    key_vars: tuple[str, ...] = ()
+    base_vars: tuple[str, ...] = ()
+    default_model: str | None = None
+    needs_key: bool = True
+    wire: Wire = "chat"
+    base_path: str = ""
+    headers: Mapping[str, str] = BEARER
+    bearer_vars: tuple[str, ...] = ()
+    constants: Mapping[str, str] = MappingProxyType({})
+    header_vars: Mapping[str, str] = MappingProxyType({})
+    stream_options: bool = True
+    effort: Effort = "as is"
+    wants_reasoning: bool = False
+    takes_null: bool = True
+    needs_base: bool = False
+    parts: Literal["openai", "mistral"] = "openai"
+    call_ids: IdShape | None = None
+    user_behind_tool: bool = True
+
+
+def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
+    """A server of the user's own, without a key unless one is set."""
+    return Endpoint(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), needs_key=False, **more)
+
+
+def _by_litellm(*key_vars: str, default_model: str | None = None, needs_key: bool = True) -> Endpoint:
+    """A provider with a dialect of its own."""
+    return Endpoint("", key_vars, (), default_model, needs_key, wire="litellm")
+
+
+# In the order in which a key that is set chooses the model of a user who named none.
+PROVIDERS: dict[str, Endpoint] = {
+    "openai": Endpoint(
+        "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
+        header_vars={"openai-organization": "OPENAI_ORGANIZATION"}, call_ids=OPENAI_ID,
+    ),
+    "anthropic": Endpoint(
+        "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), "claude-sonnet-5-5", wire="anthropic", base_path="/v1",
+        headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
+        constants={"anthropic-version": "2023-06-01"},
+    ),
+    "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
+    "mistral": Endpoint(
+        "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
+        stream_options=False, effort="none or high", parts="mistral", call_ids=NINE_ID, user_behind_tool=False,
+    ),
+    "deepseek": Endpoint(
+        "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",
+        effort="high or max", wants_reasoning=True,
+    ),
+    "xai": Endpoint("https://api.x.ai/v1", ("XAI_API_KEY",), ("XAI_API_BASE",), "grok-4.3"),
+    "groq": Endpoint(
+        "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), ("GROQ_API_BASE",), "openai/gpt-oss-120b",
+        takes_null=False,
+    ),
+    "moonshot": Endpoint(
+        "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), ("MOONSHOT_API_BASE",), "kimi-k3",
+        effort="switch for k2", wants_reasoning=True,
+    ),
+    "zai": Endpoint(
+        "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), ("ZAI_API_BASE",), "glm-5.3", effort="switch"
+    ),
+    "dashscope": Endpoint(
+        "https://dashscope.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",), ("DASHSCOPE_API_BASE",),
+        "qwen-plus-latest", effort="enable",
+    ),
+    "cerebras": Endpoint(
+        "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), ("CEREBRAS_API_BASE",), "gpt-oss-120b",
+        stream_options=False,
+    ),
+    "perplexity": Endpoint(
+        "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), ("PERPLEXITY_API_BASE",),
+        "sonar", stream_options=False,
+    ),
+    "openrouter": Endpoint(
+        "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY"), ("OPENROUTER_API_BASE",),
+        header_vars={"http-referer": "OR_SITE_URL", "x-title": "OR_APP_NAME"},
+    ),
+    "together_ai": Endpoint(
+        "https://api.together.ai/v1",
+        ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
+        ("TOGETHER_AI_API_BASE",), effort="with switch",
+    ),
+    "fireworks_ai": Endpoint(
+        "https://api.fireworks.ai/inference/v1",
+        ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
+        ("FIREWORKS_API_BASE",),
+    ),
+    "nvidia_nim": Endpoint(
+        "https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY", "NVIDIA_API_KEY"), ("NVIDIA_NIM_API_BASE",),
+        effort="template",
+    ),
+    "azure": Endpoint(
+        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True,
+        call_ids=OPENAI_ID,
+    ),
+    "cohere": _by_litellm("COHERE_API_KEY"),
+    "cohere_chat": _by_litellm("COHERE_API_KEY"),
+    "ai21_chat": _by_litellm("AI21_API_KEY"),
+    "baseten": _by_litellm("BASETEN_API_KEY"),
+    "deepinfra": _by_litellm("DEEPINFRA_API_KEY"),
+    "huggingface": _by_litellm("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+    "nebius": _by_litellm("NEBIUS_API_KEY"),
+    "novita": _by_litellm("NOVITA_API_KEY"),
+    "vercel_ai_gateway": _by_litellm("VERCEL_AI_GATEWAY_API_KEY"),
+    "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
+    "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
+    "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
+    "ollama": _local("http://localhost:11434", "OLLAMA", wire="ollama", effort="think"),
+    "lm_studio": _local("http://localhost:1234/v1", "LM_STUDIO", effort="nothing"),
+    "llamafile": _local("http://127.0.0.1:8080/v1", "LLAMAFILE", effort="template", wants_reasoning=True),
+    "hosted_vllm": _local("http://localhost:8000/v1", "HOSTED_VLLM"),
+}  # fmt: skip
+
+LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
+
+# Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
+AZURE_V1 = Endpoint(
+    "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
+    headers={"api-key": "{api_key}"}, call_ids=OPENAI_ID,
+)  # fmt: skip
+AZURE_V1_VERSIONS = ("v1", "latest", "preview")
+
+# What no message can carry to them, by wire: the abilities that a model would need for it.
+NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
+
+ECHO = Endpoint(needs_key=False, wire="echo")
+OWN = Endpoint(needs_key=False)  # a server that the user named with its base URL
+
+# Reached by litellm, in none of its data files.
+_ALSO = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
+
+
+def endpoint(name: str) -> Endpoint | None:
+    """The provider of this name; None where neither gptsh nor litellm knows one."""
+    if name in PROVIDERS or name == "echo":
+        return PROVIDERS.get(name, ECHO)
+    if found := compatible(name):
+        return found
+    if name in _ALSO or name in catalog.provider_names():
+        return _by_litellm(needs_key=False)  # which key it wants is litellm's knowledge
+    return None
+
+
+def compatible(name: str) -> Endpoint | None:
+    """A provider of litellm's list of those that speak OpenAI's dialect; None for a name that is not there."""
+    found = catalog.compatible_endpoints().get(name)
+    if found is None:
+        return None
+    return Endpoint(
+        found["base_url"].rstrip("/"),
+        (found["api_key_env"],),
+        (found["api_base_env"],) if found.get("api_base_env") else (),
+        headers={**OWN.headers, **found.get("headers", {})},
+    )
+
+
+def near_providers(name: str) -> str | None:
+    """The known provider whose name is most like this one."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+
+    return next(iter(get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)), None)

@@ -5,7 +5,7 @@ Nothing is saved or sent here, but where a plan needs a summary first: then the 
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
@@ -254,7 +254,7 @@ class Planner:
             choice.size.tokens > (self.room.prompt or 0) or choice.prompt.questions or choice.is_new
         ):
             self._truncates = True
-            doc["messages"] = self._truncated(doc["messages"], flags.truncate)
+            self._truncate(doc["messages"], flags.truncate)
             choice = self._chosen(doc["messages"], self.imagined)
         return self._built(choice, doc["messages"])
 
@@ -383,37 +383,46 @@ class Planner:
                 )
         return advice
 
-    def _truncated(self, messages: list[Message], end: str) -> list[Message]:
-        """The messages, their piped and attached text truncated until all fits or nothing is left to truncate.
+    def _truncate(self, messages: Sequence[Message], end: str) -> None:
+        """Truncate piped and attached text until all fits or nothing is left to truncate; the session says where.
 
         Where the session can be compacted that is the text of the question alone, and what was said before keeps its
         share of the room, or all that it takes if that is less.
         """
-
-        def size_of(part: Sequence[Message]) -> int:
-            return self.measured(self.spoken(part), None, exact=True).tokens
-
         limit = self.room.prompt or 0
         asked = _asked_at(messages) if self.rules.compact else 0
         before, own = messages[:asked], messages[asked:]
+        texts = {message["id"]: shorten.attached(message) for message in own}
+        known = {ident: cuts for ident, cuts in self._doc["context"]["cuts"].items() if ident not in texts}
+
+        def size_of(part: Sequence[Message], cuts: Mapping[str, shorten.Cuts]) -> int:
+            self._doc["context"] = {**self._doc["context"], "cuts": {**known, **cuts}}
+            return self.measured(self.spoken(part), None, exact=True).tokens
+
         if before:
-            rest = round(self.rules.compact_at * limit) - (size_of(before) - size_of([]))
+            rest = round(self.rules.compact_at * limit) - (size_of(before, {}) - size_of([], {}))
             limit = max(round(_SHARE * limit), rest)
-        room, size = limit - size_of(shorten.without_attached(own)), size_of(own)
-        made: list[shorten.Truncation] = []
-        while size > limit and (cut := shorten.truncate(own, room, end)):
-            own, made = cut
-            size = size_of(own)
+        whole = {ident: [[at, 0, len(part["text"])] for at, part in parts.items()] for ident, parts in texts.items()}
+        room = limit - size_of(own, whole)
+        cuts: dict[str, shorten.Cuts] = {}
+        size = size_of(own, cuts)
+        while size > limit and (new := shorten.truncate(own, room, end)) is not None:
+            cuts, size = new, size_of(own, new)
             room -= max(1, size - limit)  # where more was reported of what stays than is counted
-        for one in made:
-            stdio.note(f"{one.source}: {one.removed:,} of {one.whole:,} characters cut from its {end}")
-        return [*before, *own]
+        for ident, of_message in cuts.items():
+            for place, start, stop in of_message:
+                part = texts[ident][place]
+                what = f"{stop - start:,} of {len(part['text']):,} characters cut from its {end}"
+                stdio.note(f"{part['source']}: {what}")
 
     # -- sizes
 
     def spoken(self, messages: Sequence[Message]) -> list[Message]:
         """The messages of a session as this model can read them."""
-        return valid.spoken(shorten.as_sent(message, self._lacks) for message in messages)
+        cuts = self._doc["context"]["cuts"]
+        return valid.spoken(
+            shorten.as_sent(message, self._lacks, cuts.get(message.get("id"), ())) for message in messages
+        )
 
     def fixed(self, size: Size | None = None) -> int:
         """Tokens of what stands in front of the messages, or beside them: counted where the size of all was counted."""

@@ -8,7 +8,6 @@ from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, labelled, parts_of, text_of, text_part, text_parts_of
 from gptsh.models.providers import Endpoint
 
-_OURS = ("source", "cut")
 _PDF = "application/pdf"
 _KNOWN = ("image_url", "file", "input_audio")
 # Types that no server takes in this dialect: those that are known here, where such a part says nothing; those of
@@ -89,7 +88,7 @@ def _unknown(part: Part) -> Part:
     by_id = kind == "file" and as_dict(part.get("file")).get("file_id")
     if _NOT_HERE.fullmatch(kind) and not by_id:
         return not_sent(part, "this API does not take it")
-    return {key: value for key, value in part.items() if key not in _OURS}
+    return {key: value for key, value in part.items() if key != "source"}
 
 
 def _text(part: Part, text: str) -> Part:

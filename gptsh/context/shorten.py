@@ -1,56 +1,58 @@
-"""Messages made shorter: piped and attached text truncated because the user says so, long results of tools, and what is
-older in a session that grew too long. The messages themselves stay whole in the session.
+"""What is sent in place of a long text: truncated because the user asked for it, or pruned because it is old.
+
+The messages themselves stay whole in the session.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from gptsh.content import media
-from gptsh.context.tokens import count_message, count_text
+from gptsh.context.tokens import count_text
 from gptsh.jsonio import as_dict, parsed
-from gptsh.messages import Message, Part, parts_of, text_parts_of
+from gptsh.messages import Message, Part, parts_of
 
+# What is left out of a question: places of parts, each with the first character that is left out and the next that is
+# not. In a session they stand in ``context.cuts``, by the id of the message.
+Cuts = Sequence[Sequence[int]]
+
+_LINE = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
+_LINE_TOKENS = 40
 _LEAST = 64  # tokens that a truncated text keeps; less of it says nothing
-_MARK = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
-_MARK_TOKENS = 40
-_SENT_OF_TOOL = 200_000  # characters of what a tool gave
-_WHY = "left out to save room"
+_MOST_OF_RESULT, _END_OF_RESULT = 200_000, 99_900  # characters of what a tool gave, and of either end of more
 
 
 # ---- what a model reads of a message
 
 
-def as_sent(message: Message, lacks: Collection[media.Kind] = ()) -> Message:
-    """The message as a model reads it: what was truncated with a line that says so in its place, and so the middle of
-    what a tool gave where that is very long. ``lacks`` are the kinds of attachments that the model does not take.
+def as_sent(message: Message, lacks: Collection[media.Kind] = (), cuts: Cuts = ()) -> Message:
+    """The message as a model reads it, with a line in place of what is left out: what ``cuts`` say, or the middle of a
+    very long result of a tool. ``lacks`` are the kinds of attachments that the model does not take.
     """
-    message = media.without(message, lacks)
     if message["role"] == "tool":
-        return _changed(message, lambda part: _without(part, *_ends(part.get("text"), _SENT_OF_TOOL)))
-    if not any("cut" in part for part in text_parts_of(message)):
-        return message
-    return _changed(message, _truncated)
+        message = _changed(message, _ends)
+    elif cuts and isinstance(message["content"], list):
+        parts = list(message["content"])
+        for place, start, stop in cuts:
+            parts[place] = _without(parts[place], start, stop)
+        message = {**message, "content": parts}
+    return media.without(message, lacks)
 
 
-def _truncated(part: Part) -> Part:
-    start_end, text = part.get("cut"), part.get("text")
-    if "cut" not in part or not isinstance(text, str):
-        return part
-    rest = {key: value for key, value in part.items() if key != "cut"}
-    match start_end:
-        case [int(start), int(end)] if 0 <= start < end <= len(text):
-            return _without(rest, start, end)
-    return rest  # a mark that makes no sense
+def _ends(part: Part) -> Part:
+    length = len(part["text"]) if _is_text(part) else 0
+    return _without(part, _END_OF_RESULT, length - _END_OF_RESULT) if length > _MOST_OF_RESULT else part
 
 
-def _without(part: Part, start: int, end: int) -> Part:
-    """The part without the characters from ``start`` to ``end`` of its text; a line says so in their place."""
-    text = part.get("text")
-    if start >= end or not isinstance(text, str):
-        return part
+def _is_text(part: Part) -> bool:
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _without(part: Part, start: int, stop: int) -> Part:
+    """The part without the characters of its text from ``start`` to ``stop``; a line says so in their place."""
+    text = part["text"]
     before = text[:start] if not start or text[start - 1] == "\n" else f"{text[:start]}\n"
-    return {**part, "text": f"{before}{_MARK.format(removed=end - start, whole=len(text))}{text[end:]}"}
+    return {**part, "text": f"{before}{_LINE.format(removed=stop - start, whole=len(text))}{text[stop:]}"}
 
 
 def _changed(message: Message, change: Callable[[Part], Part]) -> Message:
@@ -65,65 +67,39 @@ def _changed(message: Message, change: Callable[[Part], Part]) -> Message:
 # ---- --truncate
 
 
-class Truncation(NamedTuple):
-    """What went of one text, in characters."""
-
-    source: str
-    removed: int
-    whole: int
+def attached(message: Message) -> dict[int, Part]:
+    """The piped and attached texts of a question, by their places among its parts."""
+    parts = enumerate(parts_of(message)) if message["role"] == "user" else ()
+    return {place: part for place, part in parts if _is_text(part) and "source" in part}
 
 
-def attached(message: Message) -> list[Part]:
-    """The piped and attached texts of a question."""
-    return [part for part in text_parts_of(message) if "source" in part] if message["role"] == "user" else []
+def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> dict[str, Cuts] | None:
+    """What is left out, so that all piped and attached texts of the messages take so many tokens: of the largest.
 
-
-def without_attached(messages: Sequence[Message]) -> list[Message]:
-    """The messages, their piped and attached text empty: what is left when all of it is truncated."""
-    return [_with(message, {id(part): {**part, "text": ""} for part in attached(message)}) for message in messages]
-
-
-def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> tuple[list[Message], list[Truncation]] | None:
-    """The messages with the largest of their piped and attached texts truncated to so many tokens together.
-
-    ``end`` says what goes: head, tail or middle. The mark stands on the part as ``"cut": [start, end]``, in characters.
-    None where hardly anything of them would be left.
+    ``end`` is where: head, tail or middle. None where hardly anything of them would be left.
     """
-    parts = [part for message in messages for part in attached(message)]
-    sizes = {id(part): count_text(part["text"]) for part in parts}
-    left, level = max_tokens, max_tokens
-    for place, size in enumerate(sorted(sizes.values())):  # the size that every larger one is brought down to
-        level = left // (len(sizes) - place)
+    texts = {(message["id"], place): part["text"] for message in messages for place, part in attached(message).items()}
+    sizes = {key: count_text(text) for key, text in texts.items()}
+    left = level = max_tokens
+    for rank, size in enumerate(sorted(sizes.values())):  # the size that every larger one is brought down to
+        level = left // (len(sizes) - rank)
         if size > level:
             break
         left -= size
     if level < min(_LEAST, max(sizes.values(), default=0)):
         return None
-    new: dict[int, Part] = {}
-    for part in parts:
-        if (size := sizes[id(part)]) > level:
-            text, room = part["text"], level - _MARK_TOKENS
-            kept = len(text) * room // size
-            start, stop = _span(text, kept, end)
-            while (taken := count_text(text[:start]) + count_text(text[stop:])) > room:
-                kept = min(kept - 1, kept * room // taken)
-                start, stop = _span(text, kept, end)
-            new[id(part)] = {**part, "cut": [start, stop]}
-    made = [Truncation(one["source"], one["cut"][1] - one["cut"][0], len(one["text"])) for one in new.values()]
-    return [_with(message, new) for message in messages], made
-
-
-def _with(message: Message, new: dict[int, Part]) -> Message:
-    content = message.get("content")
-    if not isinstance(content, list) or not any(id(part) in new for part in content):
-        return message
-    return {**message, "content": [new.get(id(part), part) for part in content]}
-
-
-def _span(text: str, kept: int, end: str) -> tuple[int, int]:
-    """What to leave out so that at most ``kept`` characters stay, from a line break to a line break."""
-    ahead = {"head": 0, "tail": kept, "middle": kept // 2}[end]
-    return _at_lines(text, ahead, len(text) - (kept - ahead))
+    cuts: dict[str, Cuts] = {}
+    for (ident, place), text in texts.items():
+        size, room = sizes[ident, place], level - _LINE_TOKENS
+        if size > level:
+            kept, taken = len(text) * room // size, size
+            while taken > room:
+                ahead = {"head": 0, "tail": kept, "middle": kept // 2}[end]
+                start, stop = _at_lines(text, ahead, len(text) - (kept - ahead))
+                taken = count_text(text[:start]) + count_text(text[stop:])
+                kept = min(kept - 1, kept * room // max(1, taken))
+            cuts[ident] = [*cuts.get(ident, ()), [place, start, stop]]
+    return cuts
 
 
 def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
@@ -137,16 +113,16 @@ def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
 
 # ---- older messages
 
-# What stays of a text of a tool, by a word of its name: characters of its head and of its tail, whole lines or not.
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SEARCHES = {"search", "find", "grep", "rg", "glob", "list"}
-_COMMANDS = {
-    "bash", "zsh", "sh", "shell", "exec", "execute", "run", "command", "cmd", "terminal", "console", "powershell",
-    "pwsh", "process", "script",
-}  # fmt: skip
-_READS, _GETS = {"read", "cat", "view", "open"}, {"get", "fetch", "show", "load", "download"}
 _FILE_WORDS = {"file", "files", "path", "folder", "directory", "dir", "notebook", "document"}
-_FILE, _COMMAND, _OTHER = (450, 450, True), (400, 400, False), (600, 0, False)
+_READS, _GETS = {"read", "cat", "view", "open"}, {"get", "fetch", "show", "load", "download"}
+_FILE, _COMMAND, _OTHER = (450, 450), (400, 400), (600, 0)  # characters of a text that stay, of its head and its tail
+_KINDS: tuple[tuple[set[str], tuple[int, int]], ...] = (  # by a word of a tool's name, the first that fits
+    ({"search", "find", "grep", "rg", "glob", "list"}, _OTHER),
+    ({"bash", "zsh", "sh", "shell", "powershell", "pwsh", "exec", "execute", "run", "command", "cmd"}, _COMMAND),
+    ({"terminal", "console", "process", "script"}, _COMMAND),
+    (_READS, _FILE),
+)
 _SLACK = 400  # characters that may be more, or a line would only take the place of another
 
 
@@ -162,20 +138,14 @@ def pruned(message: Message) -> Message:
 
     A line says what is left out. Made shorter again it stays the same.
     """
-    if message["role"] == "tool":
-        keep = _COMMAND if message.get("is_error") else _kept_of(words_of_name(message.get("name")))
-        return _changed(message, lambda part: _pruned(_named(part), keep))
-    own = {id(part) for part in attached(message)}
-    return _changed(message, lambda part: _pruned(part, _FILE) if id(part) in own else part) if own else message
-
-
-def _kept_of(words: set[str]) -> tuple[int, int, bool]:
-    """A name of more than one kind is that of a search, then of a command."""
-    if words & _SEARCHES:
-        return _OTHER
-    if words & _COMMANDS:
-        return _COMMAND
-    return _FILE if words & _READS or (words & _GETS and words & _FILE_WORDS) else _OTHER
+    if message["role"] != "tool":
+        is_question = message["role"] == "user"
+        return _changed(message, lambda part: _pruned(part, _FILE) if is_question and "source" in part else part)
+    words = words_of_name(message.get("name"))
+    kept = next((kept for known, kept in _KINDS if words & known), _OTHER)
+    if words & _GETS and words & _FILE_WORDS and kept is _OTHER:
+        kept = _FILE
+    return _changed(message, lambda part: _pruned(_named(part), _COMMAND if message.get("is_error") else kept))
 
 
 def words_of_name(name: object) -> set[str]:
@@ -184,28 +154,20 @@ def words_of_name(name: object) -> set[str]:
 
 
 def _named(part: Part) -> Part:
-    """What a tool gave and is no text as a line that names it, where that takes fewer tokens."""
+    """What a tool gave and is no text as a line that names it."""
     found = media.media_of(part)
     if found is None:
         return part
-    new = media.not_sent(part, _WHY) if found.text is None else media.named(part, found.text)
-    sizes = [count_message({"role": "tool", "content": [one]}) for one in (new, part)]
-    return new if sizes[0] < sizes[1] else part
+    return media.not_sent(part, "left out to save room") if found.text is None else media.named(part, found.text)
 
 
-def _pruned(part: Part, keep: tuple[int, int, bool]) -> Part:
-    text, (head, tail, by_lines) = part.get("text"), keep
-    if part.get("type") != "text" or not isinstance(text, str) or len(text) <= head + tail + _SLACK:
+def _pruned(part: Part, kept: tuple[int, int]) -> Part:
+    if not _is_text(part) or len(part["text"]) <= sum(kept) + _SLACK:
         return part
-    start, stop = head, len(text) - tail
-    new = _without(part, *(_at_lines(text, start, stop) if by_lines else (start, stop)))
+    text = part["text"]
+    start, stop = kept[0], len(text) - kept[1]
+    new = _without(part, *(_at_lines(text, start, stop) if kept is _FILE else (start, stop)))
     return new if count_text(new["text"]) < count_text(text) else part
-
-
-def _ends(text: object, most: int) -> tuple[int, int]:
-    """What to leave out of a text so that both ends and the line between them have so many characters."""
-    each = (most - len(_MARK) - 20) // 2
-    return (each, len(text) - each) if isinstance(text, str) and len(text) > most else (0, 0)
 
 
 # ---- files that were touched
@@ -218,18 +180,7 @@ _ACTIONS: tuple[tuple[str, set[str], set[str]], ...] = (
     ("modified", {"write", "edit", "patch"}, {"replace", "insert", "append", "update", "modify", "overwrite", "save"}),
     ("read", _READS, _GETS),
 )
-_PATHS = {
-    "path",
-    "paths",
-    "file",
-    "files",
-    "filepath",
-    "filename",
-    "notebookpath",
-    "oldpath",
-    "newpath",
-    "absolutepath",
-}
+_PATHS = re.compile("(?i)(?:file|notebook|old|new|absolute)?_?paths?|files?|file_?name")  # keys of arguments
 _LONGEST_PATH = 300  # characters
 
 
@@ -242,28 +193,24 @@ def touched(messages: Iterable[Message]) -> dict[str, str]:
     found: dict[str, str] = {}
     messages = list(messages)
     failed = {message.get("tool_call_id") for message in messages if message.get("is_error")}
-    for message in messages:
-        for call in message.get("tool_calls") or ():
-            action = None if call.get("id") in failed else _action(words_of_name(call["function"].get("name")))
-            for path in _paths(call["function"].get("arguments")) if action else ():
-                before = found.pop(path, None)
-                keeps = before and (action == "read" or (before == "created" and action == "modified"))
-                found[path] = before if keeps and before else action or ""
+    calls = (call for message in messages for call in message.get("tool_calls") or ())
+    for call in calls:
+        words = words_of_name(call["function"].get("name"))
+        does = (act for act, alone, beside in _ACTIONS if words & alone or (words & beside and words & _FILE_WORDS))
+        action = None if call.get("id") in failed else next(does, None)
+        for path in _paths(call["function"]) if action else ():
+            before = found.pop(path, None)
+            stays = before and (action == "read" or (before == "created" and action == "modified"))
+            found[path] = before if before and stays else action or ""
     return found
 
 
-def _action(words: set[str]) -> str | None:
-    for action, alone, beside in _ACTIONS:
-        if words & alone or (words & beside and words & _FILE_WORDS):
-            return action
-    return None
-
-
-def _paths(arguments: Any) -> list[str]:
+def _paths(function: Mapping[str, Any]) -> list[str]:
+    arguments = function.get("arguments")
     try:
         given = as_dict(parsed(arguments) if isinstance(arguments, str) else arguments)
     except (ValueError, RecursionError):
         return []
-    named = [value for key, value in given.items() if re.sub("[-_]", "", key).lower() in _PATHS]
+    named = [value for key, value in given.items() if _PATHS.fullmatch(key.replace("-", "_"))]
     values = [one for value in named for one in (value if isinstance(value, list) else [value])]
     return [one for one in values if isinstance(one, str) and 0 < len(one) <= _LONGEST_PATH and "\n" not in one]

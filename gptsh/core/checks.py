@@ -39,6 +39,7 @@ _INNER = (
     ("context", "summaries", list),
     ("context", "snapshots", list),
     ("context", "compaction", dict),
+    ("context", "cuts", dict),
     ("context", "consolidated", str),
     ("usage", "memory_costs", list),
 )

@@ -3,8 +3,6 @@
 No files here. Nothing that is held is told otherwise or left out by what comes in.
 """
 
-from typing import Any
-
 from gptsh.core import document, snapshots
 from gptsh.core.document import Document, is_imported, tags_of
 from gptsh.jsonio import as_dict
@@ -65,25 +63,14 @@ def _goes_on(new: Message, old: Message) -> bool:
     if new["role"] != old["role"] or len(ours) < len(theirs):
         return False
     pairs = list(zip(ours, theirs, strict=False))
-    return not pairs or (all(_same(*pair) for pair in pairs[:-1]) and _begins(*pairs[-1]))
-
-
-def _same(one: Block, other: Block) -> bool:
-    return one[0] == other[0] and _plain(one[1]) == _plain(other[1])
+    return not pairs or (all(one == other for one, other in pairs[:-1]) and _begins(*pairs[-1]))
 
 
 def _begins(one: Block, other: Block) -> bool:
     """Whether a block is the other one, or a text that begins with it."""
     texts = (one[1].get("text"), other[1].get("text"))
     longer = isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
-    return _same(one, other) or (
-        longer and _same((one[0], {**one[1], "text": ""}), (other[0], {**other[1], "text": ""}))
-    )
-
-
-def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    """The block without what we note on it: how it was cut when it was sent."""
-    return {key: value for key, value in block.items() if key != "cut"}
+    return one == other or (longer and one[0] == other[0] and {**one[1], "text": ""} == {**other[1], "text": ""})
 
 
 def _further(old: Message, new: Message | None) -> Message:

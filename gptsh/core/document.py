@@ -9,7 +9,7 @@ from typing import Any
 
 from gptsh.content.media import gist_of
 from gptsh.jsonio import as_dict, is_cost
-from gptsh.messages import Message, is_empty, just_after, parts_of, starts_turn, sum_costs, timestamp
+from gptsh.messages import Message, is_empty, just_after, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name
 from gptsh.text import counted, shortened
 
@@ -196,12 +196,13 @@ def union(
 
     Every message of either is kept. ``title`` is one set by hand, ``tags`` are added; else the first title wins. Who
     brings a message brings ``agent``, ``provider`` and the latest tokens; who ``moves`` the session, the first two.
-    Summaries, snapshots and the compaction join as ``snapshots.united`` says; all else is of the copy on disk.
+    Summaries, snapshots and the compaction join as ``snapshots.united`` says, what was truncated counts of both; all
+    else is of the copy on disk.
     """
     from gptsh.core import snapshots  # noqa: PLC0415 - as above
 
     new = {**ours, **theirs}
-    new["messages"] = _with_cuts(join_messages(ours["messages"], theirs["messages"]), ours["messages"])
+    new["messages"] = join_messages(ours["messages"], theirs["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
     if allowed := [*approved_tools(theirs), *approved_tools(ours)]:
@@ -217,6 +218,7 @@ def union(
         if "mcp_allowed_servers" in ours["meta"]:
             new["meta"]["mcp_allowed_servers"] = ours["meta"]["mcp_allowed_servers"]
     new["context"] = {**ours["context"], **theirs["context"], **snapshots.united(ours, theirs, keep_snapshots)}
+    new["context"]["cuts"] = {**(theirs["context"].get("cuts") or {}), **(ours["context"].get("cuts") or {})}
     new["context"]["consolidated"] = further(new["messages"], ours, theirs)
     paid = {item["id"]: item for doc in (theirs, ours) for item in doc["usage"].get("memory_costs") or ()}
     if paid:
@@ -251,27 +253,6 @@ def approved_tools(doc: Document) -> list[str]:
 def _without_title(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Our usage without the model of a title whose cost is not ours: the two belong together."""
     return {key: value for key, value in ours.items() if key != "title_model" or "title_cost" not in theirs}
-
-
-def _with_cuts(messages: list[Message], ours: Sequence[Message]) -> list[Message]:
-    """The messages, with what we cut of a text in what is sent marked beside it."""
-    marked = {message["id"]: message for message in ours if _is_cut(message)}
-    for place, message in enumerate(messages if marked else ()):
-        own = marked.get(message["id"])
-        if own and _whole(own) == _whole(message):
-            messages[place] = own
-    return messages
-
-
-def _is_cut(message: Message) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any("cut" in part for part in content)
-
-
-def _whole(message: Message) -> Message:
-    """The message without the marks of cuts."""
-    parts = [{key: value for key, value in part.items() if key != "cut"} for part in parts_of(message)]
-    return {**message, "content": parts}
 
 
 def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:

@@ -29,8 +29,8 @@ _REWRITTEN = re.compile(rb'"tool_(?:use|result)"')  # parts whose JSON becomes a
 # What every file has between its texts, as our writer leaves it: a word that is found only there needs no decoding.
 _KEYS = """version id title created_at updated_at provider usage tokens prompt completion total reasoning_tokens
     cached_tokens cache_write_tokens cost stats turns messages preview meta output cwd project tags forked_from
-    mcp_allowed_servers agent model model_small params system context summaries snapshots compaction consolidated parent
-    timestamp role content request_id response_id finish_reason raw duration_ms server_truncated name tool_calls
+    mcp_allowed_servers agent model model_small params system context summaries snapshots compaction cuts consolidated
+    parent timestamp role content request_id response_id finish_reason raw duration_ms server_truncated name tool_calls
     tool_call_id type function arguments text source thinking signature replay is_error"""
 _VALUES = "role:user role:assistant role:tool type:text type:function finish_reason:stop finish_reason:tool_calls"
 _STRUCTURE = (

@@ -23,7 +23,7 @@ _TOLD = ("text", "first", "last", "messages", "tokens")  # of a summary; what is
 
 def blank_context() -> dict[str, Any]:
     """The context of a session that has none."""
-    return {"summaries": [], "snapshots": [], "compaction": None, "consolidated": None}
+    return {"summaries": [], "snapshots": [], "compaction": None, "cuts": {}, "consolidated": None}
 
 
 # ---- taking

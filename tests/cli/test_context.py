@@ -163,7 +163,12 @@ def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: H
     assert small.run("-s", "0", "and?").code == 0
     first, second = (body["messages"][0]["content"] for body in model.sent)
     assert first == second
-    assert small.doc()["messages"][0]["content"][1]["text"] == LINES
+    message = small.doc()["messages"][0]
+    assert message["content"][1] == {"type": "text", "text": LINES, "source": "stdin"}
+    ((place, start, stop),) = small.doc()["context"]["cuts"][message["id"]]
+    assert place == 1
+    assert first.startswith(f"sum up\n\n{LINES[:start]}[gptsh: ")
+    assert first.endswith(f"]\n{LINES[stop:]}")
 
 
 def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: ModelServer) -> None:

@@ -348,7 +348,10 @@ class Planner:
         sent, params, fixed = choice.prompt, self.agent.params, self.fixed(choice.size)
         if messages:
             advice = self._advice(choice.size, messages)
-            made = valid.build(sent.messages, self._system, choice.size, self.room, advice=advice, fixed=fixed)
+            whose = self.provider, self.model
+            made = valid.build(
+                sent.messages, self._system, choice.size, self.room, whose=whose, advice=advice, fixed=fixed
+            )
         else:
             head = valid.head_of(self._system, ())
             made = Context(head, choice.strategy, choice.size, fixed, self.room, 0)

@@ -1,14 +1,16 @@
 """What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
-from gptsh.content import calls
+from gptsh.content.flat import one_text
 from gptsh.content.foreign import translated
 from gptsh.context.tokens import Size
 from gptsh.errors import TooLong, UsageError
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import parsed
 from gptsh.messages import (
     Block,
     Call,
@@ -22,6 +24,7 @@ from gptsh.messages import (
     with_blocks,
 )
 from gptsh.models.cost import filled_window
+from gptsh.models.names import is_by
 
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _LEAST_ANSWER = 1000  # tokens, where the window is not known
@@ -113,11 +116,19 @@ def spoken(messages: Iterable[Message]) -> list[Message]:
 
 
 def build(
-    messages: Sequence[Message], system: str | None, size: Size, room: Room, *, advice: str = "", fixed: int = 0
+    messages: Sequence[Message],
+    system: str | None,
+    size: Size,
+    room: Room,
+    *,
+    whose: tuple[str, str] = ("", ""),
+    advice: str = "",
+    fixed: int = 0,
 ) -> Context:
     """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take.
 
-    ``size`` is what all takes, ``fixed`` what of it stands in front of them: system prompt, schema and tools.
+    ``size`` is what all takes, ``fixed`` what of it stands in front of them: system prompt, schema and tools. ``whose``
+    are provider and model that will read it.
 
     Raises TooLong, with both numbers and ``advice``, when that is more than there is room for; UsageError where the
     question says nothing: some servers leave it out, and refuse a prompt that is empty or ends with an answer.
@@ -129,7 +140,8 @@ def build(
             f"shorten it, or choose a larger window with -m{advice}",
         )
     said = spoken(messages)
-    prompt = join_adjacent(pair_calls([message for message in said if message["role"] != "system"]))
+    heard = [message for message in said if message["role"] != "system"]
+    prompt = join_adjacent(pair_calls(heard, *whose))
     if not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1])):
         raise UsageError("the question says nothing", "give words or pipe text in")
     return Context(head_of(system, said) + prompt, "full", size, fixed, room, included=len(said))
@@ -142,13 +154,24 @@ def head_of(system: str | None, said: Sequence[Message]) -> list[Message]:
     return [{"role": "system", "content": text}] if text else []
 
 
-# ---- answers and questions in a row
+# ---- roles, calls and their results
+
+UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
+_UNNAMED, _LONGEST_NAME = "unknown", 64
+# The ids that a provider takes for calls; who is not listed takes all that are its model's own.
+_IDS = {
+    "openai": "[!-~]{1,40}",
+    "azure": "[!-~]{1,40}",
+    "anthropic": "[a-zA-Z0-9_-]{1,64}",
+    "mistral": "[a-zA-Z0-9]{9}",
+}
 
 
 def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     """Questions in a row as one, answers in a row as one, since strict servers want the roles to alternate.
 
-    Unanswered questions leave the former, two runs that answered one question at once the latter.
+    Unanswered questions leave the former, two runs that answered one question at once the latter: then all that goes
+    back besides words is of the last answer.
     """
     joined: list[Message] = []
     for message in messages:
@@ -156,142 +179,118 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
         if before and starts_turn(message) and starts_turn(before):
             joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
         elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
-            joined[-1] = _one_answer(before, message)
+            words = one_text(before)
+            said: list[Block] = [("text", {"type": "text", "text": f"{words}\n\n"})] if words else []
+            joined[-1] = with_blocks(message, [*said, *blocks_of(message)])
         else:
             joined.append(message)
     return joined
 
 
-def _one_answer(before: Message, message: Message) -> Message:
-    """Two answers as one, block by block, a blank line between them.
-
-    What a model signed, or its provider wants back, goes on of both where one model gave both, else of the later alone.
-    """
-    ours = all(message.get(key) == before.get(key) for key in ("provider", "model"))
-    first = [(kind, block) for kind, block in blocks_of(before) if ours or kind != "thinking"]
-    if refusal := before.get("refusal"):
-        first = [*_with_paragraph(first), ("text", {"type": "text", "text": refusal})]
-    joined = with_blocks(message, [*_with_paragraph(first), *blocks_of(message)])
-    if replay := _replays(as_dict(before.get("replay")) if ours else {}, as_dict(message.get("replay"))):
-        joined["replay"] = replay
-    else:
-        joined.pop("replay", None)
-    return joined
-
-
-def _with_paragraph(blocks: list[Block]) -> list[Block]:
-    """The blocks, their last text ended by a blank line."""
-    texts = [at for at, (kind, block) in enumerate(blocks) if kind == "text" and isinstance(block.get("text"), str)]
-    if not texts:
-        return blocks
-    kind, block = blocks[texts[-1]]
-    return [*blocks[: texts[-1]], (kind, {**block, "text": f"{block['text']}\n\n"}), *blocks[texts[-1] + 1 :]]
-
-
-def _replays(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What goes back with two answers: texts of one name one behind the other, of all else the later.
-
-    A list tells an answer piece by piece. One behind the other they tell both; that of one would leave out the other.
-    """
-    both: dict[str, Any] = {}
-    for key, value in {**one, **other}.items():
-        pair = one.get(key), other.get(key)
-        if all(isinstance(given, str) for given in pair):
-            both[key] = "\n\n".join(given for given in pair if given)
-        elif all(isinstance(given, list) for given in pair):
-            both[key] = [item for given in pair for item in given or ()]
-        elif not isinstance(value, list):
-            both[key] = value
-    return both
-
-
-# ---- calls and results
-
-
-def pair_calls(messages: Sequence[Message], shaped: Callable[[Call, str], Call] = calls.sound) -> list[Message]:
+def pair_calls(
+    messages: Sequence[Message], provider: str, model: str | None = None, *, readable: bool = True
+) -> list[Message]:
     """Every tool call as servers take it, no two with one id, its result directly behind it, in the order of the calls.
 
-    ``shaped`` makes a call with an id of one as it came. A missing result becomes an error; one without a call is left
-    out.
+    An id that the provider would refuse, or that an earlier call has, becomes ``call00001`` and so on: nine letters and
+    digits, which all take. ``model`` is the one that is asked: its own ids go back as they came where its provider sets
+    no limits, since some gateways keep a signature in them. A missing result becomes an error; one without a call is
+    left out. ``readable``: arguments become the text of a JSON object, whatever they are.
     """
-    owned = _by_answer(messages)
-    ids = calls.Unique()
+    results = _results(messages)
+    pattern = _IDS.get(provider, _IDS["openai"])
+    taken: set[str] = set()
     paired: list[Message] = []
     for at, message in enumerate(messages):
-        asked = message.get("tool_calls")
-        if message["role"] == "assistant" and asked:
-            whole = [shaped(call, ids.of(call["id"])) for call in asked]
-            paired.append(calls.with_calls(message, whole))
-            results = _in_order(asked, owned.get(at, []))
-            paired += [_result(own, call["id"]) for own, call in zip(results, whole, strict=True)]
+        calls = message.get("tool_calls") if message["role"] == "assistant" else None
+        if calls:
+            ids = [call["id"] for call in calls]
+            takes_any = provider not in _IDS and model is not None and is_by(message, provider, model)
+            new = []
+            for own in ids:
+                fits = own and own not in taken and (takes_any or re.fullmatch(pattern, own))
+                new.append(own if fits else next(i for n in count(1) if (i := f"call{n:05}") not in taken))
+                taken.add(new[-1])
+            made = [_called(call, i, readable=readable) for call, i in zip(calls, new, strict=True)]
+            paired.append(_with_calls(message, made, dict(zip(ids, new, strict=True))))
+            for own, call_id in zip(ids, new, strict=True):
+                given = results.get((at, own))  # of several the last one is what is known now
+                result = given.pop(0 if ids.count(own) > 1 else -1) if given else None
+                found: Message = result or {"role": "tool", "content": _NO_RESULT, "is_error": True}
+                paired.append({**found, "tool_call_id": call_id, "content": found.get("content") or ""})
         elif message["role"] != "tool":
             paired.append(message)
     return paired
 
 
-def _by_answer(messages: Sequence[Message]) -> dict[int, list[Message]]:
-    """The results under the place of the answer that asked for them.
+def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[Message]]:
+    """The results of each call, by the place of its answer and the call's id as it came.
 
-    That is the one to which their ``parent`` leads, else the last one before them with a call of that id: two runs that
-    answer one question at once leave both answers in front of both results, and some servers use the same ids again in
-    every turn. A result that names no call is the last answer's.
+    The answer is that to which their ``parent`` leads, else the last one before them with a call of that id: two runs
+    that answer one question at once leave both answers in front of both results, and some servers use the same ids
+    again in every turn.
     """
-    places: dict[str | None, int] = {}  # by id of an answer and of its results
-    callers: dict[str, int] = {}  # by id of a call
-    latest: int | None = None
-    owned: dict[int, list[Message]] = {}
+    places: dict[Any, int] = {}  # of the answer, by id of it and of its results
+    callers: dict[str, int] = {}  # the last one, by id of a call
+    found: dict[tuple[int, str], list[Message]] = {}
     for at, message in enumerate(messages):
-        owner: int | None = None
+        place: int | None = None
         if message["role"] == "assistant" and message.get("tool_calls"):
-            owner = latest = at
-            callers.update({call["id"]: at for call in message["tool_calls"]})
+            place = at
+            callers |= {call["id"]: at for call in message["tool_calls"]}
         elif message["role"] == "tool":
-            owner = _owner(message, messages, places, callers, latest)
-            if owner is not None:
-                owned.setdefault(owner, []).append(message)
-        if owner is not None and message.get("id"):
-            places[message["id"]] = owner
-    return owned
-
-
-def _owner(
-    result: Message,
-    messages: Sequence[Message],
-    places: Mapping[str | None, int],
-    callers: Mapping[str, int],
-    latest: int | None,
-) -> int | None:
-    named, parent = result.get("tool_call_id"), result.get("parent")
-    owner = places.get(parent) if isinstance(parent, str) else None
-    if owner is not None and (not named or any(call["id"] == named for call in messages[owner]["tool_calls"])):
-        return owner
-    return callers.get(named) if named else latest
-
-
-def _in_order(asked: Sequence[Call], results: Sequence[Message]) -> list[Message | None]:
-    """The result of each call: of several the last one, since it is what is known now; None where there is none.
-
-    Calls of one id have theirs in turn. What names no call is for the first one without, of the same function.
-    """
-    times = Counter(call["id"] for call in asked)
-    named: dict[str | None, list[Message]] = {}
-    for result in results:
-        named.setdefault(result.get("tool_call_id") or None, []).append(result)
-    unnamed = named.pop(None, [])
-    found: list[Message | None] = []
-    for call in asked:
-        own = named.get(call["id"], [])
-        found.append((own.pop(0) if times[call["id"]] > 1 else own[-1]) if own else None)
-    for at, call in enumerate(asked):
-        fits = [result for result in unnamed if result.get("name") in (None, "", call["function"].get("name"))]
-        if found[at] is None and fits:
-            found[at] = fits[0]
-            unnamed.remove(fits[0])
+            call_id, parent = message.get("tool_call_id") or "", message.get("parent")
+            place = places.get(parent) if isinstance(parent, str) else None
+            if place is None or all(call["id"] != call_id for call in messages[place]["tool_calls"]):
+                place = callers.get(call_id)
+            if place is not None:
+                found.setdefault((place, call_id), []).append(message)
+        if place is not None and message.get("id"):
+            places[message["id"]] = place
     return found
 
 
-def _result(own: Message | None, call_id: str) -> Message:
-    if own is None:
-        return {"role": "tool", "tool_call_id": call_id, "content": _NO_RESULT, "is_error": True}
-    content = own.get("content")
-    return {**own, "tool_call_id": call_id, "content": "" if content is None else content}
+def _with_calls(message: Message, made: list[Call], ids: Mapping[str, str]) -> Message:
+    """The answer with these calls. What goes back and names a call by its id (signed reasoning) follows."""
+    changed: Message = {**message, "tool_calls": made}
+    replay = message.get("replay")
+    if isinstance(replay, dict) and any(own != new for own, new in ids.items()):
+        changed["replay"] = {
+            key: [
+                {**one, "id": ids.get(one["id"], one["id"])} if isinstance(one, dict) and one.get("id") else one
+                for one in value
+            ]
+            if isinstance(value, list)
+            else value
+            for key, value in replay.items()
+        }
+    return changed
+
+
+def _called(call: Call, call_id: str, *, readable: bool) -> Call:
+    """The call with this id, a type, a name that servers allow, and its arguments as text."""
+    name, arguments = call["function"].get("name"), call["function"].get("arguments")
+    name = re.sub("[^a-zA-Z0-9_-]", "_", name)[:_LONGEST_NAME] if isinstance(name, str) else ""
+    if readable or not isinstance(arguments, str):
+        arguments = _readable(arguments)
+    return {
+        **call,
+        "id": call_id,
+        "type": "function",
+        "function": {**call["function"], "name": name or _UNNAMED, "arguments": arguments},
+    }
+
+
+def _readable(arguments: object) -> str:
+    """Arguments as the text of a JSON object: what came where it is one. Servers parse it, and refuse all the rest."""
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return "{}"
+    if isinstance(arguments, str):
+        try:
+            whole = isinstance(parsed(arguments), dict)
+        except (ValueError, RecursionError):
+            whole = False
+        if whole:
+            return arguments
+    value = arguments if isinstance(arguments, dict) else {UNREADABLE: arguments}
+    return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.content.calls import as_written, fitted
 from gptsh.content.chat_parts import spread
 from gptsh.content.flat import one_text
 from gptsh.content.media import without
@@ -16,7 +15,6 @@ from gptsh.formats.draft import Draft, fingerprint
 from gptsh.formats.source import Reader, Source, Unread
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message
-from gptsh.models.providers import OPENAI_ID
 
 _NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
@@ -118,7 +116,7 @@ def write(doc: Document) -> Iterator[str]:
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
     said = [without(message, ()) for message in (system, *spoken(doc["messages"]))]
     heard = [message for message in said if message["role"] != "system" or one_text(message)]
-    messages = fitted(spread(pair_calls(heard, as_written)), _NAME, OPENAI_ID)
+    messages = spread(pair_calls(heard, _NAME, readable=False))
     for at, message in enumerate(messages):
         yield f"{',' if at else '['}\n {chat.line(_message(message))}"
     yield "\n]\n" if messages else "[]\n"

@@ -4,13 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gptsh.content.calls import fitted
 from gptsh.content.media import Media, media_of, not_sent
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.payloads import as_object
 from gptsh.messages import BROKEN_OFF, Call, Message, Part, blocks_of, labelled, parts_of, text_of, text_parts_of
 from gptsh.models.names import is_by
-from gptsh.models.providers import WORD_ID
 
 THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
@@ -44,7 +42,7 @@ class Conversation(NamedTuple):
 def conversation(messages: Sequence[Message], provider: str, model: str, *, thinking: bool = True) -> Conversation:
     """The messages of a context for one model. ``thinking``: whether it gets its own of before back."""
     said = Conversation([], [], [])
-    for message in fitted(messages, provider, WORD_ID):
+    for message in messages:
         if message["role"] == "system":
             said.system.extend(_text(text_of(message)))
         elif message["role"] == "assistant":

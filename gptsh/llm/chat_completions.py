@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.content.answer import Answer, Request
-from gptsh.content.calls import fitted
 from gptsh.content.chat_parts import question, spread
 from gptsh.content.flat import one_text
 from gptsh.context.answer_schema import asked_in_words
@@ -134,7 +133,7 @@ def response_format(request: Request) -> dict[str, Any]:
 def prompt_for(request: Request, provider: str, endpoint: Endpoint) -> list[Message]:
     """The messages of a prompt with ids, and in an order, that the provider takes."""
     prompt: list[Message] = []
-    for message in fitted(spread(request.messages), provider, endpoint.call_ids, request.model):
+    for message in spread(request.messages):
         if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
             prompt.append({"role": "assistant", "content": _UNANSWERED})
         prompt.append(message)

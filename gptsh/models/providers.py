@@ -18,17 +18,6 @@ Effort = Literal[
 ]  # fmt: skip
 
 
-class IdShape(NamedTuple):
-    """The ids of tool calls that a provider takes: they match ``pattern`` as a whole; gptsh makes ids of ``length``."""
-
-    pattern: str
-    length: int  # at most 40
-
-
-OPENAI_ID = IdShape("[!-~]{1,40}", 24)
-WORD_ID = IdShape("[a-zA-Z0-9_-]{1,64}", 24)  # Anthropic, Bedrock
-NINE_ID = IdShape("[a-zA-Z0-9]{9}", 9)  # Mistral
-
 BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
 
 
@@ -41,8 +30,7 @@ class Endpoint(NamedTuple):
     ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
     ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
     ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
-    ``parts``: whose shape documents and audio have. ``call_ids``: which ids tool calls may have (None: its own have
-    any). ``user_behind_tool``: a question may stand behind a tool's result.
+    ``parts``: whose shape documents and audio have. ``user_behind_tool``: a question may stand behind a tool's result.
     """
 
     base_url: str = ""
@@ -62,7 +50,6 @@ class Endpoint(NamedTuple):
     takes_null: bool = True
     needs_base: bool = False
     parts: Literal["openai", "mistral"] = "openai"
-    call_ids: IdShape | None = None
     user_behind_tool: bool = True
 
 
@@ -80,7 +67,7 @@ def _by_litellm(*key_vars: str, default_model: str | None = None, needs_key: boo
 PROVIDERS: dict[str, Endpoint] = {
     "openai": Endpoint(
         "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
-        header_vars={"openai-organization": "OPENAI_ORGANIZATION"}, call_ids=OPENAI_ID,
+        header_vars={"openai-organization": "OPENAI_ORGANIZATION"},
     ),
     "anthropic": Endpoint(
         "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -91,7 +78,7 @@ PROVIDERS: dict[str, Endpoint] = {
     "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high", parts="mistral", call_ids=NINE_ID, user_behind_tool=False,
+        stream_options=False, effort="none or high", parts="mistral", user_behind_tool=False,
     ),
     "deepseek": Endpoint(
         "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",
@@ -141,7 +128,6 @@ PROVIDERS: dict[str, Endpoint] = {
     ),
     "azure": Endpoint(
         "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True,
-        call_ids=OPENAI_ID,
     ),
     "cohere": _by_litellm("COHERE_API_KEY"),
     "cohere_chat": _by_litellm("COHERE_API_KEY"),
@@ -166,7 +152,7 @@ LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 # Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
 AZURE_V1 = Endpoint(
     "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
-    headers={"api-key": "{api_key}"}, call_ids=OPENAI_ID,
+    headers={"api-key": "{api_key}"},
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 

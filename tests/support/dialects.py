@@ -76,9 +76,10 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 }
 
 
-def request(messages: list[Any]) -> Request:
+def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
-    return Request("lab/m", valid.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None)).messages, {})
+    built = valid.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None), whose=(provider, "lab/m"))
+    return Request("lab/m", built.messages, {})
 
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:

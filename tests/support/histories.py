@@ -171,7 +171,7 @@ def asked_in(doc: dict[str, Any]) -> None:
     """A session can be asked in: its requests are built in every dialect, and strict servers take them."""
     everything_with(doc)
     for name, refused in STRICT.items():
-        sent = json.loads(DIALECTS[name](request(doc["messages"])))
+        sent = json.loads(DIALECTS[name](request(doc["messages"], name)))
         assert refused(sent) is None, (name, sent)
 
 

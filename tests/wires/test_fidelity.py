@@ -41,7 +41,7 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
 @given(messages=vocabulary.messages())
 def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messages: list[Any]) -> None:
     before = json.dumps(messages)
-    sent = json.loads(DIALECTS[dialect](request(messages)))
+    sent = json.loads(DIALECTS[dialect](request(messages, dialect)))
     assert STRICT[dialect](sent) is None, sent
     assert json.dumps(messages) == before
 

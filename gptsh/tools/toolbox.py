@@ -1,25 +1,49 @@
-"""The tools of one run: offered to the model under names of ours, called in parallel, ended with the run."""
+"""The tools of one run: servers started at once, their tools offered under unique names, called in parallel.
 
+The SDK lives in a thread of its own, with an asyncio loop. Signals reach the main thread, which only ever waits for
+that one, and which ends the servers.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
 import json
+import os
 import queue
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from gptsh.config.mcp_servers import SEPARATOR, ToolServer
+from gptsh.config.mcp_servers import SEPARATOR, ToolServer, is_inherited
+from gptsh.config.secret import masked
 from gptsh.content.answer import result_of
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
 from gptsh.text import is_unicode
 from gptsh.tools import results
-from gptsh.tools.names import matches, names_for_model
-from gptsh.tools.worker import Opened, Worker
 
 if TYPE_CHECKING:
+    import asyncio
     from concurrent.futures import Future
 
-    from gptsh.tools.session import Answer
+    from gptsh.tools.servers import Opened, Server
 
-_FEW = 20  # tools, all of which are named to a model that has called another one
+Own = tuple[str, str]  # the name of a server, and that of its tool
+
+LONGEST = 64  # characters of a name; no provider takes more
+_HASH = 8  # characters
+_FEW = 20  # tools, all of which are listed in an error
+_LEAVING = 1.0  # seconds in which servers end, once their input has ended
+_AT_SIGTERM = 0.5  # seconds more
+_AT_SIGKILL = 0.3  # seconds until the system has removed them
+_INSTALL = "pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools"
 
 
 class Offered(NamedTuple):
@@ -34,41 +58,124 @@ class Offered(NamedTuple):
 class Toolbox:
     """The tools of the servers that are wanted. Nothing is started before ``start``, and ``close`` ends all.
 
-    Where it is ``lenient``, a pattern that means no tool is none of its failures: once the tools are known, ``missing``
-    has those patterns, as ``SERVER__PATTERN``.
+    In a ``lenient`` one a pattern that fits no tool is no failure: once the tools are known, ``missing`` has those
+    patterns, as ``SERVER__PATTERN``.
     """
 
     def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], *, lenient: bool = False) -> None:
         self.missing: list[str] = []
-        self._lenient = lenient
-        self._servers = {server.name: server for server in servers}
-        self._worker = Worker(servers, environ) if servers else None
+        self._lenient, self._environ = lenient, environ
+        self._configs = {server.name: server for server in servers}
+        self._thread = threading.Thread(target=self._work, name="tools", daemon=True)
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._errlogs: dict[str, IO[bytes]] = {}
+        self._opened: queue.SimpleQueue[Opened | BaseException] = queue.SimpleQueue()
         self._offered: dict[str, Offered] | None = None
+        self._starting = threading.Lock()  # held while a process is started, so that ``close`` knows of it
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._servers: dict[str, Server] = {}
+        self._main: asyncio.Task[Any] | None = None
+
+    # ---- from start to end
 
     def start(self) -> None:
-        """Begin all servers, in parallel and in a thread of its own. Raises ConfigError where the SDK is missing."""
-        if self._worker:
-            self._worker.start()
+        """Start all servers, in parallel and in a thread of its own. Raises ConfigError where the SDK is missing."""
+        if self._configs:
+            if importlib.util.find_spec("mcp") is None:
+                raise ConfigError("tools need the package mcp", _INSTALL)
+            self._thread.start()
+
+    def _work(self) -> None:
+        """Start the processes, which load what they need while this one loads the SDK, and talk to them."""
+        try:
+            for config in self._configs.values():
+                with self._starting:
+                    if config.command and not self._closing:
+                        self._start_process(config)
+            _be_quiet()
+            import asyncio  # noqa: PLC0415 - 40 ms that only tools need
+
+            try:
+                from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK: half a second and more
+            except ImportError as err:
+                raise ConfigError(f"the package mcp cannot be used: {err}", _INSTALL) from err
+            asyncio.run(self._serve(Server))
+        except BaseException as err:  # noqa: BLE001 - raised in the main thread, which waits for it
+            self._opened.put(err)
+
+    def _start_process(self, config: ToolServer) -> None:
+        """Start a server in a session of its own, out of reach of the terminal's Ctrl-C, its stderr in a file."""
+        self._errlogs[config.name] = errlog = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the toolbox
+        try:
+            self._processes[config.name] = subprocess.Popen(
+                [str(config.command), *config.args],
+                env={name: value for name, value in self._environ.items() if is_inherited(name)} | {**config.env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errlog,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as err:
+            why = err.strerror if isinstance(err, OSError) else err
+            what = f"tool server {config.name} cannot be started: {why}: {config.command}"
+            raise ToolServerError(masked(what, config.secrets)) from None
+
+    async def _serve(self, connect: "Callable[..., Server]") -> None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        for name, config in self._configs.items():
+            process, errlog = self._processes.get(name), self._errlogs.get(name)
+            self._servers[name] = connect(config, self._environ, process, errlog)
+        if self._closing:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for server in self._servers.values():
+                tasks.create_task(server.serve(self._opened.put))
+            self._main, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+            await self._loop.create_future()  # until it is cancelled
 
     def close(self) -> None:
         """End all servers, within some two seconds. May be called again."""
-        if self._worker:
-            self._worker.stop()
+        if self._closing:
+            return
+        with self._starting:
+            self._closing = True
+        processes = list(self._processes.values())
+        if self._loop and self._main:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._main.cancel)
+        else:
+            for process in processes:
+                if process.stdin:
+                    process.stdin.close()
+        _wait(_LEAVING, lambda: not self._thread.is_alive() and None not in [each.poll() for each in processes])
+        for signum, seconds in ((signal.SIGTERM, _AT_SIGTERM), (signal.SIGKILL, _AT_SIGKILL)):
+            if not all(map(_is_gone, processes)):
+                for process in processes:
+                    _send(process, signum)
+                _wait(seconds, lambda: all(map(_is_gone, processes)))
+        for errlog in self._errlogs.values():
+            errlog.close()
 
     def kill(self) -> None:
         """End all server processes at once, wherever the run is; for a run that is itself ended so."""
-        if self._worker:
-            self._worker.kill()
+        for process in list(self._processes.values()):
+            _send(process, signal.SIGKILL)
 
     @property
     def ready(self) -> bool:
-        """Whether all servers have told their tools."""
+        """Whether all servers have listed their tools."""
         return self._offered is not None
 
     @property
     def failed(self) -> bool:
-        """Whether a server has ended since it told its tools."""
-        return self.ready and self._worker is not None and not self._worker.opened.empty()
+        """Whether a server has ended since it listed its tools."""
+        return self.ready and any(process.poll() is not None for process in self._processes.values())
+
+    # ---- what is offered
 
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as soon as all servers are ready. Raises as ``offered``."""
@@ -77,103 +184,115 @@ class Toolbox:
     def offered(self) -> tuple[Offered, ...]:
         """The tools and what is known of them here, as soon as all servers are ready.
 
-        Raises ToolServerError for the first server that fails, ConfigError for a pattern that means no tool, unless the
+        Raises ToolServerError for the first server that fails, ConfigError for a pattern that fits no tool, unless the
         toolbox is lenient.
         """
         if self._offered is None:
-            found = self._opened()
-            names = names_for_model(found)
-            self._offered = {name: self._offer(own, name, found[own]) for own, name in names.items()}
+            listed: dict[str, list[Tool]] = {}
+            while len(listed) < len(self._configs):
+                opened = self._opened.get()
+                if isinstance(opened, BaseException):
+                    raise opened
+                listed[opened[0]] = opened[1]
+            # In the order of the config and of each server; of two tools of one name the first.
+            found: dict[Own, Tool] = {}
+            for config in self._configs.values():
+                self._check_patterns(config, listed[config.name])
+                for tool in listed[config.name]:
+                    if matches(tool.name, config.tools):
+                        found.setdefault((config.name, tool.name), tool)
+            self._offered = {}
+            for (server, own), name in names_for_model(found).items():
+                approved = matches(own, self._configs[server].auto_approve)
+                self._offered[name] = Offered(found[server, own]._replace(name=name), server, own, approved)
         return tuple(self._offered.values())
 
-    def _offer(self, own: tuple[str, str], name: str, tool: Tool) -> Offered:
-        approved = matches(own[1], self._servers[own[0]].auto_approve)
-        return Offered(tool._replace(name=name), *own, auto_approve=approved)
-
-    def _opened(self) -> dict[tuple[str, str], Tool]:
-        """The tools that are wanted, by server and own name, in the order of the config and of each server."""
-        told: dict[str, list[Tool]] = {}
-        while self._worker and len(told) < len(self._servers):
-            item = self._worker.take(self._worker.opened)
-            if not isinstance(item, Opened):
-                raise item
-            told[item.server] = item.tools
-        found: dict[tuple[str, str], Tool] = {}
-        for name, server in self._servers.items():
-            for tool in self._wanted(server, told[name]):
-                found.setdefault((name, tool.name), tool)
-        return found
-
-    def _wanted(self, server: ToolServer, tools: Sequence[Tool]) -> list[Tool]:
-        """The tools that the patterns mean. Raises ConfigError for a pattern that means none, unless that is noted."""
-        for pattern in server.tools:
+    def _check_patterns(self, config: ToolServer, tools: Sequence[Tool]) -> None:
+        for pattern in config.tools:
             if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
                 continue
-            self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
+            self.missing.append(f"{config.name}{SEPARATOR}{pattern}")
             if not self._lenient:
                 known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
                 way = f"it has {known}; --tools names others, --no-tools does without"
-                raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", way)
-        return [tool for tool in tools if matches(tool.name, server.tools)]
+                raise ConfigError(f"tool server {config.name} has no tool {pattern!r}", way)
+
+    # ---- calls
 
     def approved(self, call: Call) -> bool:
         """Whether a call needs no question, by the patterns of its server; nor does one that will not be made."""
-        offered = self._named(call)
+        offered = (self._offered or {}).get(call["function"]["name"])
         return offered is None or offered.auto_approve
 
-    def _named(self, call: Call) -> Offered | None:
-        return (self._offered or {}).get(call["function"]["name"])
-
     def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
-        """Make the calls, all in parallel; each result as it comes. A call that cannot be made results in saying so.
+        """Make the calls, all in parallel; each result as it comes. A call that cannot be made has that as its result.
 
         Raises ToolServerError for a server that died, hung or answered garbage, behind the results of all others.
         """
         made = [(call, self._begin(call)) for call in calls]
         begun = {future: call for call, future in made if not isinstance(future, str)}
+        failure: ToolServerError | None = None
         try:
             yield from (ToolResult(result_of(call, f"error: {why}")) for call, why in made if isinstance(why, str))
-            failure = yield from self._results(begun)
+            done: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
+            for future in begun:
+                future.add_done_callback(done.put)
+            for _ in begun:
+                future = done.get()
+                if isinstance(error := future.exception(), ToolServerError):
+                    failure = failure or error
+                else:
+                    yield ToolResult(results.message(begun[future], *future.result()))
         finally:
             for future in begun:
                 future.cancel()
         if failure:
             raise failure
 
-    def _results(self, begun: "dict[Future[Answer], Call]") -> Generator[ToolResult, None, ToolServerError | None]:
-        """The results of calls, and the first failure of a server."""
-        done: queue.SimpleQueue[Future[Answer]] = queue.SimpleQueue()
-        failure = None
-        for future in begun:
-            future.add_done_callback(done.put)
-        for _ in begun:
-            future = self._taken(done)
-            if isinstance(error := future.exception(), ToolServerError):
-                failure = failure or error
-            else:
-                yield ToolResult(results.message(begun[future], *future.result()))
-        return failure
+    def _begin(self, call: Call) -> "Future[tuple[dict[str, Any], int]] | str":
+        """Begin a call, which results in a ``CallToolResult`` and milliseconds; or why it cannot be made."""
+        name = call["function"]["name"]
+        known = self._offered or {}
+        if name not in known:
+            import difflib  # noqa: PLC0415 - few models make up a name
 
-    def _taken(self, done: "queue.SimpleQueue[Future[Answer]]") -> "Future[Answer]":
-        assert self._worker is not None  # there was something to begin
-        return self._worker.take(done)
-
-    def _begin(self, call: Call) -> "Future[Answer] | str":
-        """Begin a call; or why it cannot be made."""
-        offered = self._named(call)
-        if offered is None or self._worker is None:
-            return self._unknown(call["function"]["name"])
+            near = difflib.get_close_matches(name, known, cutoff=0.5) or [*known][:_FEW]
+            return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
         arguments = _arguments(call["function"].get("arguments"))
         if isinstance(arguments, str):
             return f"{arguments}, so the tool was not called"
-        return self._worker.call(offered.server, offered.own, arguments)
+        import asyncio  # noqa: PLC0415 - the thread has loaded it
 
-    def _unknown(self, name: str) -> str:
-        import difflib  # noqa: PLC0415 - few models make up a name
+        assert self._loop  # it has reported the tool
+        return asyncio.run_coroutine_threadsafe(
+            self._servers[known[name].server].call(known[name].own, arguments), self._loop
+        )
 
-        known = list(self._offered or {})
-        near = difflib.get_close_matches(name, known, cutoff=0.5) or known[:_FEW]
-        return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
+
+# ---- names
+
+
+def names_for_model(tools: Iterable[Own]) -> dict[Own, str]:
+    """A name for each tool: ``SERVER__TOOL`` of letters that every provider takes, unique.
+
+    A hash is added where that is too long, or where two tools would have one name: to each of them that does not have
+    this very name. So a name depends on no order.
+    """
+    wanted = {own: SEPARATOR.join(own) for own in tools}
+    plain = {own: re.sub("[^a-zA-Z0-9_-]", "_", name) for own, name in wanted.items()}
+    exact = Counter(name for own, name in plain.items() if name == wanted[own])
+    all_of = Counter(plain.values())
+    names = {}
+    for own, name in plain.items():
+        is_unique = all_of[name] == 1 or (name == wanted[own] and exact[name] == 1)
+        digest = hashlib.sha256("\0".join(own).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+        names[own] = name if is_unique and len(name) <= LONGEST else f"{name[: LONGEST - _HASH - 1]}_{digest}"
+    return names
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a tool's own name is one of the patterns, or fits one, as a shell would match it."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _arguments(text: Any) -> dict[str, Any] | str:
@@ -190,3 +309,38 @@ def _arguments(text: Any) -> dict[str, Any] | str:
     except ValueError:
         return "the arguments have a number that JSON does not know, such as NaN, or one that is too large"
     return found
+
+
+# ---- processes
+
+
+def _send(process: "subprocess.Popen[str]", signum: int) -> None:
+    """Send a signal to a process and to all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses where all are dead
+        os.killpg(process.pid, signum)
+
+
+def _is_gone(process: "subprocess.Popen[str]") -> bool:
+    """Whether neither a process nor anything that it has started runs any more."""
+    if process.poll() is None:
+        return False
+    try:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return True
+    return False
+
+
+def _wait(seconds: float, done: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while not done() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def _be_quiet() -> None:
+    """Keep what the SDK and its libraries log or warn of from stderr."""
+    import logging  # noqa: PLC0415 - the SDK loads it in any case
+    import warnings  # noqa: PLC0415 - the same
+
+    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints warnings
+    warnings.simplefilter("ignore")

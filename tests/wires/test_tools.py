@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptsh.context.shorten import as_sent
-from gptsh.tools.names import LONGEST, names_for_model
+from gptsh.tools.toolbox import LONGEST, names_for_model
 from tests.support.answers import responses
 from tests.support.completion import offered
 from tests.support.home import Home, Result, lab_config, wait_for
@@ -153,7 +153,7 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
     ("mode", "said"),
     [
         ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
-        ("noise", "tool server bad answers what is no JSON-RPC, such as 'noise noise "),
+        ("noise", "tool server bad did not answer within 1 s: printed 'noise noise "),
         ("/no/such", "tool server bad cannot be started: No such file or directory: /no/such"),
         *(
             pytest.param(mode, said, marks=pytest.mark.slow)
@@ -161,7 +161,7 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
                 "mute": "tool server bad did not answer within 1 s",
                 "banner": "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'",
                 "foreign": "tool server bad speaks another protocol: ",
-                "endless": "tool server bad never ends its list of tools",
+                "endless": "tool server bad did not answer within 1 s",
                 "nameless": "tool server bad answered what MCP does not know: tools.0.inputSchema: ",
             }.items()
         ),
@@ -169,7 +169,7 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
 )
 def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str) -> None:
     """Beside one that resists its end; with the last words of the server, and without its key."""
-    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode == "mute" else 20}'
+    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise", "endless") else 20}'
     text = entry(home, "bad", mode, more)
     if mode[0] == "/":
         text = text.replace(json.dumps(sys.executable), json.dumps(mode))
@@ -232,7 +232,6 @@ PDF = base64.b64encode(b"%PDF-1.4\n%%EOF\n").decode()
 IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
 SEEN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/x-foo"}
-HOLOGRAM = {"type": "hologram", "x": 1}
 
 
 def text(said: str) -> dict[str, Any]:
@@ -247,7 +246,6 @@ def held(uri: str, data: str, media_type: str) -> dict[str, Any]:
 ZIP, SVG = held("file:///a.zip", "AAAA", "application/zip"), {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"}
 GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and its raw
     ({"content": []}, "", None),
-    ({}, "", None),
     ({"content": [text("a"), text("b")]}, "a\nb", None),
     ({"content": [text("a"), IMAGE]}, [text("a"), SEEN], None),
     ({"content": [{**IMAGE, "mimeType": "image/jpeg"}]}, [SEEN], None),  # its bytes tell
@@ -263,25 +261,24 @@ GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and it
        "source": "file:///a.pdf"}], None),
     ({"content": [{"type": "resource_link", "uri": "http://x/", "name": "x", "description": "an x"}]},
      [text("x http://x/ an x")], None),
-    ({"content": [HOLOGRAM, text("kept")]},
-     [text("[hologram, which gptsh does not know]"), text("kept")], {"blocks": [HOLOGRAM]}),
-    ({"content": "no list"}, '{"content": "no list"}', None),
     ({"content": [text('{"a": 1}')], "structuredContent": {"a": 1}}, '{"a": 1}', None),
     ({"content": [text("3")], "structuredContent": {"result": 3}}, "3", None),
     ({"content": [text("x")], "structuredContent": {"a": 1}}, "x", {"structured": {"a": 1}}),
     ({"content": [], "structuredContent": {"a": "ä"}}, '{"a": "ä"}', None),
-    ({"content": [text("x")], "structuredContent": {"stdout": "x", "interrupted": False}},
-     "x", {"stdout": "x", "interrupted": False}),
 ]  # fmt: skip
+UNREAD = "error: the result cannot be read"
 SAID: list[tuple[str, Any]] = [  # the rest of a line, and what comes of it
-    (r'"result": {"content": [{"type": "text", "text": "a\udcffb"}]}', "a\udcffb"),
-    ('"result": {"content": [{"type": "text", "text": "a\xffb"}]}', "a\udcffb"),
-    ('"result": {"content": [], "structuredContent": {"a": NaN, "b": -1e999}}', '{"a": "NaN", "b": "-Infinity"}'),
-    ('"result": {"a": ' + "[" * 300 + "]" * 300 + "}", "error: the result cannot be read"),
-    ('"result": [1]', "error: the result cannot be read"),
-    (r'"error": {"code": -32000, "message": "not \udcff today"}', "error: not ? today"),
-    ('"result": {"content": [], "structuredContent": {"a": ' + "9" * 5000 + "}}", f'{{"a": "{"9" * 5000}"}}'),
+    ('"result": {"content": [{"type": "text", "text": "a\xffb"}]}', "a\ufffdb"),
+    ('"result": {"content": [], "structuredContent": {"a": NaN, "b": -1e999}}', '{"a": null, "b": null}'),
+    ('"result": {}', UNREAD),
+    ('"result": {"content": "no list"}', UNREAD),
+    ('"result": {"content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "lost"}]}', UNREAD),
 ]
+BROKEN = {  # the rest of a line that is no JSON-RPC, which ends the server
+    "half a character": r'"result": {"content": [{"type": "text", "text": "a\udcffb"}]}',
+    "no object": '"result": [1]',
+    "too deep": '"result": {"a": ' + "[" * 300 + "]" * 300 + "}",
+}
 NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called"
 NO_NUMBER = (
     "error: the arguments have a number that JSON does not know, such as NaN, or one that is too large, "
@@ -316,11 +313,19 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home
         assert came[f"a{at}"]["is_error"]
 
 
+@pytest.mark.parametrize("how", BROKEN)
+def test_an_answer_that_is_no_json_rpc_ends_its_server(home: Home, model: ModelServer, how: str) -> None:
+    line = f'{{"jsonrpc": "2.0", "id": ID, {BROKEN[how]}}}'
+    run = called(home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line}))
+    assert (run.stdout, run.code, "answered what is no JSON-RPC" in run.stderr) == ("", 3, True)
+
+
 def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(home: Home, model: ModelServer) -> None:
     """A key is known by its name; what a result has of it does not reach the model."""
     own = {"MY_KEY": "k-12345678/+=", "ROOT": "/home/someone", "KEY": "/run/secret/key", "A_TOKEN": "short", "TZ": "X"}
     table = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in own.items())
-    given = {"content": [text("k-12345678/+= at /home/someone"), {"type": "x", "of": ["k-12345678/+="]}]}
+    data = {**IMAGE, "data": "k-12345678/+="}
+    given = {"content": [text("k-12345678/+= at /home/someone"), data]}
     run = called(
         home, model, entry(home, more=f'auto_approve = ["*"]\nenv = {{ {table} }}'),
         made("bad__tell", {"text": "ä\u2028"}, "tell"), made("bad__give", {"result": given}, "give"),
@@ -334,7 +339,7 @@ def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(ho
         **own, "MY_KEY": "***", "LC_TIME": "C", "LANG": "C.UTF-8", "SHELL": "sh",
     }  # fmt: skip
     assert results(home)["give"]["content"][0]["text"] == "*** at /home/someone"
-    assert results(home)["give"]["raw"] == {"blocks": [{"type": "x", "of": ["***"]}]}
+    assert results(home)["give"]["raw"] == {"blocks": [{**data, "data": "***"}]}
 
 
 @given(st.text(min_size=1, max_size=40), st.integers(190_000, 900_000))
@@ -377,13 +382,24 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
     assert [len(result["content"]) for result in results(home).values()] == [1, 3_000_000]
     for path, token, said in (
         ("/mcp?key=literal-1", "wrong-token-1", 'tool server web answered 401 Unauthorized: {"error":"who are you?"}'),
-        ("/page", "token-of-the-server", "tool server web answered 200 OK: <html>hello"),
+        ("/page", "token-of-the-server", "tool server web refused: Unexpected content type: text/html"),
         ("/none", "token-of-the-server", "tool server web answered 404 Not Found: Not Found"),
     ):
         home.configure(web(near + path, token))
         run = home.run("--list-tools", "--debug")
         assert (run.code, run.stderr.startswith(f"gptsh: {said}")) == (3, True)
         assert not re.search(f"literal-1|{token}", run.stdout + run.stderr)
+
+
+def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:
+    env = {**os.environ, "TOOL_TOKEN": "t"}
+    command = [sys.executable, str(NEAR), "json"]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        run = called(home, model, web(url, "t"), made("web__add", {"a": 1, "b": 2}, "a"), made("web__die", ident="b"))
+    assert (run.stdout, run.code) == ("", 3), run.stderr
+    assert run.stderr.startswith("gptsh: tool server web failed: "), run.stderr
 
 
 def test_a_url_that_nobody_answers_and_words_that_hold_a_key(home: Home, model: ModelServer) -> None:

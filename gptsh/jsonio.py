@@ -22,6 +22,18 @@ parsed_from = _decoder.raw_decode  # one value of a text, from a position on, an
 parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
 
 
+def encoded(value: object) -> bytes:
+    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
+
+    Raises ValueError for a value that JSON cannot hold.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, RecursionError) as err:
+        raise ValueError(str(err)) from err
+    return text.encode("utf-8", "backslashreplace")
+
+
 def as_dict(value: object) -> dict[str, Any]:
     """The value where it is a dict, else an empty one."""
     return value if isinstance(value, dict) else {}

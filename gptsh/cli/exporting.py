@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.reading import facts_of
-from gptsh.core import files, references, sessions
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.formats import losses
+from gptsh.jsonio import encoded
 
 
 def export_session(flags: Flags) -> int:
     """Write a session to stdout in another format; notes say what of it the format cannot carry."""
     ref, form = flags.export_session or "", flags.format or "markdown"
-    doc = sessions.load_at(ref)
+    doc = sessions.load_at(ref, stdio.note)
     stdio.write_pieces(EXPORTS[form](doc, ref))
     if note := losses.note(doc, form):
         stdio.note(note)
@@ -21,7 +22,7 @@ def export_session(flags: Flags) -> int:
 
 
 def _as_json(doc: Document, _ref: str | None) -> Iterator[str]:
-    yield f"{files.encoded(doc).decode()}\n"
+    yield f"{encoded(doc).decode()}\n"
 
 
 def _as_markdown(doc: Document, ref: str | None) -> Iterator[str]:

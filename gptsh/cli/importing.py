@@ -11,8 +11,8 @@ from gptsh.cli import stdio
 from gptsh.cli.lists import called, lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
-from gptsh.core.adopt import Adopted, Shelf, adopting
 from gptsh.core.document import Document
+from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import READERS, reader_of
 from gptsh.formats.source import Refused, Shared, Source, Unread, walk
@@ -28,14 +28,14 @@ _PIPE = "standard input"
 class _Taken(NamedTuple):
     """A session that was in a source, and what became of it."""
 
-    adopted: Adopted
+    imported: Imported
     source: str
     format: str
     messages: int
 
     def line(self) -> str:
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
-        state, filename, doc, added, completed = self.adopted
+        state, filename, doc, added, completed = self.imported
         news = {"imported": "message", "grown": "more message"}.get(state)
         told = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
         title = called(doc["title"], doc["stats"]["preview"])
@@ -44,7 +44,7 @@ class _Taken(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
-        state, filename, doc, added, completed = self.adopted
+        state, filename, doc, added, completed = self.imported
         told = {"state": state, "session": filename[references.ID], "title": doc["title"], "source": self.source}
         return {**told, "format": self.format, "messages": self.messages, "added": added, "completed": completed}
 
@@ -108,8 +108,8 @@ def import_session(flags: Flags) -> int:
     """Take in what a file or a folder has; a line for each session, a note for each piece that cannot be read."""
     path = flags.import_session or ""
     report = _Report(single=path == "-" or not os.path.isdir(path))
-    with adopting() as shelf:
-        taken = _told(_taken(shelf, _sources(path, report), report), path, report)
+    with importing() as importer:
+        taken = _told(_taken(importer, _sources(path, report), report), path, report)
         try:
             stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
         except BrokenPipeError:  # the reader has what it wanted, the store has not
@@ -151,7 +151,7 @@ def _piped() -> Source:
         raise UsageError(f"{_PIPE}: {err}") from err
 
 
-def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator[_Taken]:
+def _taken(importer: Importer, sources: Iterable[Source], report: _Report) -> Iterator[_Taken]:
     for source in sources:
         reader = reader_of(source)
         if reader is None:
@@ -162,14 +162,14 @@ def _taken(shelf: Shelf, sources: Iterable[Source], report: _Report) -> Iterator
                 report.pass_over(source.name)
             elif isinstance(found, Unread):
                 report.tell(found, source.name)
-            elif adopted := _adopted(shelf, found, source, report):
+            elif imported := _imported(importer, found, source, report):
                 report.take()
-                yield _Taken(adopted, source.name, reader.name, len(found["messages"]))
+                yield _Taken(imported, source.name, reader.name, len(found["messages"]))
 
 
-def _adopted(shelf: Shelf, doc: Document, source: Source, report: _Report) -> Adopted | None:
+def _imported(importer: Importer, doc: Document, source: Source, report: _Report) -> Imported | None:
     try:
-        return shelf.adopt(doc)
+        return importer.take(doc)
     except BadSession as err:
         report.tell(source.unread(str(err)), source.name)
         return None

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config.settings import Settings
 from gptsh.core import listing, references, sessions
@@ -47,7 +48,7 @@ def open_session(ref: str | None) -> Opened:
     filename = references.filename_of(base)
     if point is not None:
         origin = f"{references.ref_of(filename)}@{point}"  # an index means another session before long
-        return Opened(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}"), point))
-    doc = sessions.load_session(filename)
+        return Opened(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}", stdio.note), point))
+    doc = sessions.load_session(filename, stdio.note)
     sessions.refuse_newer(doc, filename)
     return Opened(ref, doc, filename)

@@ -30,7 +30,7 @@ from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Message, Usage, sum_costs, timestamp
+from gptsh.messages import Message, Usage, timestamp
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
@@ -602,13 +602,13 @@ class Planner:
                 made = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls, spent=spent)
         finally:
             self._calls -= max(1, len(spent), made.calls if made else 0)
-            cost = sum_costs(map(small.price, spent))
-            self.costs.append(cost)
+            for usage in spent:
+                self.costs.append(small.price(usage))
+                document.add_call(self._doc, "summary", model, usage, self.costs[-1])
             known = self._doc["context"]["summaries"]
             if made:
-                known.append(summaries.new_summary(older, made, model, cost))
+                known.append(summaries.new_summary(older, made, model))
             elif spent:
-                known.append(summaries.paid(spent, model, cost))
                 self._save()
         if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
             self._report("summary_aged", before=then, after=made.tokens)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def show_session(flags: Flags) -> int:
     """Print a session for reading; its document for a program, or each of its messages."""
     ref = flags.show_session or ""
-    doc = sessions.load_at(ref)
+    doc = sessions.load_at(ref, stdio.note)
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
 
@@ -54,7 +54,7 @@ def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
     if ref is None:
         return portrait(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
-    archived = references.path_of(filename).parent == references.get_archive_dir()
+    archived = references.path_of(filename).parent == references.archive_folder()
     return portrait(doc, archived=archived)
 
 

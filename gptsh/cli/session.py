@@ -5,10 +5,10 @@ import os
 from collections.abc import Sequence
 
 from gptsh.cli import stdio
-from gptsh.core import references, sessions
+from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, StoreBusy, StoreError
-from gptsh.messages import Message, is_empty
+from gptsh.messages import Message, Usage, is_empty
 
 
 class Session:
@@ -67,15 +67,15 @@ class Session:
                 stdio.note(str(err))
         return self.failure is None
 
-    def keep_title(self, title: str | None, model: str, cost: float | None) -> bool:
-        """Save a title that came with the answer, its model, and what it cost in USD; whether it is on disk."""
-        if not title or not self.is_kept:
+    def keep_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> bool:
+        """Save a title that came with the answer, and what its call used; whether a title is on disk."""
+        if not (title or usage) or not self.is_kept:
             return False
         self.doc["title"] = title
-        self.doc["usage"] |= {"title_cost": cost, "title_model": model}
+        document.add_call(self.doc, "title", model, usage, cost)
         with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
             self._write(durable=True)
-            return True
+            return title is not None
         return False
 
     def _write(self, *, durable: bool) -> None:

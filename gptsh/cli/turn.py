@@ -394,7 +394,7 @@ class Turn:
         except Interrupted as err:
             failure = failure if err.by_user else failure or err
         cost = _cost(self._settings, thread.model, thread.usage)
-        if self._session.keep_title(thread.title, thread.model, cost):
+        if self._session.keep_title(thread.title, thread.model, thread.usage, cost):
             self._writer.tell("title", title=thread.title)
         return failure
 

@@ -65,6 +65,6 @@ def check_snapshot(flags: Flags, loaded: Settings) -> None:
         return
     from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
 
-    snapshots.check_name(flags.snapshot, loaded.context.snapshots)
+    snapshots.check_name(flags.snapshot)
     if not saves(flags, loaded):
         raise UsageError("--snapshot needs a saved session", NOT_SAVED)

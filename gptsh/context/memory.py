@@ -23,7 +23,7 @@ from gptsh.core.document import Document
 from gptsh.core.references import is_kept, make_private, memory_folder, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, Usage, new_message_id, timestamp
+from gptsh.messages import Message, Usage
 from gptsh.text import shortened
 
 SYSTEM = """\
@@ -142,7 +142,7 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
             line = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']}) {entry} <!-- {safe_name(last)} -->"
             _write(folder, before, memory, line)
     doc["context"]["consolidated"] = last
-    sessions.save_session(doc, at=filename)
+    sessions.save_session(doc, at=filename, touch=False)
     return len(piece)
 
 
@@ -179,10 +179,9 @@ def _asked(doc: Document, filename: str, small: Small, memory: str, told: str) -
         text = said(small, _request(small, memory, told), spent).text
     finally:
         if spent:
-            known = {"at": timestamp(), "model": small.model}
-            paid = [{"id": new_message_id(), **known, "cost": small.price(usage)} for usage in spent]
-            doc["usage"]["memory_costs"] = [*(doc["usage"].get("memory_costs") or ()), *paid]
-            sessions.save_session(doc, at=filename)
+            for usage in spent:
+                document.add_call(doc, "memory", small.model, usage, small.price(usage))
+            sessions.save_session(doc, at=filename, touch=False)
     if not is_kept(filename):
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")
     try:  # models put line breaks into strings, and words around the object
@@ -232,9 +231,9 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
         if before and before != new:
             files.replace(folder / _PREVIOUS, before, durable=True)
         files.replace(folder / _MEMORY, new, durable=True)
-        files.sync_folder(folder)
+        files.sync(folder)
         files.replace(folder / _HISTORY, history + f"{line}\n".encode("utf-8", "replace"), durable=True)
-        files.sync_folder(folder)
+        files.sync(folder)
 
 
 def _read(path: Path) -> bytes:

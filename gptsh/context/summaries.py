@@ -14,7 +14,6 @@ from gptsh.content.answer import Answer, Ask, Request, shortcoming
 from gptsh.content.foreign import translated
 from gptsh.content.media import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
-from gptsh.core.document import TOKEN_KEYS
 from gptsh.errors import EmptyAnswer, Incomplete, TooLong
 from gptsh.jsonio import as_dicts
 from gptsh.messages import Message, Part, Usage, new_message_id, parts_of, text_of, timestamp, without_reasoning
@@ -39,7 +38,6 @@ _WORDS = 0.6  # to a token: models count words better
 _MOST_READ = 128_000  # tokens that all calls read together: more says no more in one paragraph, and costs dollars
 _LEAST_ROOM = 64  # tokens
 _OF_NAME = 80  # characters of a name
-_COUNTED = (*TOKEN_KEYS, "cache_write_tokens")
 _ENDS = re.compile("[.!?…]+[\"'”’»)\\]]*(?=\\s)|[。！？]+")  # noqa: RUF001 - of sentences, in other scripts too
 _FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
@@ -155,13 +153,15 @@ def _end_of_sentence(text: str) -> int:
 # ---- what a session keeps of it
 
 
-def new_summary(messages: Sequence[Message], made: Summary, model: str, cost: float | None) -> dict[str, Any]:
+def new_summary(messages: Sequence[Message], made: Summary, model: str) -> dict[str, Any]:
     """The record of a summary in ``context.summaries``; ``messages`` are those that it tells, from the session's first.
 
     ``until`` is the latest of their times: what stands among them and is later was not known when it was made.
     """
     return {
-        **paid(made.usages, model, cost),
+        "id": new_message_id(),
+        "created_at": timestamp(),
+        "model": model,
         "first": messages[0]["id"],
         "last": messages[-1]["id"],
         "until": max(map(_time, messages)) or None,
@@ -169,13 +169,6 @@ def new_summary(messages: Sequence[Message], made: Summary, model: str, cost: fl
         "text": made.text,
         "tokens": made.tokens,
     }
-
-
-def paid(usages: Sequence[Usage], model: str, cost: float | None) -> dict[str, Any]:
-    """What calls used, as it stands in a session that has no text of theirs: they failed, or it was trimmed."""
-    counts = {key: [count for usage in usages if isinstance(count := usage.get(key), int)] for key in _COUNTED}
-    usage: dict[str, Any] = {**{key: sum(counts[key]) if counts[key] else None for key in _COUNTED}, "raw": {}}
-    return {"id": new_message_id(), "created_at": timestamp(), "model": model, "cost": cost, "usage": usage}
 
 
 def summary_of(context: Mapping[str, Any], summary_id: object) -> dict[str, Any] | None:

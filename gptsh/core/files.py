@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import fcntl
-import json
 import os
 import re
 import time
@@ -11,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from gptsh.core.checks import check, check_message
-from gptsh.core.document import Document, migrate
-from gptsh.errors import StoreBusy, StoreError
+from gptsh.core.document import Document, complete, is_unsaved
+from gptsh.errors import StoreBusy
 from gptsh.jsonio import parsed, parsed_from
-from gptsh.messages import Message
+from gptsh.messages import just_after
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
@@ -23,13 +21,11 @@ STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover o
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
 _PIECE = 1 << 16  # bytes of a read; holds nearly every session
-_MESSAGES = b',"messages":['  # as our own writer leaves it; so what a message begins with
-_MESSAGE, _PARENT, _ROLE = b'{"id":"', b'","parent":', b'"role":"'
+_MESSAGES = b',"messages":['  # as our own writer leaves it
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
 _OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
 _COLON = re.compile(r"\s*:\s*")
-_COMMA_OR_END = re.compile(r"\s*([,\]])\s*")
 
 
 @contextlib.contextmanager
@@ -61,7 +57,7 @@ def _acquire(descriptor: int, path: Path, until: float) -> None:
 def replace(path: Path, data: bytes, *, durable: bool) -> None:
     """Put ``data`` in the place of the file, whole or not at all; 0600. ``durable`` waits for the disk.
 
-    A symbolic link stays one: what it points to is replaced. The new name itself is durable after ``sync_folder``.
+    A symbolic link stays one: what it points to is replaced. Its name is durable after ``sync`` of the folder.
     Raises OSError, and then nothing was replaced.
     """
     target = Path(os.path.realpath(path))
@@ -79,9 +75,9 @@ def replace(path: Path, data: bytes, *, durable: bool) -> None:
         undo.pop_all()
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in the folder are on the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -97,34 +93,26 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
-def encoded(value: object) -> bytes:
-    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
-
-    Raises ValueError for a value that JSON cannot hold.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, RecursionError) as err:
-        raise ValueError(str(err)) from err
-    return text.encode("utf-8", "backslashreplace")
-
-
-def to_bytes(value: object) -> bytes:
-    """A session, or a part of one, as it is written. Raises StoreError for what JSON cannot hold."""
-    try:
-        return encoded(value)
-    except ValueError as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
-
-
-def read_document(path: Path | str) -> Document:
-    """The whole document in today's shape, its id that of the file name.
+def read_document(path: Path | str) -> tuple[Document, list[str]]:
+    """The whole document, its id that of the file name, and the names of its malformed keys, which are left out.
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
-    with open(os.open(path, _READ), "rb") as file:
-        data = file.read()
-    return migrate(check(_parse(data, path)))
+    return completed(read_bytes(os.fspath(path)), os.fspath(path))
+
+
+def completed(data: bytes, name: str) -> tuple[Document, list[str]]:
+    """As ``read_document``, of the bytes of a file of this name."""
+    try:
+        value = parsed(data.decode("utf-8"))
+    except (ValueError, RecursionError) as err:
+        raise ValueError(f"not JSON: {err}") from err
+    day, hour = name[-25:-17], name[-16:-10]
+    moment = f"{day[:4]}-{day[4:6]}-{day[6:]}T{hour[:2]}:{hour[2:4]}:{hour[4:]}.000Z"
+    doc, malformed = complete(value, _id_in(name), moment)
+    if is_unsaved(doc):  # other programs leave these two equal
+        doc["updated_at"] = just_after(doc["created_at"])
+    return doc, malformed
 
 
 def read_bytes(path: str) -> bytes:
@@ -139,64 +127,35 @@ def read_bytes(path: str) -> bytes:
     return b"".join(pieces)
 
 
-def opened(data: bytes, path: str) -> tuple[Document, Iterator[Message]]:
-    """What a file holds: the head of its document, and its messages, each decoded when its turn has come.
+def parse(data: bytes, path: str) -> tuple[Document, Iterator[object]]:
+    """What the bytes of a file hold: the head of its document, and its messages, each parsed when its turn has come.
 
-    A file that our writer did not leave is decoded whole, and given in today's shape. Raises ValueError when it is no
-    session, behind the messages that are sound where one of them is not.
+    Raises ValueError when it is no session, also between its messages.
     """
     head = _split(data) if data.endswith(b"]}") else None
     if not _is_head(head):
-        doc = migrate(check(_parse(data, path)))
+        doc = completed(data, path)[0]
         return doc, iter(doc["messages"])
     head["id"] = _id_in(path)
-    return check(head, head=True), _messages(data)
+    return head, _messages(data)
 
 
-def head_size(data: bytes) -> int:
-    """Bytes of a file before its messages, as our writer leaves it; else little."""
-    return data.find(_MESSAGES) + len(_MESSAGES)
-
-
-def message_around(data: bytes, at: int, count: int) -> Message | None:
-    """The message with a place of the file in it; None where that is not plain to see. ``count``: messages there are.
-
-    Where no more objects have a role than there are messages, one that has a role is a message. Raises ValueError when
-    it is not sound.
-    """
-    behind = data.rfind(_PARENT, 0, at)
-    start = data.rfind(_MESSAGE, 0, behind)
-    if min(behind, start) < 0 or data.count(_ROLE) != count:
-        return None
-    try:
-        found = parsed_from(data[start:].decode(), 0)[0]
-    except (ValueError, RecursionError) as err:
-        raise ValueError(f"not JSON: {err}") from err
-    if not isinstance(found.get("role"), str):
-        return None
-    check_message(found)
-    message: Message = found
-    return message
-
-
-def _messages(data: bytes) -> Iterator[Message]:
+def _messages(data: bytes) -> Iterator[object]:
     text = data[data.find(_MESSAGES) + len(_MESSAGES) :].decode()
-    at, goes_on = 0, not text.startswith("]")
-    while goes_on:
+    at = 0 if not text.startswith("]") else len(text)
+    while at < len(text):
         try:
             message, at = parsed_from(text, at)
         except (ValueError, RecursionError) as err:
             raise ValueError(f"not JSON: {err}") from err
-        check_message(message)
         yield message
-        found = _COMMA_OR_END.match(text, at)
-        if found is None:
-            raise ValueError("not JSON: its messages do not end")
-        at, goes_on = found.end(), found[1] == ","
+        if text[at] == "]":
+            return
+        at += 1  # a comma
 
 
 def read_head(path: Path | str) -> Document:
-    """The document without its messages, read from the first block of the file where that holds it.
+    """The document without its messages, read from the first block of the file where that holds it; unchecked.
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
@@ -207,9 +166,9 @@ def read_head(path: Path | str) -> Document:
     finally:
         os.close(descriptor)
     if not _is_head(head):
-        return read_document(name)
+        return read_document(name)[0]
     head["id"] = _id_in(name)
-    return check(head, head=True)
+    return head
 
 
 def _is_head(head: Document | None) -> TypeGuard[Document]:
@@ -262,14 +221,6 @@ def _scan(data: bytes) -> dict[str, Any] | None:
             return None
         found[key] = value
     return None
-
-
-def _parse(data: bytes, path: Path | str) -> object:
-    try:
-        doc = parsed(data.decode("utf-8"))
-    except (ValueError, RecursionError) as err:
-        raise ValueError(f"not JSON: {err}") from err
-    return {**doc, "id": _id_in(os.fspath(path))} if isinstance(doc, dict) and "id" in doc else doc
 
 
 def _id_in(path: str) -> str:

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from gptsh.core import document, files
+from gptsh.core import files
 from gptsh.core.document import Document, stats, tags_of, turns
-from gptsh.core.references import FILENAME, ID, get_archive_dir, get_sessions_dir, names_in, newest_first
-from gptsh.jsonio import as_dict
+from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, sessions_folder
+from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
 from gptsh.text import in_usd, local_time
@@ -60,7 +60,7 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
 
     What is left out or cannot be read keeps its index: nothing renumbers.
     """
-    folder = get_archive_dir() if archived else get_sessions_dir()
+    folder = archive_folder() if archived else sessions_folder()
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
             head = try_read(f"{folder}/{name}", files.read_head)
@@ -72,17 +72,17 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
 
 def scan_documents() -> Iterator[Document | Unreadable]:
     """Every whole document, those in the archive among them, oldest first, as it is read."""
-    folders = (get_sessions_dir(), get_archive_dir())
+    folders = (sessions_folder(), archive_folder())
     names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
     for name, folder in sorted(names):
-        doc = try_read(f"{folder}/{name}", files.read_document)
-        if doc is not None:
-            yield doc
+        read = try_read(f"{folder}/{name}", files.read_document)
+        if read is not None:
+            yield read if isinstance(read, Unreadable) else read[0]
 
 
 def scan_heads() -> Iterator[tuple[str, Document]]:
     """The file name and the head of each readable session, newest first, then those in the archive."""
-    for folder in (get_sessions_dir(), get_archive_dir()):
+    for folder in (sessions_folder(), archive_folder()):
         for name in newest_first(folder):
             head = try_read(f"{folder}/{name}", files.read_head)
             if isinstance(head, dict):
@@ -108,29 +108,33 @@ def list_sessions(limit: int | None = None) -> list[SessionSummary]:
 
 
 def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
-    """What a list prints of a document or its head. ``stats`` are derived: a malformed one counts as 0, or as empty."""
-    agent, meta, usage = head.get("agent", {}), head.get("meta", {}), head.get("usage", {})
-    stats: dict[str, Any] = head.get("stats", {})
-    turns, messages, preview = stats.get("turns"), stats.get("messages"), stats.get("preview")
-    created: str = head.get("created_at", "")
+    """The list row of a document or its head. A malformed value counts as an absent one."""
+    agent, meta, usage, stats = (as_dict(head.get(key)) for key in ("agent", "meta", "usage", "stats"))
+    turns, messages, cost = stats.get("turns"), stats.get("messages"), usage.get("cost")
+    tags = meta.get("tags")
+    created = _text(head.get("created_at")) or ""
     return {
         "index": index,
         "id": head["id"],
         "filename": filename,
         "created_at": created,
-        "updated_at": head.get("updated_at", created),
-        "title": head.get("title") or None,
-        "agent": agent.get("name"),
-        "model": agent.get("model"),
-        "provider": head.get("provider", {}).get("name"),
+        "updated_at": _text(head.get("updated_at")) or created,
+        "title": _text(head.get("title")),
+        "agent": _text(agent.get("name")),
+        "model": _text(agent.get("model")),
+        "provider": _text(as_dict(head.get("provider")).get("name")),
         "turns": turns if isinstance(turns, int) else 0,
         "messages": messages if isinstance(messages, int) else 0,
-        "tokens": (usage.get("tokens") or {}).get("total"),
-        "cost": usage.get("cost"),
-        "tags": document.tags_of({"meta": meta}),
-        "project": meta.get("project"),
-        "preview": preview if isinstance(preview, str) else "",
+        "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
+        "cost": cost if is_cost(cost) else None,
+        "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
+        "project": _text(meta.get("project")),
+        "preview": _text(stats.get("preview")) or "",
     }
+
+
+def _text(value: object) -> str | None:
+    return value if value and isinstance(value, str) else None
 
 
 def latest_in_project(project: str) -> str | None:
@@ -138,14 +142,14 @@ def latest_in_project(project: str) -> str | None:
 
     What was brought in counts once it was gone on with here.
     """
-    folder = get_sessions_dir()
+    folder = sessions_folder()
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
         with contextlib.suppress(OSError):
             dated.append(((folder / name).stat().st_mtime, name))
     for written, name in sorted(dated, reverse=True):
         with contextlib.suppress(OSError, ValueError):
-            meta = files.read_head(folder / name).get("meta", {})
+            meta = as_dict(files.read_head(folder / name).get("meta"))
             if meta.get("project") == project and not written <= imported_at(meta):
                 return name
     return None
@@ -182,84 +186,51 @@ def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
     """
     from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
 
-    spent, counts, meta = usage.count([doc]).total, stats(doc["messages"]), doc["meta"]
+    messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
+    answers = [message for message in messages if message["role"] == "assistant"]
+    named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]
+    own = full_name(agent.get("model"), doc["provider"].get("name"))
+    models = list(dict.fromkeys(filter(None, named))) or [own or ""]
+    last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
+    spent, counts = usage.count([doc]).total, stats(messages)
+    prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
+    latest = next((prompt for prompt in prompts if prompt is not None), None)
+    tokens = [(spent["total"], "in all"), (latest, "in the latest prompt")]
+    cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{in_usd(spent['cost'])}"
     facts = [
-        ("session", f"{doc['id']}{', archived' if archived else ''}"),
-        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(_end(doc), doc['created_at']))}"),
-        ("agent", doc["agent"].get("name") or ""),
-        ("models" if len(models := _models(doc)) > 1 else "model", ", ".join(models)),
+        ("session", f"{doc['id']}{', archived' * archived}"),
+        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),
+        ("agent", agent.get("name") or ""),
+        ("models" if len(models) > 1 else "model", ", ".join(models)),
         ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
-        ("tokens", _tokens(doc, spent["total"])),
-        ("cost", _cost(spent)),
+        ("tokens", ", ".join(f"{number:,} {what}" for number, what in tokens if number is not None)),
+        ("cost", cost),
         ("tags", ", ".join(tags_of(doc))),
-        ("forked from", _word(meta.get("forked_from"))),
-        ("imported from", _word(as_dict(meta.get("imported")).get("format"))),
-        *_context(doc),
+        ("forked from", meta.get("forked_from") or ""),
+        ("imported from", _text(as_dict(meta.get("imported")).get("format")) or ""),
+        *(("snapshot", line) for line in snapshots_of(doc)),
     ]
+    if force := context["compaction"]:
+        sizes = ["?" if force.get(key) is None else f"{force[key]:,}" for key in ("before", "after")]
+        sent = f"{_places(doc).get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
+        facts.append(("compaction", f"{force.get('strategy')}, {sent}"))
+    if summaries := sum(item.get("text") is not None for item in context["summaries"]):
+        facts.append(("summaries", str(summaries)))
     return [fact for fact in facts if fact[1]]
 
 
-def _end(doc: Document) -> str:
-    """When the last of these messages was said; where that is not known, when the session was used last."""
-    said = doc["messages"][-1].get("timestamp") if doc["messages"] else None
-    return said or str(doc["updated_at"])
-
-
-def _models(doc: Document) -> list[str]:
-    """Each model that answered, in order; where none did, the one that would."""
-    answers = [message for message in doc["messages"] if message["role"] == "assistant"]
-    said = ((_word(item.get("model")), _word(item.get("provider"))) for item in answers)
-    named = dict.fromkeys(full_name(model, provider) for model, provider in said if model)
-    next_one = full_name(doc["agent"].get("model"), doc["provider"].get("name"))
-    return [name for name in named or (next_one,) if name]
-
-
-def _tokens(doc: Document, total: int | None) -> str:
-    """What all answers used, and the latest prompt alone: that is what the session has grown to."""
-    used = (as_dict(message.get("usage")).get("prompt") for message in reversed(doc["messages"]))
-    prompt = next((count for value in used if (count := token_count(value)) is not None), None)
-    known = [(total, "in all"), (prompt, "in the latest prompt")]
-    return ", ".join(f"{count:,} {what}" for count, what in known if count is not None)
-
-
-def _cost(spent: dict[str, Any]) -> str:
-    """In USD; ``at least`` where that of some answer is unknown."""
-    if spent["cost"] is None:
-        return ""
-    return f"{'at least ' if spent['unpriced'] else ''}{in_usd(spent['cost'])}"
-
-
-def _context(doc: Document) -> Iterator[Fact]:
-    """Each snapshot, the compaction in force, and how many summaries there are."""
-    context, at = doc["context"], _places(doc)
-    yield from (("snapshot", told) for told in snapshots_of(doc))
-    if force := context.get("compaction"):
-        sizes = [f"{size:,}" if (size := force.get(key)) is not None else "?" for key in ("before", "after")]
-        sent = f"{at.get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
-        yield "compaction", f"{force.get('strategy')}, {sent}"
-    if told := sum(item.get("text") is not None for item in context["summaries"]):
-        yield "summaries", str(told)
-
-
 def snapshots_of(doc: Document) -> Iterator[str]:
-    """Each snapshot of a session in a few words, oldest first."""
-    messages, at = doc["messages"], _places(doc)
-    for item in doc["context"]["snapshots"]:
-        behind = at.get(item.get("message"), 0)
-        turn = len(turns(messages[:behind]))
+    """Each snapshot of a session in a few words, newest first."""
+    messages, places = doc["messages"], _places(doc)
+    for item in reversed(doc["context"]["snapshots"]):
+        place = places.get(item.get("message"), 0)
         size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
         when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
-        yield f"{item.get('name')}{when}, after turn {turn} ({behind} messages){size}{_taken(item.get('reason'))}"
-
-
-def _taken(reason: object) -> str:
-    return {"asked": ", by hand", "auto": ", automatic"}.get(_word(reason), "")
+        why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
+        turn = len(turns(messages[:place]))
+        yield f"{item.get('name')}{when}, after turn {turn} ({place} messages){size}{why}"
 
 
 def _places(doc: Document) -> dict[str | None, int]:
     """How many messages there are up to each one, by its id."""
     return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -24,8 +24,8 @@ _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
 _SHOWN = 10
 
 
-def get_sessions_dir() -> Path:
-    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. The first save creates it, not looking."""
+def sessions_folder() -> Path:
+    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. It may not exist."""
     return state_folder() / "sessions"
 
 
@@ -34,20 +34,20 @@ def memory_folder(agent: str) -> Path:
     return state_folder() / "memory" / safe_name(agent)
 
 
-def get_archive_dir() -> Path:
-    """Where sessions are that were put away: in no list, still found by id and name. It may not exist."""
-    return get_sessions_dir().parent / "archive"
+def archive_folder() -> Path:
+    """The folder of archived sessions: in no list, still found by id and name. It may not exist."""
+    return sessions_folder().parent / "archive"
 
 
 def path_of(filename: str) -> Path:
     """The file of a session: in the archive where it is there alone, else among the sessions."""
-    path, archived = get_sessions_dir() / filename, get_archive_dir() / filename
+    path, archived = sessions_folder() / filename, archive_folder() / filename
     return archived if not os.path.lexists(path) and os.path.lexists(archived) else path
 
 
 def is_kept(filename: str) -> bool:
     """Whether a session is there, in either folder, also while it is moved from one to the other."""
-    folders = (get_sessions_dir(), get_archive_dir(), get_sessions_dir())
+    folders = (sessions_folder(), archive_folder(), sessions_folder())
     return any(os.path.lexists(folder / filename) for folder in folders)
 
 
@@ -71,7 +71,7 @@ def names_in(folder: Path) -> list[str]:
 
 def newest_first(folder: Path | None = None) -> Iterator[str]:
     """File names, newest first. Those of one second go by ``created_at``, which has milliseconds."""
-    folder = folder or get_sessions_dir()
+    folder = folder or sessions_folder()
     names = sorted(filter(FILENAME.fullmatch, names_in(folder)), reverse=True)
     for _, group in groupby(names, key=lambda name: name[_SECOND]):
         same = list(group)
@@ -146,8 +146,8 @@ def _at_index(index: int) -> str:
 
 def _by_prefix(ref: str) -> str:
     names: list[str] = []
-    sessions = get_sessions_dir()
-    for folder in (sessions, get_archive_dir(), sessions) if ref else ():  # it may come back out of the archive
+    sessions = sessions_folder()
+    for folder in (sessions, archive_folder(), sessions) if ref else ():  # it may come back out of the archive
         names = names or [name for name in newest_first(folder) if name[ID].startswith(ref)]
     if not names:
         raise UnknownSession(f"no session {ref!r}", SEE_LIST)
@@ -170,7 +170,7 @@ def _pointer(ref: str) -> Path:
         raise UnknownSession(
             f"{ref!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
-    return _names_dir() / safe_name(ref[1:])
+    return names_folder() / safe_name(ref[1:])
 
 
 def safe_name(text: str) -> str:
@@ -180,8 +180,9 @@ def safe_name(text: str) -> str:
     return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
 
 
-def _names_dir() -> Path:
-    return get_sessions_dir().parent / "names"
+def names_folder() -> Path:
+    """The folder of the pointers. It may not exist."""
+    return sessions_folder().parent / "names"
 
 
 def used_names() -> Iterator[tuple[str, str]]:
@@ -203,7 +204,7 @@ def names_by_file() -> dict[str, list[str]]:
 
 
 def _pointers() -> Iterator[tuple[str, str]]:
-    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(_names_dir()))
+    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(names_folder()))
     for name in sorted(f"@{entry}" for entry in plain):
         if _NAME.fullmatch(name) and (filename := _pointed_at(name)):
             yield name, filename

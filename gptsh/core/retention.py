@@ -16,8 +16,9 @@ from typing import Literal, NamedTuple
 from gptsh.config.settings import Sessions
 from gptsh.core import files, references
 from gptsh.core.listing import SessionSummary, imported_at, summary_of, try_read
-from gptsh.core.references import FILENAME, get_archive_dir, get_sessions_dir, make_private, names_in
+from gptsh.core.references import FILENAME, archive_folder, make_private, names_in, sessions_folder
 from gptsh.errors import StoreError
+from gptsh.jsonio import as_dict
 
 _AGE = re.compile("([0-9]{1,6})([hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
@@ -46,12 +47,12 @@ def remove(
     become free; those of an archived one go on pointing at it.
     Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
     """
-    folders = get_sessions_dir(), get_archive_dir()
+    folders = sessions_folder(), archive_folder()
     names = references.names_by_file()
     leftovers = [folder / name for folder in folders for name in names_in(folder) if name.endswith(".tmp")]
     try:
         for filename, updated_at in sessions.items():
-            with files.locked(get_sessions_dir().parent / ".lock", wait):
+            with files.locked(sessions_folder().parent / ".lock", wait):
                 path = references.path_of(filename)
                 head = try_read(str(path), files.read_head)
                 was = summary_of(head, None, filename) if isinstance(head, dict) else None
@@ -76,11 +77,11 @@ def remove(
     finally:
         with contextlib.suppress(OSError):  # what was removed is removed; only a power cut may bring it back
             for folder in filter(os.path.isdir, folders):
-                files.sync_folder(folder)
+                files.sync(folder)
 
 
 def _archive(filename: str) -> Literal["archived", "already archived"]:
-    path, archived = get_sessions_dir() / filename, get_archive_dir() / filename
+    path, archived = sessions_folder() / filename, archive_folder() / filename
     if not os.path.lexists(path):
         return "already archived"
     if os.path.lexists(archived):  # somebody copied it there; which of the two is wanted, nobody here knows
@@ -130,10 +131,10 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     ``just_used`` is the file name of the one that stays. Raises StoreError, and OSError for an unreadable folder.
     """
     since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
-    with os.scandir(get_sessions_dir()) as entries:
+    with os.scandir(sessions_folder()) as entries:
         own = [entry for entry in entries if FILENAME.fullmatch(entry.name) and not entry.is_symlink()]
     beyond = len(own) - rules.max_sessions if rules.max_sessions else 0
-    staying = {just_used, *names_in(get_archive_dir())}
+    staying = {just_used, *names_in(archive_folder())}
     dated: list[tuple[float, str, str]] = []
     for entry in own:
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
@@ -144,7 +145,7 @@ def archive_old(rules: Sessions, just_used: str) -> None:
             if isinstance(head, dict):
                 summary = summary_of(head, None, entry.name)
                 if used := last_used(summary):
-                    latest = max(written, used.timestamp(), imported_at(head.get("meta", {})))
+                    latest = max(written, used.timestamp(), imported_at(as_dict(head.get("meta"))))
                     dated.append((latest, entry.name, summary["updated_at"]))
     dated.sort()
     old = {name: updated for at, (used, name, updated) in enumerate(dated) if at < beyond or used < since}

@@ -1,41 +1,53 @@
-"""The store: one JSON file per session, found by index, id, prefix, file name or ``@NAME``.
+"""The functions of the store, for gptsh itself and for scripts: docs/api.md shows them.
 
-Saving is a union under the store's lock, so writers never overwrite each other and a session only grows. One that was
-put away comes back out of the archive with its next message. Nothing here prints.
+One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock,
+so writers never overwrite each other and a session only grows. An archived one comes back with its next message.
 """
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gptsh.core import document, files
 from gptsh.core.document import VERSION, Document
-from gptsh.core.listing import find_project, list_sessions
+from gptsh.core.listing import SessionSummary, find_project, list_sessions
 from gptsh.core.references import (
     BASE36,
     FILENAME,
     ID,
+    archive_folder,
     filename_named,
     filename_of,
-    get_archive_dir,
-    get_sessions_dir,
     make_private,
+    names_folder,
     names_in,
     path_of,
     point_name,
     ref_of,
     resolve_session_ref,
+    sessions_folder,
     split_ref,
 )
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
-from gptsh.messages import Message, new_message_id, starts_turn, sum_costs, text_of, timestamp, without_reasoning
+from gptsh.jsonio import encoded
+from gptsh.messages import (
+    Message,
+    just_after,
+    new_message_id,
+    starts_turn,
+    sum_costs,
+    text_of,
+    timestamp,
+    without_reasoning,
+)
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Ask
 
 __all__ = [
+    "SessionSummary",
     "append_messages",
     "fork_session",
     "generate_title",
@@ -45,9 +57,14 @@ __all__ = [
     "load_session",
     "new_session_doc",
     "resolve_session_ref",
+    "resolve_small_model",
     "save_session",
 ]
 
+Note = Callable[[str], None]
+
+_NAMED = 5  # malformed keys in a note
+_NOT_SAVED = "this turn is not saved"
 TITLE_SOURCE = 2000  # characters of the first question that the title is made from
 TITLE_WIDTH = 80
 TITLE_TOKENS = 24
@@ -57,27 +74,36 @@ TITLE_SYSTEM = (
 )
 
 
+def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
+    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, created for its owner alone. Raises OSError."""
+    folder = sessions_folder()
+    make_private(folder.parent)
+    make_private(folder)
+    return folder
+
+
 # ---- reading
 
 
-def load_session(id_or_filename: str) -> Document:
+def load_session(id_or_filename: str, note: Note | None = None) -> Document:
     """The whole document of an id, a file name or any other reference, without its point.
 
-    Raises UnknownSession, or BadSession naming path and cause when the file is no readable session.
+    ``note`` gets one line where something malformed was left out. Raises UnknownSession, or BadSession naming path and
+    cause where the messages cannot be read.
     """
     filename = filename_of(split_ref(id_or_filename)[0])
     path = path_of(filename)
     try:
-        return _read(path)
+        return _read(path, note)
     except BadSession:
-        if path_of(filename) == path:  # else it was put away, or came back, since it was found
+        if path_of(filename) == path:  # else it was archived, or came back, since it was found
             raise
-    return _read(path_of(filename))
+    return _read(path_of(filename), note)
 
 
-def load_at(ref: str) -> Document:
+def load_at(ref: str, note: Note | None = None) -> Document:
     """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
-    doc, (_, point) = load_session(ref), split_ref(ref)
+    doc, (_, point) = load_session(ref, note), split_ref(ref)
     return cut_at(doc, point) if point else doc
 
 
@@ -89,13 +115,17 @@ def cut_at(doc: Document, point: str) -> Document:
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", str(err)) from err
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path, note: Note | None = None) -> Document:
     try:
-        return files.read_document(path)
+        doc, malformed = files.read_document(path)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file is left as it is") from err
     except ValueError as err:
         raise BadSession(f"{path}: {err}", "the file is left as it is") from err
+    if malformed and note:
+        more = ", …" if len(malformed) > _NAMED else ""
+        note(f"session {doc['id']}: left out what is malformed: {', '.join(malformed[:_NAMED])}{more}")
+    return doc
 
 
 # ---- making and growing
@@ -110,30 +140,16 @@ def new_session_doc(
     cwd: str | None = None,
 ) -> Document:
     """A document that is not on disk yet. Its id is settled by the first save, should another have taken it."""
-    from gptsh.core import snapshots  # noqa: PLC0415 - a list makes no session
-
-    now = timestamp()
-    return {
-        "version": VERSION,
-        "id": new_id(()),
-        "title": None,
-        "created_at": now,
-        "updated_at": now,
-        "provider": provider_info,
-        "usage": {"tokens": dict.fromkeys(document.TOKEN_KEYS), "cost": None},
-        "stats": document.stats(()),
-        "meta": {
-            "output": output,
-            "cwd": cwd,
-            "project": find_project(cwd) if cwd else None,
-            "tags": [],
-            "forked_from": None,
-            "mcp_allowed_servers": mcp_allowed_servers or [],
-        },
-        "agent": agent_info,
-        "context": snapshots.blank_context(),
-        "messages": [],
+    meta = {
+        "output": output,
+        "cwd": cwd,
+        "project": find_project(cwd) if cwd else None,
+        "tags": [],
+        "forked_from": None,
+        "mcp_allowed_servers": mcp_allowed_servers or [],
     }
+    doc = document.blank(new_id(()), timestamp())
+    return {**doc, "provider": provider_info, "agent": agent_info, "meta": meta}
 
 
 def fork_session(doc: Document, point: str) -> Document:
@@ -194,43 +210,76 @@ def save_session(
     tags: Sequence[str] = (),
     at: str | None = None,
     durable: bool = True,
-    keep_snapshots: int | None = None,
+    touch: bool = True,
     moves: bool = False,
+    keep_snapshots: int | None = None,
+    without_snapshot: str | None = None,
 ) -> str:
     """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
 
-    ``title`` is one set by hand; ``tags`` are added. ``at`` is the file name that the document was read from, or an
-    ``@NAME`` for a new session: where another process was first to use it, the document joins that session and takes
-    its id. ``durable`` waits for the disk; without it the lock is not waited for long either. ``keep_snapshots`` is how
-    many of a kind are kept where ``doc`` brings a new one; None keeps all. ``moves``: ``agent`` and ``provider`` of
-    ``doc`` count though it brings no message. That an agent's memory has come further is
-    no use of the session: its times stay.
-    Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written,
-    BadSession when its file must not be.
+    Keys that ``doc`` lacks are filled in, and ids of its messages. ``title`` is one set by hand; ``tags`` are added.
+    ``at`` is the file name that the document was read from, or an ``@NAME`` for a new session: where another process
+    was first to use it, the document joins that session and takes its id. ``durable`` waits for the disk; without it
+    the lock is not waited for long either. Without ``touch`` the times of the session stay. ``moves``: ``agent`` and
+    ``provider`` of ``doc`` count though it brings no message. ``keep_snapshots`` automatic ones stay where ``doc``
+    brings one, None keeps all; ``without_snapshot`` names one to delete.
+    Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written, BadSession
+    when its file must not be, UsageError for an unknown snapshot.
     """
-    doc.setdefault("id", new_id(()))
-    folder = get_sessions_dir()
-    name = at if at and at.startswith("@") else None
+    _fill(doc)
+    folder = sessions_folder()
     try:
-        make_private(folder.parent)
-        make_private(folder)
+        get_sessions_dir()
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
-            path = _place(doc, folder, at)
-            joined = _joined(doc, path, title, tags, keep_snapshots, moves=moves)
-            times = None if joined.is_used else path.stat()
-            files.replace(path, files.to_bytes(joined.doc), durable=durable)
-            if times:
-                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            doc.update(joined.doc)  # it is on disk now, whatever fails below
-            if name:
-                point_name(name, path.name, durable=durable)
-            if joined.has_grown and path.parent != folder:
+            path = _place(doc, at)
+            is_new = not os.path.lexists(path)
+            theirs = {**doc, "messages": [], "title": None} if is_new else _read(path)
+            refuse_newer(theirs, path.name)
+            if not document.is_unsaved(doc) and theirs["messages"] and not document.same_session(doc, theirs):
+                raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
+            new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
+            if without_snapshot is not None:
+                from gptsh.core import snapshots  # noqa: PLC0415 - few are deleted
+
+                snapshots.delete(new, without_snapshot)
+            if touch:
+                new["updated_at"] = max(timestamp(), just_after(new["created_at"]))
+            document.count(new)
+            written = None if touch else path.stat()
+            files.replace(path, encoded_document(document.ordered(new)), durable=durable)
+            if written:
+                os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
+            doc.update(new)  # it is on disk now, whatever fails below
+            if at and at.startswith("@"):
+                point_name(at, path.name, durable=durable)
+            if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
                 path = path.replace(folder / path.name)
             if durable:
-                files.sync_folder(path.parent)
+                files.sync(path.parent)
     except OSError as err:
         raise StoreError(f"the session cannot be saved: {err.filename or folder}: {err.strerror}") from err
     return str(path)
+
+
+def _fill(doc: Document) -> None:
+    """Give a document that a script made the keys that it lacks, and its messages ids. Raises StoreError."""
+    if "context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"]):
+        return
+    messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
+    try:
+        full, malformed = document.complete({**doc, "messages": messages}, doc.get("id") or new_id(()), timestamp())
+    except (TypeError, ValueError) as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
+    if malformed:
+        raise StoreError(f"the session cannot be saved: {', '.join(malformed)} has the wrong type")
+    doc.update(full)
+
+
+def encoded_document(doc: Document) -> bytes:
+    try:
+        return encoded(doc)
+    except ValueError as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
 
 
 def refuse_newer(doc: Document, filename: str) -> None:
@@ -240,67 +289,34 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {ref_of(filename)}@")
 
 
-def _place(doc: Document, folder: Path, at: str | None) -> Path:
+def _place(doc: Document, at: str | None) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
-    fresh = document.is_unsaved(doc)
-    if fresh and at and (first := filename_named(at)):
+    if not document.is_unsaved(doc):
+        for name in (at or "", name_for(doc)):
+            if FILENAME.fullmatch(name) and os.path.lexists(path := path_of(name)):
+                return path
+        for folder in (sessions_folder(), archive_folder()):  # renamed, or of another program
+            for name in names_in(folder):
+                if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
+                    return folder / name
+        raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
+    if at and (first := filename_named(at)):
         doc["id"] = first[ID]
         return path_of(first)
-    if not fresh and at and FILENAME.fullmatch(at) and os.path.lexists(path_of(at)):
-        return path_of(at)
-    if not fresh:
-        path = path_of(name_for(doc))
-        return path if os.path.lexists(path) else _moved(doc)
-    held = names_in(folder)
-    files.sweep(folder, held)
-    taken = {other[ID] for other in (*held, *names_in(get_archive_dir()))}
+    taken = set()
+    for folder in (sessions_folder(), archive_folder(), names_folder(), sessions_folder().parent):
+        names = names_in(folder)
+        files.sweep(folder, names)
+        taken |= {name[ID] for name in names}
     if doc["id"] in taken:
         doc["id"] = new_id(taken)
-    return folder / name_for(doc)
+    return sessions_folder() / name_for(doc)
 
 
 def name_for(doc: Document) -> str:
     """The name of the file that a document begins in."""
     stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
     return f"{stamp}-{doc['id']}.json"
-
-
-def _moved(doc: Document) -> Path:
-    """The file of a session whose name does not follow from ``created_at``: renamed, or of another program."""
-    for folder in (get_sessions_dir(), get_archive_dir()):
-        for other in names_in(folder):
-            if FILENAME.fullmatch(other) and other[ID] == doc["id"]:
-                return folder / other
-    raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
-
-
-class _Joined(NamedTuple):
-    """What a file will hold; whether the session was used, and has messages that it had not."""
-
-    doc: Document
-    is_used: bool
-    has_grown: bool
-
-
-def _joined(
-    doc: Document, path: Path, title: str | None, tags: Sequence[str], keep_snapshots: int | None, *, moves: bool
-) -> _Joined:
-    """Our document united with what stands in its file now."""
-    if os.path.lexists(path):
-        theirs = _read(path)
-    elif document.is_unsaved(doc):
-        theirs = {**doc, "messages": [], "title": None}
-    else:
-        raise SessionGone(f"session {doc['id']} was deleted meanwhile", "this turn is not saved")
-    refuse_newer(theirs, path.name)
-    if theirs["messages"] and not document.is_unsaved(doc) and not document.same_session(doc, theirs):
-        raise SessionGone(f"session {doc['id']} was replaced by another of the same id", "this turn is not saved")
-    joined = document.union(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
-    is_used = not document.only_remembered(joined, theirs)
-    if is_used:
-        document.touch(joined)
-    document.count(joined)
-    return _Joined(document.ordered(joined), is_used, len(joined["messages"]) > len(theirs["messages"]))
 
 
 # ---- titles
@@ -327,6 +343,11 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
         return None
     message = answer.message()
     return clean_title(text_of(message)) if message else None
+
+
+def resolve_small_model(agent_conf: Mapping[str, Any], provider_conf: Mapping[str, Any]) -> str | None:
+    """The ``model_small`` of the agent, else that of the provider, else None: then the main model does its work."""
+    return agent_conf.get("model_small") or provider_conf.get("model_small")
 
 
 def clean_title(text: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gptsh.content.foreign import translated
-from gptsh.core import checks
+from gptsh.core import document
 from gptsh.formats.draft import SOURCE, Draft, word
 from gptsh.formats.source import Source
 from gptsh.jsonio import as_dict
@@ -29,7 +29,7 @@ def provider_name(name: object) -> str | None:
 def is_sound(content: object) -> bool:
     """Whether a content is one that a message can have: text, or parts."""
     try:
-        checks.check_message({"role": "user", "content": content})
+        document.check_message({"role": "user", "content": content})
     except ValueError:
         return False
     return True

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeGuard
 from uuid import NAMESPACE_URL, uuid5
 
-from gptsh.core import checks, document, sessions
+from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import Source, Unread
 from gptsh.jsonio import as_dict
@@ -64,7 +64,7 @@ class Draft:
         if moment is not None:
             _set_time(new, moment)
         try:
-            checks.check_message(new)
+            new = dict(document.check_message(new)[0])
         except ValueError as err:
             self.unread.append(self.source.unread(str(err).removeprefix("not a session: "), line))
             return None
@@ -109,7 +109,7 @@ class Draft:
             doc["usage"]["carried_tokens"] = dict.fromkeys(TOKEN_KEYS) | dict(self.carried)
         if 0 < self.consolidated <= len(self.messages):
             doc["context"]["consolidated"] = self.messages[self.consolidated - 1]["id"]
-        return document.migrate(checks.check(doc))
+        return document.complete(doc)[0]
 
     def _tokens(self) -> dict[str, Any]:
         """What the latest call used, as far as it is known."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gptsh.core import checks, document
+from gptsh.core import document
 from gptsh.core.document import VERSION, Document
 from gptsh.formats.source import Reader, Source, Unread
 
@@ -28,7 +28,7 @@ def _read(source: Source) -> Iterator[Document | Unread]:
     if "id" not in doc:  # the first gptsh took it from the file's name
         doc = {**doc, "id": source.path.stem.rpartition("-")[2] if source.path else ""}
     try:
-        yield document.migrate(checks.check(doc))
+        yield document.complete(doc)[0]
     except ValueError as err:
         yield source.unread(str(err))
 

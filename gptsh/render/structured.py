@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gptsh.core import files
+from gptsh import jsonio
 from gptsh.errors import GptshError, OutputError
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gptsh.render.plain import Aside, Sink, Writer
@@ -29,7 +29,7 @@ ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 def line(value: object) -> str:
     """JSON on one line; a lone surrogate as its escape, which every reader takes. Raises OutputError."""
     try:
-        return files.encoded(value).decode()
+        return jsonio.encoded(value).decode()
     except ValueError as err:
         raise OutputError(f"the output cannot be written as JSON: {err}") from err
 

@@ -141,6 +141,7 @@ def test_a_context_with_as_little_as_there_can_be_does_no_harm(one: Home) -> Non
         run = one.run(*args)
         assert (run.code, run.stderr) == (0, ""), args
     assert one.docs()[-1]["context"]["x"] == 1
-    path.write_text(json.dumps({**one.docs()[-1], "context": {"snapshots": [{"id": "s", "name": 7}]}}))
+    path.write_text(json.dumps({**one.docs()[-1], "context": {"snapshots": [{"id": "s", "name": 7}, {"id": "t"}]}}))
     run = one.run("-s", path.name, "hi")
-    assert (run.code, path.name in run.stderr) == (2, True)  # but a wrong type is an error that names the file
+    assert (run.code, run.stderr.count("\n"), "context.snapshots" in run.stderr) == (0, 1, True)
+    assert [item["id"] for item in json.loads(path.read_bytes())["context"]["snapshots"]] == ["t"]

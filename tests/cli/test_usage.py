@@ -66,7 +66,7 @@ def test_days_models_and_total_of_real_runs(priced: Home) -> None:
     found = report(priced)
     assert found["models"] == [
         row(model="openai/gpt-4.1", answers=2, prompt=22, completion=10, total=32, cost=pytest.approx(2 * ANSWER)),
-        row(model="openai/gpt-4.1-mini", cost=pytest.approx(TITLE)),
+        row(model="openai/gpt-4.1-mini", prompt=11, completion=5, total=16, cost=pytest.approx(TITLE)),
         row(model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16),
     ]
     (day,) = {message["timestamp"][:10] for doc in priced.docs() for message in doc["messages"]}
@@ -98,7 +98,11 @@ def test_an_archived_session_counts_once_wherever_it_lies(home: Home) -> None:
 
 
 def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> None:
-    summary = {"id": "s1", "cost": 0.05, "model": "tiny", "created_at": "2026-11-02T10:00:02Z"}
+    calls = [
+        {"id": "c1", "kind": "summary", "model": "tiny", "tokens": {"prompt": 40, "completion": 2}, "cost": 0.05,
+         "at": "2026-11-02T10:00:02Z"},
+        {"id": "c2", "kind": "memory", "cost": 0.1}, {"id": "c3", "kind": "title", "model": "titler", "cost": 0.1},
+    ]  # fmt: skip
     put(
         home,
         {"id": "q", "role": "user", "content": "q"},
@@ -107,8 +111,7 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
         version=1,
         updated_at="2026-11-03T10:00:00Z",
         agent={"model": "big", "model_small": "small"},
-        usage={"tokens": {"total": 5}, "cost": 0.75, "title_cost": 0.1, "title_model": "titler", "carried": 0.2},
-        context={"summaries": [{**summary, "usage": {"prompt": 40, "completion": 2}}, {"id": "s2", "cost": 0.1}]},
+        usage={"tokens": {"total": 5}, "cost": 0.75, "carried": 0.2, "calls": calls},
     )
     found = report(home)
     models = {"big": 0.25, "lab/m": 0.25, "small": 0.1, "titler": 0.1, "tiny": 0.05}

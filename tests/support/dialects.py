@@ -12,10 +12,10 @@ from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.context.tokens import Size
 from gptsh.context.valid import Room
-from gptsh.core import checks, document, files, usage
+from gptsh.core import document, usage
 from gptsh.core.listing import portrait
 from gptsh.errors import ModelError, TooLong
-from gptsh.jsonio import parsed
+from gptsh.jsonio import encoded, parsed
 from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream
 from gptsh.llm.anthropic import Messages
 from gptsh.llm.anthropic import body as anthropic_body
@@ -84,14 +84,14 @@ def request(messages: list[Any], provider: str) -> Request:
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:
     """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
-    doc = document.migrate(found)
+    doc = document.complete(found)[0]
     document.count(doc)
     facts = portrait(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
     usage.count([doc])
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
-    joined = document.union(doc, {**doc, "messages": doc["messages"][:1]}, title=None, tags=())
+    joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert json.dumps(document.ordered(joined))
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
@@ -135,7 +135,7 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
         failed = True
     message = answer.message("error" if failed else None)
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
-    found = checks.check(parsed(files.encoded(doc).decode()))["messages"]
+    found = document.complete(parsed(encoded(doc).decode()))[0]["messages"]
     return (found[0] if found else None), failed
 
 

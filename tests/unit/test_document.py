@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -78,12 +77,3 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(
             assert _turn_of(joined, message["id"]) == _turn_of(ours, message["id"])
     assert document.join_messages(ours, joined) == joined  # saving twice changes nothing
     assert document.join_messages(theirs, joined) == joined
-
-
-@pytest.mark.parametrize("ours", [{}, {"title_cost": 0.1, "title_model": "a"}])
-@pytest.mark.parametrize("theirs", [{"title_cost": 0.2, "title_model": "b"}, {"title_cost": 0.3}])
-def test_a_union_keeps_a_titles_cost_and_its_model_together(ours: Any, theirs: Any) -> None:
-    doc = {"version": 1, "id": "7x2m", "messages": []}
-    one, other = (document.migrate({**doc, "usage": usage}) for usage in (ours, theirs))
-    known = document.union(one, other, title=None, tags=())["usage"]
-    assert {key: value for key, value in known.items() if key.startswith("title")} == theirs

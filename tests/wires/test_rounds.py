@@ -194,7 +194,9 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
     doc["meta"]["mcp_allowed_servers"] += ["good__gone", ["x"], {}, 7]
     tooled.files()[0].write_text(json.dumps(doc))
     run = tooled.run("-s", "0", "on")
-    assert (run.code, run.stderr) == (0, "gptsh: the session goes on without some of its tools: good__gone\n")
+    malformed = f"gptsh: session {doc['id']}: left out what is malformed: meta.mcp_allowed_servers\n"
+    lacking = "gptsh: the session goes on without some of its tools: good__gone\n"
+    assert (run.code, run.stderr) == (0, malformed + lacking)
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
     assert tooled.run("--tools", "good__gone", "go").code == 2
 

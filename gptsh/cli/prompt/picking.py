@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gptsh.core.listing import SessionSummary
 from gptsh.core.retention import last_used
-from gptsh.core.search import Word
+from gptsh.core.search import fold
 
 _YES = ("y", "yes")
 
@@ -63,7 +63,7 @@ class Picking:
         self.answer = ""
         self.message = ""
         self._hits: set[str] = set()  # file names that the filter leaves
-        self._words: list[Word] = []
+        self._words: list[str] = []
         self._by_slash = False  # whether the filter was begun before it had a letter
         self._settled = False  # whether the chosen row stays the chosen one when others come
 
@@ -141,8 +141,8 @@ class Picking:
 
     def _names(self, row: Row) -> bool:
         """Whether a row itself has the words."""
-        text = f"{row.title or ''}\n{row.preview}"
-        return all(word.first_in(text) for word in self._words)
+        text = fold(f"{row.title or ''}\n{row.preview}")
+        return all(word in text for word in self._words)
 
     # ---- keys
 
@@ -190,7 +190,7 @@ class Picking:
             self.filter, self._by_slash = None, False
         else:
             self.filter = text
-        self._words = [Word(word) for word in dict.fromkeys(self.words.split())]
+        self._words = fold(self.words).split()
         self._hits = {row.filename for row in self.rows if self._names(row)} if self._words else set()
         self.searching, self._settled = bool(self._words), True
         self._show(None)

@@ -9,7 +9,7 @@ from gptsh.config.folders import state_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
 from gptsh.errors import StoreBusy
-from gptsh.jsonio import parsed
+from gptsh.jsonio import encoded, parsed
 
 MOST = 1 << 20  # bytes of the file; beyond them its older half goes
 LONGEST = 100_000  # bytes of an entry; a longer one is not kept
@@ -48,7 +48,7 @@ def append(text: str) -> None:
 
     Raises OSError, and ConfigError as ``typed_file``.
     """
-    line = files.encoded(text) + b"\n"
+    line = encoded(text) + b"\n"
     if len(line) > LONGEST:
         return
     path = typed_file()

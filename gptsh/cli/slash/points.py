@@ -147,9 +147,9 @@ def delete_snapshot(talk: Talk, args: str) -> None:
     current(talk)
     doc, at = talk.doc, talk.opened.at
     assert doc is not None  # there is a session
-    snapshots.delete(doc, args)
     if talk.in_memory:
+        snapshots.delete(doc, args)
         talk.changed()
     else:
-        sessions.save_session(doc, at=at, keep_snapshots=talk.settings.context.snapshots)
+        sessions.save_session(doc, at=at, without_snapshot=args)
     stdio.note(f"snapshot {args} deleted; all messages stay")

@@ -1,0 +1,244 @@
+"""Sessions from elsewhere merged into the store: found again by their origin, never in the place of another.
+
+What a document says of itself is not trusted: it gets a file name of ours, no approvals and no time in the future. It
+joins a session only where it has one of its messages and contradicts none of them; nothing that is here is lost.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from gptsh.core import document, files, listing, references, sessions, snapshots
+from gptsh.core.document import VERSION, Document, is_imported, tags_of
+from gptsh.core.references import FILENAME, ID, archive_folder, names_in, sessions_folder
+from gptsh.errors import BadSession, StoreError
+from gptsh.jsonio import as_dict
+from gptsh.messages import Message, blocks_of, just_after, timestamp
+from gptsh.models.names import safe_params
+
+Origin = tuple[str, str]  # a format, and what identifies a session in it
+_OURS, _MARKDOWN = "gptsh", "markdown"  # no other tool's: their answers are whole, so a longer one is an edit
+_LOCK = ".import"
+
+
+class Imported(NamedTuple):
+    """What became of a document: its file, and the document there now.
+
+    ``added`` of its messages the store had not, ``completed`` of them it had in part.
+    """
+
+    state: Literal["imported", "grown", "known"]
+    filename: str
+    doc: Document
+    added: int = 0
+    completed: int = 0
+
+
+@contextlib.contextmanager
+def importing() -> Iterator["Importer"]:
+    """Take sessions in, one import at a time; what was written is on the disk at the end.
+
+    Raises StoreBusy while another import goes on, StoreError where the store cannot be written.
+    """
+    with contextlib.ExitStack() as held:
+        with _saving():
+            folder = sessions.get_sessions_dir()
+            held.enter_context(files.locked(folder.parent / _LOCK))
+        importer = Importer()
+        try:
+            yield importer
+        finally:
+            with _saving():
+                for path in importer.written:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        files.sync(path)
+                if importer.written:
+                    files.sync(folder)
+
+
+@contextlib.contextmanager
+def _saving() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        raise StoreError(f"the session cannot be saved: {err.filename or sessions_folder()}: {err.strerror}") from err
+
+
+class Importer:
+    """The store, as an import sees it: which session came from where, and which ids are taken."""
+
+    def __init__(self) -> None:
+        self.written: list[Path] = []
+        self._known: dict[Origin, list[str]] = {}
+        self._ids = {name[ID] for folder in (sessions_folder(), archive_folder()) for name in names_in(folder)}
+        for name, head in listing.scan_heads():
+            self._remember(name, head)
+
+    def _remember(self, filename: str, head: Document) -> None:
+        for origin in _origins(head):
+            self._known.setdefault(origin, []).append(filename)
+
+    def take(self, doc: Document) -> Imported:
+        """Save a document under a name of ours, or what is new in it where it is known.
+
+        Raises BadSession where the session that it is a copy of must not be written, StoreError as ``save_session``.
+        """
+        doc = _sanitized(doc)
+        names = dict.fromkeys(name for origin in _origins(doc) for name in self._known.get(origin, ()))
+        with _saving(), files.locked(sessions_folder().parent / ".lock"):
+            for name in names:
+                path = references.path_of(name)
+                found = listing.try_read(str(path), files.read_document)
+                if found and not isinstance(found, listing.Unreadable) and is_copy(doc, found[0]):
+                    return self._join(doc, found[0], path)
+            if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") or doc["id"].isdigit():
+                doc["id"] = ""
+            if not doc["id"] or doc["id"] in self._ids:
+                doc["id"] = sessions.new_id(self._ids)
+            name = sessions.name_for(doc)
+            used = int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9)
+            self._write(doc, sessions_folder() / name, used)
+        self._ids.add(doc["id"])
+        self._remember(name, doc)
+        return Imported("imported", name, doc, len(doc["messages"]))
+
+    def _join(self, doc: Document, theirs: Document, path: Path) -> Imported:
+        new = joined(doc, theirs)
+        if new == theirs:
+            return Imported("known", path.name, theirs)
+        sessions.refuse_newer(theirs, path.name)
+        self._write(new, path, path.stat().st_mtime_ns)
+        before = {message["id"]: message for message in theirs["messages"]}
+        completed = sum(before.get(message["id"], message) != message for message in new["messages"])
+        return Imported("grown", path.name, new, len(new["messages"]) - len(before), completed)
+
+    def _write(self, doc: Document, path: Path, used: int) -> None:
+        """``used`` is the time of the file: what is imported is not what was used last."""
+        document.count(doc)
+        files.replace(path, sessions.encoded_document(document.ordered(doc)), durable=False)
+        os.utime(path, ns=(used, used))
+        self.written.append(path)
+
+
+def _origins(head: Document) -> list[Origin]:
+    """What identifies a session: its id and its beginning, and where it was imported from."""
+    imported = as_dict(as_dict(head.get("meta")).get("imported"))
+    form, key = imported.get("format"), imported.get("key")
+    found: list[Any] = [(_OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
+    found += [(_OURS, key)] if form == _MARKDOWN else []
+    return [(form, key) for form, key in found if isinstance(form, str) and isinstance(key, str)]
+
+
+def _sanitized(doc: Document) -> Document:
+    """The document without what only its owner may set here: approvals, offered tools, times to come."""
+    if doc["version"] > VERSION:
+        raise BadSession("it was written by a newer gptsh", "update")
+    now = timestamp()
+    created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
+    updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
+    meta = {key: value for key, value in doc["meta"].items() if key != "mcp_approved"}
+    imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
+    meta |= {"imported": {**imported, "as_of": updated}, "mcp_allowed_servers": [], "imported_at": now}
+    agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
+    marked: list[Any] = [  # that it was not written here: it goes into no memory
+        {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
+        for message in doc["messages"]
+    ]
+    return {**doc, "created_at": created, "updated_at": updated, "meta": meta, "agent": agent, "messages": marked}
+
+
+# ---- copies
+
+
+def _format_of(doc: Document) -> str:
+    return str((doc["meta"].get("imported") or {}).get("format", _OURS))
+
+
+def is_copy(doc: Document, theirs: Document) -> bool:
+    """Whether two documents of one origin are copies of one session.
+
+    They share a message, and do not differ in any that they share, but for an answer that goes on; or one has none.
+    """
+    ours = {message["id"]: message for message in doc["messages"]}
+    shared = [(ours[message["id"]], message) for message in theirs["messages"] if message["id"] in ours]
+    if not (ours and theirs["messages"]):
+        return bool(doc["created_at"] == theirs["created_at"])
+    may_grow = _format_of(doc) not in (_OURS, _MARKDOWN)
+    for one, other in shared:
+        ways = _extends(one, other), _extends(other, one)
+        if not (all(ways) or (may_grow and one["role"] == "assistant" and any(ways))):
+            return False
+    return bool(shared)
+
+
+def _extends(new: Message, old: Message) -> bool:
+    """Whether a message is the other one, or begins with all of it."""
+    ours, theirs = blocks_of(new), blocks_of(old)
+    last = len(theirs) - 1
+    if new["role"] != old["role"] or len(ours) < len(theirs) or (theirs and ours[:last] != theirs[:last]):
+        return False
+    if not theirs or ours[last] == theirs[last]:
+        return True
+    (kind, block), (other_kind, other) = ours[last], theirs[last]
+    texts = block.get("text"), other.get("text")
+    same = kind == other_kind and {**block, "text": ""} == {**other, "text": ""}
+    return same and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
+
+
+def joined(doc: Document, theirs: Document) -> Document:
+    """What the store has with what is new in a copy of it; ``theirs`` itself where nothing is."""
+    incoming = {message["id"]: message for message in doc["messages"]}
+    held: dict[str, Message] = {}
+    for message in theirs["messages"]:
+        new = incoming.get(message["id"])
+        ended = new and new.get("finish_reason") and not message.get("finish_reason")
+        if new and new["role"] == "assistant" and _extends(new, message) and (ended or not _extends(message, new)):
+            message = {**message, **new}  # it had not ended when it was read
+        held[message["id"]] = message
+    if [ident for ident in incoming if ident in held] == [*held]:  # all of it came from there, in this order
+        messages = [held.get(ident, message) for ident, message in incoming.items()]
+    else:
+        messages = document.join_messages(doc["messages"], [*held.values()])
+    result = {**theirs, "messages": messages}
+    if _format_of(doc) == _OURS:
+        _take_labels(result, doc, theirs)
+    elif _format_of(theirs) == _format_of(doc):
+        _take_facts(result, doc, theirs)
+    return {**result, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if result != theirs else theirs
+
+
+def _take_labels(new: Document, doc: Document, theirs: Document) -> None:
+    """Take over the labels of a copy of ours and what its turns used, but not who answers next."""
+    new["title"] = theirs["title"] or doc["title"]
+    if len(new["messages"]) == len(theirs["messages"]):
+        return
+    merged = document.merge(doc, theirs)
+    new["meta"] = {**theirs["meta"], "tags": list(dict.fromkeys([*tags_of(theirs), *tags_of(doc)]))}
+    taken = snapshots.merge({**doc, "updated_at": ""}, theirs, None)
+    new["context"] = {**merged["context"], "snapshots": taken, "consolidated": theirs["context"]["consolidated"]}
+    new["usage"] = {**theirs["usage"], "calls": merged["usage"]["calls"]}
+    if new["messages"][-1]["id"] == doc["messages"][-1]["id"]:
+        new["usage"]["tokens"] = doc["usage"]["tokens"]
+
+
+def _take_facts(new: Document, doc: Document, theirs: Document) -> None:
+    """Take over what another tool says of its session now; who answers next only where nothing was asked here.
+
+    An older copy, or one that lacks something, says nothing new.
+    """
+    new["title"] = theirs["title"] or doc["title"]
+    known = {message["id"] for message in doc["messages"]}
+    came = {message["id"] for message in theirs["messages"] if is_imported(message)}
+    held, now = theirs["meta"]["imported"], doc["meta"]["imported"]
+    if not came <= known or now["as_of"] < str(held.get("as_of") or ""):
+        return
+    if {**held, "as_of": None} != {**now, "as_of": None}:
+        new["meta"] = {**theirs["meta"], "imported": now}
+    new["context"] = {**theirs["context"], "consolidated": document.merge(doc, theirs)["context"]["consolidated"]}
+    if len(came) == len(theirs["messages"]):
+        carried = {key: value for key, value in doc["usage"].items() if key == "carried_tokens"}
+        new["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
+        new["agent"], new["provider"] = doc["agent"], doc["provider"]

@@ -42,7 +42,7 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
-man: .venv/bin/ruff ## Write man/gptsh.1 from the option table and the README
+man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from the tables of options and config keys
 	.venv/bin/python -m man.build
 
 screenshot: .venv/bin/ruff ## Write the pictures of the README, man/*.svg; takes tmux

@@ -1,4 +1,7 @@
-"""The man page, made of the option table and the README's tables: ``python -m man.build``, or ``make man``."""
+"""The man page, made of the option table and the README's tables: ``python -m man.build``, or ``make man``.
+
+docs/configuration.md is written with it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,6 +11,7 @@ import click
 
 from gptsh import __version__
 from gptsh.cli.options import GROUPS, INTRO, ROWS, SHORT_HELP, build
+from man import configuration
 
 PAGE = Path(__file__).parent / "gptsh.1"
 README = PAGE.parent.parent / "README.md"
@@ -107,3 +111,4 @@ def _escaped(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), "utf-8")
+    configuration.PAGE.write_text(configuration.page(), "utf-8")

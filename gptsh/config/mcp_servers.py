@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from gptsh.config.schema import HEADERS, LIST, POSITIVE, SECONDS, TEXT, TEXTS, Rule, Tables
+from gptsh.config import schema
 from gptsh.config.secret import Secret, names_a_secret
 from gptsh.errors import ConfigError
 
@@ -23,20 +23,20 @@ _SHORTEST_SECRET = 8  # characters; a shorter value is no key, and to mask it wo
 
 
 class ToolServer(NamedTuple):
-    """A tool server: a program that is started, or a URL.
+    """A tool server: a program that is started, or a schema.URL.
 
     ``tools`` are patterns of the tools that are wanted, ``secrets`` what nobody may read in what the server writes.
     """
 
     name: str = ""
-    command: Annotated[str | None, TEXT, "The program that is started."] = None
-    args: Annotated[tuple[str, ...], LIST, "Its arguments."] = ()
-    env: Annotated[Mapping[str, str], TEXTS, "Variables for it, beside the usual ones such as `PATH`."] = {}
-    url: Annotated[str | None, TEXT, "The server's address, in place of `command`."] = None
-    headers: Annotated[Mapping[str, str], TEXTS, "Headers for every request to the URL."] = {}
-    type: Annotated[str | None, TEXT, "`stdio`, `http` or `streamable-http`; else by `command` or `url`."] = None
-    auto_approve: Annotated[tuple[str, ...], LIST, "Patterns of tools that are called without a question."] = ()
-    timeout: Annotated[float | None, SECONDS, "Seconds; else 30 for its start and 300 for a call."] = None
+    command: Annotated[str | None, schema.TEXT, "The program that is started."] = None
+    args: Annotated[tuple[str, ...], schema.LIST, "Its arguments."] = ()
+    env: Annotated[Mapping[str, str], schema.TEXTS, "Variables for it, beside the usual ones such as `PATH`."] = {}
+    url: Annotated[str | None, schema.TEXT, "The server's address, in place of `command`."] = None
+    headers: Annotated[Mapping[str, str], schema.TEXTS, "Headers for every request to the URL."] = {}
+    type: Annotated[str | None, schema.TEXT, "`stdio`, `http` or `streamable-http`; else by `command` or `url`."] = None
+    auto_approve: Annotated[tuple[str, ...], schema.LIST, "Patterns of tools that are called without a question."] = ()
+    timeout: Annotated[float | None, schema.SECONDS, "Seconds; else 30 for its start and 300 for a call."] = None
     tools: tuple[str, ...] = ("*",)
     secrets: frozenset[str] = frozenset()
 
@@ -44,23 +44,27 @@ class ToolServer(NamedTuple):
 class Mcp(NamedTuple):
     """The table ``[mcp]``."""
 
-    servers_file: Annotated[str, TEXT, "A Claude-style file of servers: its path, from the folder of config.toml."] = ""
-    max_rounds: Annotated[int, POSITIVE, "Requests of one question that may call tools; then exit 5."] = 20
-    servers: Annotated[Mapping[str, ToolServer], Tables(ToolServer), ""] = {}
+    servers_file: Annotated[str, schema.TEXT, "A Claude-style file of servers, from the folder of the config file."] = (
+        ""
+    )
+    max_rounds: Annotated[int, schema.POSITIVE, "Requests of one question that may call tools; then exit 5."] = 20
+    servers: Annotated[Mapping[str, ToolServer], schema.Tables(ToolServer), "Programs and URLs that offer tools."] = {}
 
 
 _IN_FILE = ("command", "args", "env", "url", "headers", "type")  # other keys are other programs'
 # What a value must be when its variables are replaced.
 _EXPANDED = {
-    "command": Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
-    "args": Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
-    "env": Rule(
+    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
+    "args": schema.Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
+    "env": schema.Rule(
         "a table of variables, without NUL",
         lambda v: all(re.fullmatch("[^=\0]+", name) and "\0" not in text for name, text in v.items()),
         shown=False,
     ),
-    "url": Rule("a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False),
-    "headers": HEADERS,
+    "url": schema.Rule(
+        "a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False
+    ),
+    "headers": schema.HEADERS,
 }
 
 
@@ -167,7 +171,7 @@ class ToolServers(Mapping[str, ToolServer]):
             if isinstance(table, dict):
                 for key in table.keys() - set(_IN_FILE):
                     del table[key]
-        servers: dict[str, ToolServer] = Tables(ToolServer).read(listed, f"{where}mcpServers")
+        servers: dict[str, ToolServer] = schema.Tables(ToolServer).read(listed, f"{where}mcpServers")
         return servers
 
     def _expanded(self, value: Any, where: str, variables: dict[str, str]) -> Any:

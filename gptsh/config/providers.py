@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
-from gptsh.config.schema import COUNT, HEADERS, TEXT, URL, USD, VARIABLE, Tables
+from gptsh.config import schema
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
 from gptsh.models.cost import at_prices
-from gptsh.models.facts import Facts, facts, near_names, split_model
+from gptsh.models.facts import Facts, facts, split_model
 from gptsh.models.names import full_name
 from gptsh.models.providers import (
     AZURE_V1,
@@ -25,27 +25,31 @@ from gptsh.models.providers import (
 )
 
 _LONGEST_NAME = 200  # characters of a model's name
+_HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
 
 
 class Prices(NamedTuple):
     """USD per million tokens."""
 
-    input: Annotated[float | None, USD, "Tokens of the prompt."] = None
-    output: Annotated[float | None, USD, "Tokens of the answer."] = None
-    cached: Annotated[float | None, USD, "Tokens of the prompt that come from the cache; else as `input`."] = None
-    cache_write: Annotated[float | None, USD, "Tokens that go into the cache; else as `input`."] = None
+    input: Annotated[float | None, schema.USD, "Tokens of the prompt."] = None
+    output: Annotated[float | None, schema.USD, "Tokens of the answer."] = None
+    cached: Annotated[float | None, schema.USD, "Tokens of the prompt from the cache; else as `input`."] = None
+    cache_write: Annotated[float | None, schema.USD, "Tokens that go into the cache; else as `input`."] = None
+
+
+_PRICES = "USD per million tokens, for all models; `[providers.NAME.prices.MODEL]` sets those of one."
 
 
 class ProviderTable(NamedTuple):
     """The table ``[providers.NAME]``."""
 
-    base_url: Annotated[str | None, URL, "Address of an OpenAI-compatible server; it makes any name a provider."] = None
-    api_key_env: Annotated[str | None, VARIABLE, "The variable that holds the key."] = None
-    api_key_command: Annotated[str | None, TEXT, "A shell command whose first line of output is the key."] = None
-    model_small: Annotated[str | None, TEXT, "Its model for titles, summaries and memories."] = None
-    context_window: Annotated[int, COUNT, "Window of its models in tokens; 0: as the server or the table says."] = 0
-    headers: Annotated[Mapping[str, str], HEADERS, "Headers for every request."] = {}
-    prices: Annotated[Mapping[str, Prices], Tables(Prices, shared=True), ""] = {}
+    base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one will do."] = None
+    api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that holds the key."] = None
+    api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
+    model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
+    context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: the server tells."] = 0
+    headers: Annotated[Mapping[str, str], schema.HEADERS, "Headers for every request."] = {}
+    prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
 
 
 class Provider(NamedTuple):
@@ -157,9 +161,7 @@ class Providers:
         """
         name, bare = split_model(model)
         if name is None:
-            near = near_names(model)
-            advice = f"did you mean {', '.join(near)}?" if near else "name it PROVIDER/MODEL, as in ollama/qwen3"
-            raise ConfigError(f"no provider is known for the model {model!r}", advice)
+            raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
         provider = self.get(name)
         if provider is None:
             like = near_providers(name)
@@ -167,10 +169,10 @@ class Providers:
             advice += f" base_url under [providers.{name}]"
             raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
         if not 0 < len(bare) <= _LONGEST_NAME:
-            raise ConfigError(f"{bare[:40]!r} is no name of a model", "name it PROVIDER/MODEL, as in ollama/qwen3")
+            raise ConfigError(f"{bare[:40]!r} is no name of a model", _HOW_TO_NAME)
         if (provider.wire in DIRECT or provider.endpoint.needs_base) and not provider.base_url:
             way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {way}")
-        if provider.base_url and not URL.holds(provider.base_url):
-            raise ConfigError(f"the base URL of {name}: expected {URL.expected}")
+        if provider.base_url and not schema.URL.holds(provider.base_url):
+            raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
         return provider, bare

@@ -61,13 +61,12 @@ class Tables(NamedTuple):
 
     def read(self, value: Any, where: str) -> Any:
         """A NamedTuple by name; what is shared has the name ``*``. Raises ConfigError."""
-        own = {name: inner for name, inner in _table(value, where).items() if not isinstance(inner, dict)}
-        if not self.shared:
-            return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in value.items()}
-        named = {name: {**own, **inner} for name, inner in value.items() if name not in own}
-        return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in named.items()} | {
-            "*": read(self.fields, own, f"{where}.")
-        }
+        tables = dict(_table(value, where))
+        if self.shared:
+            own = {name: tables.pop(name) for name, inner in value.items() if not isinstance(inner, dict)}
+            read(self.fields, own, f"{where}.")
+            tables = {"*": own, **{name: {**own, **inner} for name, inner in tables.items()}}
+        return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
 
 
 def keys_of(fields: Any) -> dict[str, tuple[Rule | Switch | Table | Tables, str, Any]]:

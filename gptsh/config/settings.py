@@ -9,26 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from gptsh.config import schema
 from gptsh.config.folders import config_folder
 from gptsh.config.forms import OUTPUTS
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.providers import Provider, Providers, ProviderTable
-from gptsh.config.schema import (
-    COUNT,
-    FLAG,
-    LIST,
-    LONGEST,
-    PARAMS,
-    POSITIVE,
-    SECONDS,
-    SHARE,
-    TEXT,
-    Switch,
-    Table,
-    Tables,
-    one_of,
-    read,
-)
 from gptsh.errors import ConfigError
 from gptsh.messages import Usage
 from gptsh.models.cost import cost
@@ -44,55 +29,55 @@ class Agent(NamedTuple):
     """Who answers: a model with its parameters and system prompt. Models are PROVIDER/NAME where that is known."""
 
     name: str = "default"
-    model: Annotated[str | None, TEXT, "Its model, as PROVIDER/NAME or a bare name."] = None
-    model_small: Annotated[str | None, TEXT, "Its model for titles, summaries and memories."] = None
-    system: Annotated[str | None, TEXT, "System prompt."] = None
-    system_file: Annotated[Path | None, TEXT, "A file that holds it instead, from the folder of config.toml."] = None
-    params: Annotated[Mapping[str, Any], PARAMS, "Generation parameters, as by `-p`."] = {}
-    tools: Annotated[tuple[str, ...], LIST, "Tools that it offers: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
-    output: Annotated[str | None, one_of(*OUTPUTS), "Form of its answers; the first two for a terminal alone."] = None
-    memory: Annotated[bool, FLAG, "Whether it keeps a memory over its sessions."] = False
+    model: Annotated[str | None, schema.TEXT, "Its model, as PROVIDER/NAME or a bare name."] = None
+    model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
+    system: Annotated[str | None, schema.TEXT, "System prompt."] = None
+    system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, from the folder of the config file."] = None
+    params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as by `-p`."] = {}
+    tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it offers: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
+    output: Annotated[str | None, schema.one_of(*OUTPUTS), "Form of its answers."] = None
+    memory: Annotated[bool, schema.FLAG, "Whether it keeps a memory over its sessions."] = False
 
 
 class Sessions(NamedTuple):
     """The table ``[sessions]``."""
 
-    save: Annotated[bool, FLAG, "Whether sessions are saved."] = True
-    titles: Annotated[bool, Switch("model"), "Whether a model makes titles."] = True
-    archive_after_days: Annotated[int, COUNT, "Archive sessions not used for so many days; 0: never."] = 0
-    max_sessions: Annotated[int, COUNT, "Archive the longest unused beyond so many; 0: no limit."] = 0
+    save: Annotated[bool, schema.FLAG, "Whether sessions are saved."] = True
+    titles: Annotated[bool, schema.Switch("model"), "Whether a model makes titles."] = True
+    archive_after_days: Annotated[int, schema.COUNT, "Archive sessions not used for so many days; 0: never."] = 0
+    max_sessions: Annotated[int, schema.COUNT, "Archive the longest unused beyond so many; 0: no limit."] = 0
 
 
 class ContextRules(NamedTuple):
     """The table ``[context]``: how much of a session is sent."""
 
-    compact: Annotated[bool, Switch("auto"), "Whether what does not fit is sent shorter; else exit 6."] = True
-    compact_at: Annotated[float, SHARE, "Share of the budget from which on a session is sent shorter."] = 0.8
-    reserve: Annotated[float, SHARE, "Share of the window that is kept for the answer."] = 0.25
-    keep_messages: Annotated[int, COUNT, "The latest messages, which are sent as they are."] = 6
-    summary_tokens: Annotated[int, POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800
-    snapshots: Annotated[int, COUNT, "Automatic snapshots that are kept; 0 takes none."] = 5
-    memory_window: Annotated[int, COUNT, "Messages that an agent's memory may lack."] = 50
+    compact: Annotated[bool, schema.Switch("auto"), "Whether what does not fit is sent shorter; else exit 6."] = True
+    compact_at: Annotated[float, schema.SHARE, "Share of the budget from which on a session is sent shorter."] = 0.8
+    reserve: Annotated[float, schema.SHARE, "Share of the window that is kept for the answer."] = 0.25
+    keep_messages: Annotated[int, schema.COUNT, "The latest messages, which are sent as they are."] = 6
+    summary_tokens: Annotated[int, schema.POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800
+    snapshots: Annotated[int, schema.COUNT, "Automatic snapshots that are kept; 0 takes none."] = 5
+    memory_window: Annotated[int, schema.COUNT, "Messages that an agent's memory may lack."] = 50
 
 
 class Network(NamedTuple):
     """The table ``[network]``."""
 
-    first_byte_timeout: Annotated[float, SECONDS, "Wait for the first byte of an answer."] = 600.0
-    idle_timeout: Annotated[float, SECONDS, "Wait between two bytes."] = 120.0
-    retries: Annotated[int, COUNT, "How often a request without a first byte is sent again."] = 2
+    first_byte_timeout: Annotated[float, schema.SECONDS, "Wait for the first byte of an answer."] = 600.0
+    idle_timeout: Annotated[float, schema.SECONDS, "Wait between two bytes."] = 120.0
+    retries: Annotated[int, schema.COUNT, "How often a request without a first byte is sent again."] = 2
 
 
 class Config(NamedTuple):
     """What config.toml may hold."""
 
-    default_agent: Annotated[str, TEXT, "The agent of a session that names none."] = "default"
-    agents: Annotated[Mapping[str, Agent], Tables(Agent), ""] = {}
-    providers: Annotated[Mapping[str, ProviderTable], Tables(ProviderTable), ""] = {}
-    sessions: Annotated[Sessions, Table(Sessions), ""] = Sessions()
-    context: Annotated[ContextRules, Table(ContextRules), ""] = ContextRules()
-    network: Annotated[Network, Table(Network), ""] = Network()
-    mcp: Annotated[Mcp, Table(Mcp), ""] = Mcp()
+    default_agent: Annotated[str, schema.TEXT, "The agent of a session that names none."] = "default"
+    agents: Annotated[Mapping[str, Agent], schema.Tables(Agent), "Who answers: `-a NAME`."] = {}
+    providers: Annotated[Mapping[str, ProviderTable], schema.Tables(ProviderTable), "Where models are asked."] = {}
+    sessions: Annotated[Sessions, schema.Table(Sessions), "What is kept."] = Sessions()
+    context: Annotated[ContextRules, schema.Table(ContextRules), "How much of a session is sent."] = ContextRules()
+    network: Annotated[Network, schema.Table(Network), "How long an answer is waited for."] = Network()
+    mcp: Annotated[Mcp, schema.Table(Mcp), "Tools."] = Mcp()
 
 
 class Settings(NamedTuple):
@@ -178,7 +163,7 @@ def _read_config(named: str | None) -> tuple[Config, Path]:
         parsed = tomllib.loads(text)
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
-    return read(Config, parsed, f"{path}: "), path.parent
+    return schema.read(Config, parsed, f"{path}: "), path.parent
 
 
 def _agent(agent: Agent, folder: Path, providers: Providers) -> Agent:
@@ -220,7 +205,7 @@ def _timeout(environ: Mapping[str, str]) -> float | None:
 def positive_seconds(text: str) -> float:
     """A finite number of seconds above 0. Raises ValueError saying what was expected."""
     with contextlib.suppress(ValueError):
-        if 0 < float(text) <= LONGEST:
+        if 0 < float(text) <= schema.LONGEST:
             return float(text)
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
 

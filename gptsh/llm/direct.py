@@ -1,5 +1,6 @@
 """The transport to servers whose dialect we speak: over HTTP, by ourselves."""
 
+import contextlib
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 from gptsh.config.secret import MASK
 from gptsh.content.answer import Answer, Request
 from gptsh.errors import BrokenOff, ModelError, NoAnswer
+from gptsh.jsonio import parsed
 from gptsh.llm import failures, routes
 from gptsh.llm.http import Http, Response
 from gptsh.llm.payloads import encode, load
@@ -14,6 +16,7 @@ from gptsh.llm.routes import Route
 from gptsh.messages import Event, Finished
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
+_COST = "x-litellm-response-cost"  # USD, as LiteLLM's proxy states it of an answer that is sent whole
 
 
 class Dialect(Protocol):
@@ -78,6 +81,9 @@ class Direct:
                 (response.headers[name] for name in _REQUEST_IDS if name in response.headers), None
             )
             yield from self._dialect.read(response, route, answer)
+            if answer.usage and _COST in response.headers:
+                with contextlib.suppress(ValueError):
+                    answer.usage["raw"].setdefault("cost", parsed(response.headers[_COST]))
         finally:
             response.close()
 

@@ -64,13 +64,6 @@ def entries() -> dict[str, Entry]:
 
 
 @cache
-def routing_rules() -> list[tuple[str, str]]:
-    """``(pattern, provider)``: whose a bare name is that the table does not know yet."""
-    owners = [(pattern, info.get("litellm_provider")) for pattern, info in family_rules()]
-    return [(pattern, owner) for pattern, owner in owners if isinstance(owner, str)]
-
-
-@cache
 def family_rules() -> list[tuple[str, Entry]]:
     """``(pattern, entry)``: what holds for all models with such a name, as far as the table does not know one."""
     rules = as_dicts((find(_read(_PRICES), _RULES) or {}).get("rules"))

@@ -10,7 +10,6 @@ from gptsh.jsonio import as_dicts
 from gptsh.messages import token_count
 from gptsh.models import catalog
 from gptsh.models.names import full_name
-from gptsh.models.providers import PROVIDERS
 
 _OPENAI_NAME = re.compile(r"(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*", re.IGNORECASE)
 _OPENAI_REASONING = re.compile(r"(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*", re.IGNORECASE)
@@ -69,21 +68,6 @@ def _matches(pattern: str, name: str) -> bool:
         return bool(re.search(pattern, name, re.IGNORECASE))
     except re.error:  # a rule of another version
         return False
-
-
-def near_names(name: str) -> list[str]:
-    """Known models whose names are like this one, as ``-m`` takes them, at most three; the vendor's own first."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
-
-    ranks = {provider: rank for rank, provider in enumerate(PROVIDERS)}
-    known: dict[str, tuple[int, str]] = {}
-    for key, entry in catalog.entries().items():
-        owner = _asked_as(entry)
-        if entry.get("mode") in _CHAT_MODES and owner in ranks and not is_retired(entry):
-            ranked = (ranks[owner], key if "/" in key else f"{owner}/{key}")
-            short = key.rpartition("/")[2]
-            known[short] = min(known.get(short, ranked), ranked)
-    return [known[match][1] for match in get_close_matches(name, known, 3, 0.75)]
 
 
 def is_retired(entry: Mapping[str, Any]) -> bool:

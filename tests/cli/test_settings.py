@@ -179,6 +179,18 @@ def test_a_server_of_ones_own_has_the_prices_that_the_config_file_sets(
     assert (shown["price_in"], shown["price_out"]) == pytest.approx((2e-6, 20e-6 if name == "big" else 10e-6))
 
 
+@pytest.mark.parametrize(("stated", "usd"), [("0.125", 0.125), ("None", 600 * 2e-6 + 100 * 1e-5)])
+def test_litellms_proxy_states_the_cost_of_a_whole_answer_in_a_header(
+    home: Home, model: ModelServer, stated: str, usd: float
+) -> None:
+    home.configure(lab_config(model) + PRICES)
+    whole = {"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}], "usage": USED}
+    headers = {"Content-Type": "application/json", "x-litellm-response-cost": stated}
+    model.script(json.dumps(whole).encode(), headers=headers)
+    assert home.run("--no-stream", "hi").stdout == "Yes.\n"
+    assert home.doc()["usage"]["cost"] == pytest.approx(usd)
+
+
 @pytest.mark.parametrize("tables", ["{small}[providers.lab]\n", "[providers.lab]\n{small}"])
 def test_a_bare_small_model_is_of_the_same_provider(home: Home, model: ModelServer, tables: str) -> None:
     lab = tables.format(small='model_small = "small"\n')

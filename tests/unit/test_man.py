@@ -1,4 +1,4 @@
-"""The man page: what its builder makes is what is committed, complete, and readable by man."""
+"""The man page and the page of config keys: what their builder makes is what is committed, complete, readable."""
 
 import re
 import shutil
@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from gptsh.cli.options import ROWS, SHORT_HELP
+from man import configuration
 from man.build import PAGE, README, page
 from tests.support.paths import ROOT
 
@@ -18,6 +19,10 @@ def test_the_committed_page_is_what_make_man_writes_and_is_installed() -> None:
     assert PAGE.read_text("utf-8") == page(), "run `make man`"
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"]["shared-data"] == {str(PAGE.relative_to(ROOT)): "share/man/man1/gptsh.1"}
+
+
+def test_the_page_of_config_keys_is_what_make_man_writes() -> None:
+    assert configuration.PAGE.read_text("utf-8") == configuration.page(), "run `make man`"
 
 
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")

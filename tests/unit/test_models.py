@@ -16,6 +16,7 @@ from gptsh.models import catalog
 from gptsh.models.cost import cost
 from gptsh.models.facts import Facts, facts, likely_facts, small_params, split_model
 from tests.support.home import Home, lab_config
+from tests.support.paths import DATA
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
@@ -43,7 +44,6 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
         ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: set base_url under [providers.ghost]"),
         ("opnai/m", "'opnai' of the model 'opnai/m' is no known provider: did you mean openai? Else set base_url"),
         ("openai/", "'' is no name of a model"),
-        ("gemini-2.5-prro", "did you mean gemini/gemini-2.5-pro"),
     ],
 )
 def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str, line: str) -> None:
@@ -185,6 +185,15 @@ def test_names_and_prices_are_those_of_litellm() -> None:
         assert split_model(name)[0] == said or (said is None and name in catalog.entries()), name
     for (model, usage), said in zip(answers, prices, strict=True):
         assert cost(facts(*split_model(model)), usage) == pytest.approx(said, rel=1e-9), (model, usage)
+
+
+def test_a_call_costs_its_tokens_at_the_models_prices() -> None:
+    """Rows of provider, entry of the model table, usage, and USD as another implementation computes it."""
+    rows = json.loads((DATA / "costs.json").read_text())
+    assert len(rows) > 60
+    for provider, entry, usage, usd in rows:
+        expected = usd if usd is None else pytest.approx(usd, rel=1e-12)
+        assert cost(Facts(provider, "m", entry), usage) == expected, (provider, entry, usage)
 
 
 FREE = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}

@@ -11,6 +11,7 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, die_of
 from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
 from gptsh.cli.reporter import Reporter, in_words
+from gptsh.config.forms import output_in
 from gptsh.errors import GptshError, UsageError
 
 _NEVER_EMPTY = (
@@ -114,8 +115,6 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
 
 def _form_of_lists() -> str | None:
     """What the environment says of lists: ``markdown`` is what a terminal gets anyway, and a pipe does not."""
-    from gptsh.config.settings import output_in  # noqa: PLC0415 - a list needs no settings
-
     output = output_in(os.environ)
     return None if output == "markdown" else output
 

@@ -165,7 +165,7 @@ def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Docume
         "params": safe_params(agent.params),
         "system": agent.system,
     }
-    provider = {"name": settings.provider_of(loaded, agent.model or "")[0].name}
+    provider = {"name": loaded.providers.of(agent.model or "")[0].name}
     if stored is not None:
         return {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
     try:
@@ -213,7 +213,7 @@ class Planner:
         self.max_rounds = loaded.max_rounds if tools else 1
         self._settings, self._client, self._doc, self._flags = loaded, client, doc, flags
         self.agent, self.form, self.rules = who.agent, who.form, loaded.context
-        self._provider = settings.provider_of(loaded, self.model)[0]
+        self._provider = loaded.providers.of(self.model)[0]
         self._memory = _memory(who.agent)
         self._lacks = self._unsupported(doc["messages"])
         self._system, self._schema = self._asked_for(None)
@@ -509,7 +509,7 @@ class Planner:
         A schema goes as a field where the model is known to take it, in words where not, as both where none knows.
         """
         system, shape, schema = self.agent.system, self.form.shape, None
-        provider, name = settings.provider_of(self._settings, self.model)
+        provider, name = self._settings.providers.of(self.model)
         if self._memory:
             from gptsh.context.memory import in_system  # noqa: PLC0415 - few agents have one
 

@@ -9,8 +9,8 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted
 from gptsh.cli.options import JOBS, named
-from gptsh.config.forms import OUTPUTS, STRUCTURED
-from gptsh.errors import GptshError, OutputError, TimedOut
+from gptsh.config.forms import OUTPUTS, STRUCTURED, output_in
+from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
 
 class Reporter:
@@ -70,7 +70,7 @@ def in_words(ended: Interrupted) -> GptshError:
 
 def _form_of(argv: Sequence[str]) -> str | None:
     """The form of the output that a command line asks for, whatever else is wrong with it; else the environment's."""
-    from gptsh.config.settings import wants_output  # noqa: PLC0415 - only a failure asks
-
     given = [value for name, value in named(argv) if name in ("-o", "--output") and value in OUTPUTS]
-    return given[-1] if given else wants_output(os.environ)
+    with contextlib.suppress(ConfigError):  # which may be the very failure
+        return given[-1] if given else output_in(os.environ)
+    return None

@@ -497,5 +497,5 @@ def title_of(loaded: Settings, client: Client, session: Session, planner: Planne
     offline = "echo" in (session.doc["provider"]["name"], split_model(small or "echo")[0])
     if not loaded.sessions.titles or not first_turn or not session.wants_title or small is None or offline:
         return None
-    provider, _ = settings.provider_of(loaded, small)
+    provider, _ = loaded.providers.of(small)
     return Title(words_of(messages[starts[0]]), small, client.ask, goes_beside=provider.is_hosted)

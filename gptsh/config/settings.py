@@ -11,13 +11,13 @@ from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.folders import config_folder
-from gptsh.config.forms import OUTPUTS
+from gptsh.config.forms import OUTPUTS, output_in
 from gptsh.config.mcp_servers import Mcp, ToolServers
-from gptsh.config.providers import Provider, Providers, ProviderTable
+from gptsh.config.providers import Providers, ProviderTable
 from gptsh.errors import ConfigError
 from gptsh.messages import Usage
 from gptsh.models.cost import cost
-from gptsh.models.facts import Facts, facts, split_model
+from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name, safe_params
 from gptsh.models.providers import PROVIDERS
 
@@ -114,7 +114,11 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     if config.default_agent not in agents:
         what = f"default_agent: there is no agent {config.default_agent!r}"
         raise ConfigError(what, f"add [agents.{config.default_agent}]")
-    model = environ.get("GPTSH_MODEL")
+    model, timeout = environ.get("GPTSH_MODEL"), environ.get("GPTSH_TIMEOUT")
+    try:
+        seconds = positive_seconds(timeout) if timeout else None
+    except ValueError as err:
+        raise ConfigError(f"GPTSH_TIMEOUT: {err}") from err
     return Settings(
         agents=agents,
         default_agent=config.default_agent,
@@ -128,7 +132,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         model=providers.full(model) if model else None,
         agent=environ.get("GPTSH_AGENT") or None,
         output=output_in(environ),
-        timeout=_timeout(environ),
+        timeout=seconds,
         read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
     )
 
@@ -138,29 +142,19 @@ def wants_debug(environ: Mapping[str, str]) -> bool:
     return _flag(environ, "GPTSH_DEBUG")
 
 
-def wants_output(environ: Mapping[str, str]) -> str | None:
-    """As ``output_in``, but None for an unknown one: the failure that is reported may be that very one."""
-    output = environ.get("GPTSH_OUTPUT")
-    return output if output in OUTPUTS else None
-
-
 def _read_config(named: str | None) -> tuple[Config, Path]:
     """What the file holds, and its folder."""
     path = Path(named) if named else config_folder() / "config.toml"
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (FileNotFoundError, NotADirectoryError) as err:
-        if named or path.is_symlink():
-            raise ConfigError(f"{path}: {err.strerror}") from err
-        return Config(), path.parent
+        data = path.read_bytes()
     except OSError as err:
+        if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (named or path.is_symlink()):
+            return Config(), path.parent
         raise ConfigError(f"{path}: {err.strerror}") from err
-    except ValueError as err:
-        raise ConfigError(f"{path}: not TOML: {err}") from err
     import tomllib  # noqa: PLC0415 - 5 ms that only a config file needs
 
     try:
-        parsed = tomllib.loads(text)
+        parsed = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
     return schema.read(Config, parsed, f"{path}: "), path.parent
@@ -182,24 +176,6 @@ def _agent(agent: Agent, folder: Path, providers: Providers) -> Agent:
 
 def _flag(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").lower() not in _FALSY
-
-
-def output_in(environ: Mapping[str, str]) -> str | None:
-    """The form of the output that ``GPTSH_OUTPUT`` names; None for none. Raises ConfigError for an unknown one."""
-    output = environ.get("GPTSH_OUTPUT") or None
-    if output and output not in OUTPUTS:
-        raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")
-    return output
-
-
-def _timeout(environ: Mapping[str, str]) -> float | None:
-    text = environ.get("GPTSH_TIMEOUT")
-    if not text:
-        return None
-    try:
-        return positive_seconds(text)
-    except ValueError as err:
-        raise ConfigError(f"GPTSH_TIMEOUT: {err}") from err
 
 
 def positive_seconds(text: str) -> float:
@@ -290,11 +266,11 @@ def _system(agent: Agent) -> str | None:
 
 def stored_agent(doc: Mapping[str, Any]) -> Agent:
     """The agent that a session was last asked with; its model is None where the session names none."""
-    info = doc["agent"]
+    info, provider = doc["agent"], doc["provider"].get("name")
     return Agent(
         info.get("name") or "default",
-        model=full_name(info.get("model") or None, doc["provider"].get("name")),  # the first gptsh has bare names
-        model_small=info.get("model_small"),
+        model=full_name(info.get("model") or None, provider),  # the first gptsh has bare names
+        model_small=full_name(info.get("model_small"), provider),
         system=info.get("system"),
         params=safe_params(info.get("params") or {}),  # whoever wrote the file: no address, no header
     )
@@ -317,20 +293,7 @@ def configured_models(settings: Settings) -> Iterator[str]:
         yield from filter(None, (full_name(model, name) for model in models))
 
 
-# ---- facts and cost
-
-
-def provider_of(settings: Settings, model: str) -> tuple[Provider, str]:
-    """The provider of a model and the name by which that provider knows it. Raises ConfigError as ``Providers.of``."""
-    return settings.providers.of(model)
-
-
-def facts_of(settings: Settings, model: str) -> Facts:
-    """What is known about a model, at the config file's prices. Raises ConfigError as ``Providers.of``."""
-    provider, name = settings.providers.of(model)
-    return provider.priced(facts(provider.name, name))
-
-
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """USD for one call of a model; None where it is not known. Raises ConfigError as ``Providers.of``."""
-    return cost(facts_of(settings, model), usage["raw"])
+    provider, name = settings.providers.of(model)
+    return cost(provider.priced(facts(provider.name, name)), usage["raw"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.config.providers import Provider
 from gptsh.config.secret import Secret
-from gptsh.config.settings import Settings, provider_of
+from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
 from gptsh.errors import ConfigError, GptshError, ModelError
 from gptsh.llm import echo, failures, parameters, routes, windows
@@ -56,7 +56,7 @@ class Client:
     def warm(self, model: str) -> None:
         """Begin to load what asking this model takes seconds to load. A model that cannot be reached is no failure."""
         try:
-            provider, name = provider_of(self._settings, model)
+            provider, name = self._settings.providers.of(model)
         except ConfigError:
             return
         if routes.wire_for(provider, name, {}) == "litellm":
@@ -77,7 +77,7 @@ class Client:
         return self._route(request.model, request.params, tools=bool(request.tools))
 
     def _route(self, model: str, params: Mapping[str, Any], *, tools: bool) -> Route:
-        provider, name = provider_of(self._settings, model)
+        provider, name = self._settings.providers.of(model)
         wire = routes.wire_for(provider, name, params, tools=tools)
         if (model, wire) not in self._routes:
             checked = self._checked(provider, name, wire) if wire != "echo" else Route(provider, name, wire)
@@ -150,7 +150,7 @@ class Client:
         At most what was learned. ``ask``: a server that can tell may be asked, for PROBE_TIMEOUT at most, once. None
         where nobody knows. Raises ConfigError for a name that cannot be routed.
         """
-        provider, name = provider_of(self._settings, model)
+        provider, name = self._settings.providers.of(model)
         sizes = self._known_window(provider, name, ask=ask), self._refused.get((provider.base_url, name))
         return min(filter(None, sizes), default=None)
 
@@ -159,7 +159,7 @@ class Client:
 
         Raises ConfigError as ``window``.
         """
-        provider, name = provider_of(self._settings, model)
+        provider, name = self._settings.providers.of(model)
         place = provider.base_url, name
         self._refused[place] = min(window, self._refused.get(place, window))
 
@@ -180,7 +180,7 @@ class Client:
         Of Ollama's models the server is asked, for PROBE_TIMEOUT at most, once. Raises ConfigError for a name that
         cannot be routed.
         """
-        provider, name = provider_of(self._settings, model)
+        provider, name = self._settings.providers.of(model)
         if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
             return False
         if provider.wire == "ollama":
@@ -189,7 +189,7 @@ class Client:
 
     def takes(self, model: str, part: Part) -> bool:
         """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
-        provider, _ = provider_of(self._settings, model)
+        provider, _ = self._settings.providers.of(model)
         if provider.wire == "anthropic":
             from gptsh.llm import anthropic_content  # noqa: PLC0415 - few questions carry anything
 

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gptsh.jsonio import as_dicts
+from gptsh.jsonio import as_dict, as_dicts
 
-_PRICES = "model_prices_and_context_window_backup.json"
+_MODELS = "model_prices_and_context_window_backup.json"
 _RULES = "fallback_generalizations"
 _NO_MODELS = ("sample_spec", _RULES)
 
@@ -29,44 +29,43 @@ def _read(*parts: str) -> bytes:
     return path.read_bytes() if path else b""
 
 
-def load(text: bytes | str) -> dict[str, Entry]:
+def _parsed(data: bytes) -> dict[str, Entry]:
     """The objects of a JSON object by key; none where it is something else."""
     try:
-        parsed = json.loads(text)
+        found = as_dict(json.loads(data))
     except (ValueError, RecursionError):
         return {}
-    return {key: found for key, found in parsed.items() if isinstance(found, dict)} if isinstance(parsed, dict) else {}
+    return {key: entry for key, entry in found.items() if isinstance(entry, dict)}
 
 
-def find(data: bytes, key: str) -> Entry | None:
-    """The object under a key of a JSON object of objects, as it would be after parsing all of it."""
-    quoted = json.dumps(key).encode()
+def _find(key: str) -> Entry | None:
+    """The object under a key of the model table, as it would be after parsing all of it."""
+    data, quoted = _read(_MODELS), json.dumps(key).encode()
     start = data.find(quoted)
     if start < 0:
         return None
-    line = data[data.rfind(b"\n", 0, start) + 1 : start]
     end = data.find(b"\n    }", start)
-    if line == b"    " and end > 0 and (found := load(b"{" + data[start : end + 6] + b"}")):
+    if data[start - 5 : start] == b"\n    " and end > 0 and (found := _parsed(b"{" + data[start : end + 6] + b"}")):
         return found.get(key)
-    return load(data).get(key)  # inside of something else, or indented otherwise
+    return _parsed(data).get(key)  # inside of something else, or indented otherwise
 
 
 @cache
 def entry(key: str) -> Entry | None:
     """The entry of one model under exactly this key."""
-    return None if key in _NO_MODELS else find(_read(_PRICES), key)
+    return None if key in _NO_MODELS else _find(key)
 
 
 @cache
 def entries() -> dict[str, Entry]:
     """All models by key: the bare name for a model's own vendor, else ``provider/name``."""
-    return {key: found for key, found in load(_read(_PRICES)).items() if key not in _NO_MODELS}
+    return {key: found for key, found in _parsed(_read(_MODELS)).items() if key not in _NO_MODELS}
 
 
 @cache
 def family_rules() -> list[tuple[str, Entry]]:
     """``(pattern, entry)``: what holds for all models with such a name, as far as the table does not know one."""
-    rules = as_dicts((find(_read(_PRICES), _RULES) or {}).get("rules"))
+    rules = as_dicts((_find(_RULES) or {}).get("rules"))
     found = [(rule.get("pattern"), rule.get("model_info")) for rule in rules]
     return [(pattern, info) for pattern, info in found if isinstance(pattern, str) and isinstance(info, dict)]
 
@@ -74,14 +73,12 @@ def family_rules() -> list[tuple[str, Entry]]:
 @cache
 def compatible_endpoints() -> dict[str, Entry]:
     """Providers that speak OpenAI's dialect, by name: ``base_url``, ``api_key_env``, ``api_base_env``, ``headers``."""
-    listed = load(_read("llms", "openai_like", "providers.json"))
-    needed = ("base_url", "api_key_env")
-    return {name: found for name, found in listed.items() if all(isinstance(found.get(key), str) for key in needed)}
+    listed = _parsed(_read("llms", "openai_like", "providers.json"))
+    return {name: found for name, found in listed.items() if {"base_url", "api_key_env"} <= found.keys()}
 
 
 @cache
 def provider_names() -> frozenset[str]:
-    """The providers that litellm reaches, as far as its data files tell."""
-    listed = load(_read("provider_endpoints_support_backup.json")).get("providers", {})
-    of_models = {found.get("litellm_provider") for found in entries().values()}
-    return frozenset(name for name in (*listed, *of_models) if isinstance(name, str))
+    """The providers that litellm reaches, as far as its data files list them."""
+    listed = as_dict(_parsed(_read("provider_endpoints_support_backup.json")).get("providers"))
+    return frozenset(listed) | {str(found.get("litellm_provider")) for found in entries().values()}

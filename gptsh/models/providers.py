@@ -53,9 +53,14 @@ class Endpoint(NamedTuple):
     user_behind_tool: bool = True
 
 
+def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Endpoint:
+    """A provider whose variables are STEM_API_KEY and STEM_API_BASE."""
+    return Endpoint(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
+
+
 def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
     """A server of the user's own, without a key unless one is set."""
-    return Endpoint(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), needs_key=False, **more)
+    return _by_stem(base_url, stem, needs_key=False, **more)
 
 
 def _by_litellm(*key_vars: str, default_model: str | None = None, needs_key: bool = True) -> Endpoint:
@@ -80,30 +85,19 @@ PROVIDERS: dict[str, Endpoint] = {
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
         stream_options=False, effort="none or high", parts="mistral", user_behind_tool=False,
     ),
-    "deepseek": Endpoint(
-        "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), ("DEEPSEEK_API_BASE",), "deepseek-v4-flash",
-        effort="high or max", wants_reasoning=True,
+    "deepseek": _by_stem(
+        "https://api.deepseek.com", "DEEPSEEK", "deepseek-v4-flash", effort="high or max", wants_reasoning=True
     ),
-    "xai": Endpoint("https://api.x.ai/v1", ("XAI_API_KEY",), ("XAI_API_BASE",), "grok-4.3"),
-    "groq": Endpoint(
-        "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), ("GROQ_API_BASE",), "openai/gpt-oss-120b",
-        takes_null=False,
+    "xai": _by_stem("https://api.x.ai/v1", "XAI", "grok-4.3"),
+    "groq": _by_stem("https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", takes_null=False),
+    "moonshot": _by_stem(
+        "https://api.moonshot.ai/v1", "MOONSHOT", "kimi-k3", effort="switch for k2", wants_reasoning=True
     ),
-    "moonshot": Endpoint(
-        "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), ("MOONSHOT_API_BASE",), "kimi-k3",
-        effort="switch for k2", wants_reasoning=True,
+    "zai": _by_stem("https://api.z.ai/api/paas/v4", "ZAI", "glm-5.3", effort="switch"),
+    "dashscope": _by_stem(
+        "https://dashscope.aliyuncs.com/compatible-mode/v1", "DASHSCOPE", "qwen-plus-latest", effort="enable"
     ),
-    "zai": Endpoint(
-        "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY",), ("ZAI_API_BASE",), "glm-5.3", effort="switch"
-    ),
-    "dashscope": Endpoint(
-        "https://dashscope.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",), ("DASHSCOPE_API_BASE",),
-        "qwen-plus-latest", effort="enable",
-    ),
-    "cerebras": Endpoint(
-        "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), ("CEREBRAS_API_BASE",), "gpt-oss-120b",
-        stream_options=False,
-    ),
+    "cerebras": _by_stem("https://api.cerebras.ai/v1", "CEREBRAS", "gpt-oss-120b", stream_options=False),
     "perplexity": Endpoint(
         "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), ("PERPLEXITY_API_BASE",),
         "sonar", stream_options=False,

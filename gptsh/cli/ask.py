@@ -24,7 +24,7 @@ from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message
 from gptsh.render import structured
-from gptsh.render.plain import FACTS, context_lines
+from gptsh.render.lists import FACTS, context_lines
 
 
 class App(NamedTuple):

@@ -14,7 +14,7 @@ from gptsh.core import document
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.client import Client
 from gptsh.render import structured
-from gptsh.render.plain import FACTS, compaction_lines
+from gptsh.render.lists import FACTS, compaction_lines
 
 
 def compact(

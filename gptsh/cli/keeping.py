@@ -11,7 +11,7 @@ from gptsh.core.listing import SessionSummary
 from gptsh.core.references import ID, in_short
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.render.plain import listing_line
+from gptsh.render.lists import listing_line
 from gptsh.text import counted, one_line
 
 

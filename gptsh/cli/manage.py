@@ -14,7 +14,7 @@ from gptsh.core.document import Document, tags_of
 from gptsh.core.listing import Unreadable
 from gptsh.errors import UsageError
 from gptsh.models.names import is_named
-from gptsh.render.plain import agent_line, listing_line, model_line, tool_line
+from gptsh.render.lists import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Report
@@ -44,7 +44,7 @@ def show_usage(flags: Flags) -> int:
 
 def draw_usage(report: "Report", flags: Flags) -> None:
     """Print sums as a table."""
-    from gptsh.render.look import look  # noqa: PLC0415 - a list draws nothing
+    from gptsh.render.plain import look  # noqa: PLC0415 - a list draws nothing
     from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - the same
 
     out = stdio.answers_to()

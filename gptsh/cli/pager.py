@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts, of_a_child
-from gptsh.render.look import able
+from gptsh.render.plain import able
 
 _USUAL = "less"
 # As git sets them: less leaves at once where all fits on a screen, and shows colours; lv shows them, too.

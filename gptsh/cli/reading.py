@@ -74,7 +74,7 @@ def _plain(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
 
 
 def _drawn(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
-    from gptsh.render.look import look  # noqa: PLC0415 - a pipe needs none
+    from gptsh.render.plain import look  # noqa: PLC0415 - a pipe needs none
     from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
 
     return drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.answers_to()))

@@ -5,8 +5,8 @@ import os
 from gptsh.cli import stdio
 from gptsh.cli.talk import Talk
 from gptsh.core import document
-from gptsh.render.look import look
-from gptsh.render.recap import recap
+from gptsh.render.lists import recap
+from gptsh.render.plain import look
 
 
 def show_recap(talk: Talk) -> None:

@@ -10,8 +10,8 @@ from gptsh.cli.lists import filtered, lines_of, session_object
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core.search import Found, search
-from gptsh.render.found import INDENT, drawn, plain
-from gptsh.render.look import look
+from gptsh.render.lists import INDENT, found_drawn, found_lines
+from gptsh.render.plain import look
 
 _NARROWEST = 40  # columns that a match is not made to fit into
 
@@ -40,8 +40,8 @@ def _lines(flags: Flags) -> tuple[Callable[[Found], str], bool]:
     terminal = stdio.is_terminal(stdio.answers_to())
     style = look(os.environ, terminal=terminal)
     if flags.output == "text" or flags.output in STRUCTURED or not (terminal or style.styles):
-        return plain, False
-    return lambda item: drawn(item, style), True
+        return found_lines, False
+    return lambda item: found_drawn(item, style), True
 
 
 def _object(item: Found) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from gptsh.cli import stdio
 from gptsh.config.forms import STRUCTURED
 from gptsh.context.answer_schema import Shape
 from gptsh.messages import Event
-from gptsh.render.look import look
-from gptsh.render.plain import Aside, PlainWriter, Sink, Writer
+from gptsh.render.plain import Aside, PlainWriter, Sink, Writer, look
 from gptsh.render.spinner import Spinner
 
 

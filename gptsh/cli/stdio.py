@@ -14,7 +14,7 @@ from typing import TextIO
 
 from gptsh.cli.interrupts import waiting
 from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.render.look import able
+from gptsh.render.plain import able
 from gptsh.text import Pieces, visible
 
 _PIECE = 1 << 16  # bytes of a read

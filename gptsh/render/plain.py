@@ -1,15 +1,29 @@
-"""Events and documents as plain text: the answer byte for byte, a line of a list."""
+"""An answer as plain text, byte for byte; what a terminal can show, and who writes to it."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
-from gptsh.content.media import media_in, name_of
-from gptsh.core.listing import SessionSummary
-from gptsh.messages import Event, Finished, Reasoning, Refusal, Text, Tool
-from gptsh.text import Pieces, local_time, one_line
+from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
+from gptsh.text import Pieces
 
-if TYPE_CHECKING:
-    from gptsh.content.answer import Request
+
+class Look(NamedTuple):
+    """``styles``: escape sequences at all (bold, dim, …); ``colors``: colours among them."""
+
+    styles: bool
+    colors: bool
+
+
+def able(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal obeys escape sequences at all."""
+    return environ.get("TERM", "") not in ("", "dumb")
+
+
+def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
+    """Styles on a terminal that is not dumb, or where FORCE_COLOR asks for them; NO_COLOR leaves the colours out."""
+    forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
+    styles = (terminal and able(environ)) or forced
+    return Look(styles, styles and not environ.get("NO_COLOR"))
 
 
 class Sink(Protocol):
@@ -140,64 +154,3 @@ class PlainWriter(Writer):
         if self._last != "\n":
             self._last = "\n"
             self._out.write("\n")
-
-
-def listing_line(summary: SessionSummary) -> str:
-    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for what was put away."""
-    what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    index = "-" if summary["index"] is None else summary["index"]
-    return f"[{index}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
-
-
-def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
-    """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
-    in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
-    columns = f"{one_line(model):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
-    return f"{columns}  says back what it was told, without key or network" if wire == "echo" else columns
-
-
-def agent_line(name: str, model: str | None, default: bool) -> str:
-    """An agent, its model, and a star where it is the one that is used by default."""
-    what = one_line(f"{name} ({model or 'no model'})")
-    return f"{'*' if default else ' '} {what}"
-
-
-def tool_line(tool: Tool) -> str:
-    """A tool's name and the first line of what it does."""
-    said = tool.description.strip().partition("\n")[0]
-    return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
-
-
-FACTS = 12  # columns in front of what a line of these tells
-
-
-def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
-    """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
-    yield f"model       {one_line(request.model)}"
-    yield f"wire        {wire}"
-    yield f"window      {_tokens(report['window'])}"
-    yield f"budget      {_tokens(report['budget'])}"
-    yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"
-    yield f"strategy    {report['strategy']}"
-    for key in ("included", "summarized", "left_out"):
-        yield f"{key.replace('_', ' '):<11} {report[key]} messages"
-    if request.tools:
-        from gptsh.context.tokens import count_tools  # noqa: PLC0415 - a list counts none
-
-        yield f"tools       {len(request.tools)}, their definitions ~{count_tools(request.tools):,} tokens"
-    for part, media in (found for message in request.messages for found in media_in(message)):
-        yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
-
-
-def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """What a compaction does to what is sent of a session, a line for each thing."""
-    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
-    yield f"session     {report['session'] or 'not on disk'}"
-    yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"
-    yield f"messages    {counts}"
-    yield f"tokens      ~{report['before']:,} -> ~{report['after']:,}"
-    yield f"budget      {_tokens(report['budget'])}"
-
-
-def _tokens(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,} tokens"

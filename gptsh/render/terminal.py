@@ -21,8 +21,7 @@ from rich.text import Text
 
 from gptsh.render.blocks import Block, Blocks
 from gptsh.render.dialect import is_quick, is_ragged, siblings
-from gptsh.render.look import Look
-from gptsh.render.plain import Aside, Sink, Writer
+from gptsh.render.plain import Aside, Look, Sink, Writer
 from gptsh.text import visible
 
 Line = list[Segment]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
-from gptsh.render.look import Look
+from gptsh.render.plain import Look
 from gptsh.text import columns, end, one_line, visible
 
 PLAIN = ("by", "name", *FIELDS)  # the columns of a pipe: they keep their order, new ones come behind

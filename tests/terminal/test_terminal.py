@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
-from gptsh.render.look import Look
-from gptsh.render.plain import Aside, PlainWriter
+from gptsh.render.plain import Aside, Look, PlainWriter
 from gptsh.render.terminal import TerminalWriter
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer, answer, chunk, event

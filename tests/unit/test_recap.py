@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptsh.cli.slash.copying import to_clipboard
 from gptsh.core import document
-from gptsh.render.clipboard import to_clipboard
 from gptsh.render.fences import blocks
-from gptsh.render.look import Look
-from gptsh.render.recap import ROWS, cut, recap
-from gptsh.render.status import Status, status_line
+from gptsh.render.lists import ROWS, Status, cut, recap, status_line
+from gptsh.render.plain import Look
 from gptsh.text import columns, wrapped
 from tests.support.sessions import ask, new
 
@@ -38,6 +37,14 @@ def test_the_last_two_exchanges_are_shown_and_lines_that_are_safe_are_dimmed() -
     lines = list(recap(doc["messages"], [0], 80, Look(styles=True, colors=True)))
     assert lines[:3] == ["\x1b[2m> say\x1b[0m", "\x1b[2m  more\x1b[0m", "\x1b[2m␛[31mred\x1b[0m"]
     assert lines[-2:] == [f"\x1b[2m… {21 - ROWS} more lines\x1b[0m", ""]
+
+
+def test_a_wide_answer_takes_its_rows_and_no_more() -> None:
+    doc = new()
+    ask(doc, "q", "漢字" * 400)
+    lines = list(recap(doc["messages"], [0], 40, Look(styles=False, colors=False)))[1:-1]
+    assert lines[0].endswith("…")
+    assert sum(-(-columns(line) // 40) for line in lines) == ROWS
 
 
 @given(st.text("ab é日\u0301", max_size=60), st.integers(1, 30), st.integers(0, 12))

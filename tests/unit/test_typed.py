@@ -9,7 +9,7 @@ import pytest
 
 from gptsh.cli.prompt import typed
 from gptsh.cli.prompt.offers import offers
-from gptsh.render.status import Status, status_line
+from gptsh.render.lists import Status, status_line
 from tests.support.home import Home
 from tests.support.sessions import Store
 

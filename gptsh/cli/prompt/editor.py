@@ -32,8 +32,8 @@ from gptsh.cli.prompt.status import looked_up, status_of
 from gptsh.cli.talk import Talk
 from gptsh.errors import GptshError
 from gptsh.jsonio import as_dicts
-from gptsh.render.look import able
-from gptsh.render.status import Status, status_line
+from gptsh.render.lists import Status, status_line
+from gptsh.render.plain import able
 
 _USUAL_GARBAGE = (700, 10, 10)  # Python's own thresholds
 _NAME = 40  # characters; no command's name is longer

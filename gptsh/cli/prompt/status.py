@@ -4,7 +4,7 @@ from gptsh.cli.talk import Talk
 from gptsh.errors import GptshError
 from gptsh.jsonio import is_cost
 from gptsh.messages import token_count
-from gptsh.render.status import Status
+from gptsh.render.lists import Status
 
 _HINT = "/help shows the commands"
 

@@ -23,7 +23,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from gptsh.cli import stdio
 from gptsh.cli.modes import line_modes
 from gptsh.errors import UsageError
-from gptsh.render.look import able, look
+from gptsh.render.plain import able, look
 
 _CONTROLLING = "/dev/tty"
 _USUAL = Size(rows=24, columns=80)

@@ -13,7 +13,7 @@ from gptsh.cli.talk import Talk
 from gptsh.cli.wanted import agent_for, params_of
 from gptsh.config.settings import Agent
 from gptsh.errors import GptshError, UsageError
-from gptsh.render.plain import agent_line
+from gptsh.render.lists import agent_line
 from gptsh.text import one_line
 
 _FEW = 8  # models that are shown

@@ -14,7 +14,7 @@ from gptsh.cli.wanted import agent_for
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.errors import UsageError
 from gptsh.messages import user_message
-from gptsh.render.plain import tool_line
+from gptsh.render.lists import tool_line
 from gptsh.text import counted, one_line, shown_size
 
 _NONE, _OWN = "none", "-"  # tools
@@ -120,8 +120,8 @@ def compact(talk: Talk, args: str) -> None:
 def show_sent(talk: Talk, _args: str) -> None:
     """``/debug context``: the last request to the model, for reading."""
     from gptsh.cli.pager import show  # noqa: PLC0415 - few commands are so long
-    from gptsh.render.look import look  # noqa: PLC0415 - the same
-    from gptsh.render.sent import sent_lines  # noqa: PLC0415 - the same
+    from gptsh.render.lists import sent_lines  # noqa: PLC0415 - the same
+    from gptsh.render.plain import look  # noqa: PLC0415 - the same
 
     if talk.place.sent is None:
         stdio.note("nothing was sent yet: /context tells what would be")

@@ -2,6 +2,7 @@
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 
 from gptsh.cli import stdio
@@ -10,26 +11,30 @@ from gptsh.cli.talk import Talk
 from gptsh.core import document
 from gptsh.errors import UsageError
 from gptsh.messages import Message, text_of
+from gptsh.render.plain import able
 from gptsh.text import counted
 
 _DEAF = ("linux", "vt100", "vt220")  # terminals that are known to have no clipboard
+_LIMIT = 100_000  # bytes of a sequence that terminals take; some refuse more
 
 
 def copy(talk: Talk, args: str) -> None:
     """``/copy``, ``/copy N``, ``/copy code``, ``/copy code N``."""
-    from gptsh.render.clipboard import LIMIT, to_clipboard  # noqa: PLC0415 - little is copied
-    from gptsh.render.look import able  # noqa: PLC0415 - as above
-
     text = _chosen(current(talk)["messages"], args.split())
     if not able(os.environ) or os.environ.get("TERM") in _DEAF:
         raise UsageError("this terminal has no clipboard")
     sequence = to_clipboard(text)
     stdio.write_pieces([sequence], safe=True)
     stdio.note(f"{counted(len(text), 'character')} sent to the clipboard of the terminal")
-    if len(sequence) > LIMIT:
-        stdio.note(f"that takes {len(sequence):,} bytes, and some terminals refuse more than {LIMIT:,}")
+    if len(sequence) > _LIMIT:
+        stdio.note(f"that takes {len(sequence):,} bytes, and some terminals refuse more than {_LIMIT:,}")
     if why := _kept_by_tmux():
         stdio.note(why)
+
+
+def to_clipboard(text: str) -> str:
+    """The sequence (OSC 52) by which a terminal puts the text into its clipboard, over ssh and in tmux, too."""
+    return f"\x1b]52;c;{b64encode(text.encode('utf-8', 'replace')).decode()}\x07"
 
 
 def _chosen(messages: Sequence[Message], words: Sequence[str]) -> str:

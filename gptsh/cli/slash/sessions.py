@@ -93,7 +93,7 @@ def sessions(talk: Talk, args: str) -> None:
     """``/sessions``: a star before the current one."""
     from gptsh.cli.lists import passing  # noqa: PLC0415 - a list's own
     from gptsh.cli.pager import show  # noqa: PLC0415 - as above
-    from gptsh.render.plain import listing_line  # noqa: PLC0415 - as above
+    from gptsh.render.lists import listing_line  # noqa: PLC0415 - as above
     from gptsh.text import visible  # noqa: PLC0415 - as above
 
     if args not in ("", "all"):
@@ -113,14 +113,16 @@ def search(talk: Talk, args: str) -> None:
     from gptsh.cli.pager import show  # noqa: PLC0415 - a search's own
     from gptsh.cli.searching import found_sessions  # noqa: PLC0415 - as above
     from gptsh.cli.show import Screen  # noqa: PLC0415 - as above
-    from gptsh.render.found import drawn  # noqa: PLC0415 - as above
-    from gptsh.render.look import look  # noqa: PLC0415 - as above
+    from gptsh.render.lists import found_drawn  # noqa: PLC0415 - as above
+    from gptsh.render.plain import look  # noqa: PLC0415 - as above
 
     if not args:
         raise UsageError("/search needs words")
     style = look(os.environ, terminal=True)
     with Screen().turning("searching"):
-        lines = [drawn(_named(item), style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))]
+        lines = [
+            found_drawn(_named(item), style) for item in found_sessions(_filters(talk)._replace(search_sessions=args))
+        ]
     if lines:
         show(lambda: lines)
     else:

@@ -1,0 +1,249 @@
+"""Lines for people: lists, what a search has found, what is sent, the last exchanges, the line under the prompt."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gptsh.content.media import gist_of, media_in, name_of
+from gptsh.core.listing import SessionSummary
+from gptsh.messages import Message, Tool, labelled, text_of
+from gptsh.render.plain import Look
+from gptsh.text import beginning, columns, counted, end, in_usd, local_time, one_line, visible
+
+if TYPE_CHECKING:
+    from gptsh.content.answer import Request
+    from gptsh.content.passages import Passage
+    from gptsh.core.search import Found
+
+_DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
+INDENT = "    "  # of a passage that was found, under the line of its session
+FACTS = 12  # columns in front of what a line about a request tells
+_APART = ("model", "messages", "system", "tools")  # of a request's body: shown in our own words
+LAST = 2  # exchanges of a recap
+ROWS = 8  # of a terminal, for each question and each answer of a recap
+_GAP = " · "
+_LEAST = 8  # columns of a title or a model that is cut; a shorter one says little
+
+
+# ---- lists
+
+
+def listing_line(summary: SessionSummary) -> str:
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for what was put away."""
+    what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    index = "-" if summary["index"] is None else summary["index"]
+    return f"[{index}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+
+
+def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
+    """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
+    in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
+    line = f"{one_line(model):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
+    return f"{line}  says back what it was told, without key or network" if wire == "echo" else line
+
+
+def agent_line(name: str, model: str | None, default: bool) -> str:
+    """An agent, its model, and a star where it is the one that is used by default."""
+    what = one_line(f"{name} ({model or 'no model'})")
+    return f"{'*' if default else ' '} {what}"
+
+
+def tool_line(tool: Tool) -> str:
+    """A tool's name and the first line of what it does."""
+    said = tool.description.strip().partition("\n")[0]
+    return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
+
+
+def found_lines(item: "Found") -> str:
+    """What a search has found: a session's line, and under it the passage with the words."""
+    return f"{listing_line(item)}\n{INDENT}{item['match']}"
+
+
+def found_drawn(item: "Found", look: Look) -> str:
+    """The same, safe for a terminal, the words marked as far as it can."""
+    marked, plain = (_RED if look.colors else _BOLD, _PLAIN) if look.styles else ("", "")
+    match, at, pieces = item["match"], 0, []
+    for first, behind in item["marks"]:
+        pieces += [visible(match[at:first]), marked, visible(match[first:behind]), plain]
+        at = behind
+    return f"{visible(listing_line(item))}\n{INDENT}{''.join(pieces)}{visible(match[at:])}"
+
+
+# ---- what is sent
+
+
+def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
+    """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
+    yield f"model       {one_line(request.model)}"
+    yield f"wire        {wire}"
+    yield f"window      {_tokens(report['window'])}"
+    yield f"budget      {_tokens(report['budget'])}"
+    yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"
+    yield f"strategy    {report['strategy']}"
+    for key in ("included", "summarized", "left_out"):
+        yield f"{key.replace('_', ' '):<11} {report[key]} messages"
+    if request.tools:
+        from gptsh.context.tokens import count_tools  # noqa: PLC0415 - a list counts none
+
+        yield f"tools       {len(request.tools)}, their definitions ~{count_tools(request.tools):,} tokens"
+    for part, media in (found for message in request.messages for found in media_in(message)):
+        yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
+
+
+def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """What a compaction does to what is sent of a session, a line for each thing."""
+    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
+    yield f"session     {report['session'] or 'not on disk'}"
+    yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"
+    yield f"messages    {counts}"
+    yield f"tokens      ~{report['before']:,} -> ~{report['after']:,}"
+    yield f"budget      {_tokens(report['budget'])}"
+
+
+def _tokens(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,} tokens"
+
+
+def sent_lines(
+    wire: str, report: Mapping[str, Any], request: "Request", preview: Mapping[str, Any], *, bold: bool
+) -> Iterator[str]:
+    """A request as the model got it, in lines that are safe for a terminal: figures, address, parameters, messages.
+
+    ``preview`` is what ``Client.preview`` has of the request, its keys masked; ``bold``: headings are.
+    """
+    from gptsh.content.passages import passages  # noqa: PLC0415 - a list reads no message
+
+    lines = [*context_lines(wire, report, request)]
+    if "url" in preview:
+        lines.append(f"request     {preview['method']} {one_line(preview['url'])}")
+    lines += [f"header      {one_line(f'{name}: {value}')}" for name, value in preview.get("headers", {}).items()]
+    for name, value in {**preview.get("body", {}), **preview.get("call", {})}.items():
+        if name not in _APART:
+            lines.append(f"parameter   {one_line(f'{name} = {_json(value)}')}")
+    yield from map(visible, lines)
+    sections = [
+        (f"tool {tool.name}", [*filter(None, [tool.description]), _json(tool.parameters)]) for tool in request.tools
+    ]
+    for number, message in enumerate(request.messages, 1):
+        sections.append((f"{number}. {message['role']}", [_passage(passage) for passage in passages(message)]))
+    for title, texts in sections:
+        head = visible(one_line(f"--- {title}"))
+        yield from ("", f"{_BOLD}{head}{_PLAIN}" if bold else head)
+        for text in texts:
+            yield from visible(text).split("\n")
+
+
+def _passage(passage: "Passage") -> str:
+    if passage.part is not None:
+        return labelled(passage.part)
+    if passage.text is None:
+        return f"[{passage.line}]"
+    if passage.kind in ("words", "refusal"):
+        return passage.text
+    return "\n".join(filter(None, (f"[{' '.join([passage.title, *map(str, passage.media)])}]", passage.text)))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ---- a conversation
+
+
+def recap(messages: Sequence[Message], starts: Sequence[int], width: int, look: Look) -> Iterator[str]:
+    """The last exchanges of a session, dimmed lines that are safe for a terminal of ``width`` columns.
+
+    The terminal breaks the long ones itself. ``starts`` is where the session's turns start.
+    """
+    lines: list[str] = []
+    if earlier := len(starts[:-LAST]):
+        lines.append(f"… {counted(earlier, 'earlier turn')}: /history shows all")
+    for start, behind in pairwise((*starts[-LAST:], len(messages))):
+        turn = messages[start:behind]
+        question = cut(_trimmed(gist_of(turn[0])), ROWS, max(1, width - len("> ")))
+        lines += [f"{'  ' if number else '> '}{line}" for number, line in enumerate(question)]
+        answers = (text_of(message) for message in reversed(turn) if message["role"] == "assistant")
+        if answer := next(filter(None, answers), ""):
+            lines += cut(_trimmed(answer), ROWS, max(1, width))
+        lines.append("")
+    return (f"{_DIM}{line}{_PLAIN}" if look.styles and line else line for line in lines)
+
+
+def cut(text: str, rows: int, width: int) -> list[str]:
+    """The first lines of a text, as far as they take so many rows; behind them how many more there are."""
+    lines, shown, left = text.split("\n"), [], rows
+    for line in lines:
+        needed = max(1, -(-columns(line) // width))
+        if needed > left:
+            if left:
+                shown.append(f"{beginning(line, left * width - 1).removesuffix('…')}…")
+            break
+        shown.append(line)
+        left -= needed
+    more = len(lines) - len(shown)
+    return [*shown, f"… {counted(more, 'more line')}"] if more else shown
+
+
+def _trimmed(text: str) -> str:
+    return visible(text.strip("\r\n").expandtabs(4))
+
+
+class Status(NamedTuple):
+    """What the line tells; any text may be empty. ``tokens`` are those of the latest prompt and its answer.
+
+    ``files`` wait for the next question; ``cost`` is USD; ``hint`` or its first word stands there as long as all
+    else has room.
+    """
+
+    session: str
+    title: str = ""
+    model: str = ""
+    tokens: int | None = None
+    window: int | None = None
+    cost: float | None = None
+    files: int = 0
+    saved: bool = True
+    hint: str = ""
+
+
+def status_line(status: Status, width: int) -> str:
+    """The line, safe for a terminal, in ``width`` columns at most.
+
+    The hint gives way first, then the title; then the figures are shorter, the model is, the cost goes, the model, the
+    figures.
+    """
+    session, title, model = (visible(one_line(text)) for text in status[:3])
+    cost = in_usd(status.cost) if status.cost is not None else ""
+    share = _share(status) or _figures(status)
+    room = width - columns(_line(status, session, model, _figures(status), cost)) - 1
+    if title and room >= min(_LEAST, columns(title)):
+        session = f"{session} {beginning(title, room)}"
+    hints = (status.hint, status.hint.partition(" ")[0], "")
+    forms = [*((model, _figures(status), cost, hint) for hint in hints), (model, share, cost, "")]
+    for money in (cost, ""):
+        room = width - columns(_line(status, session, "", share, money)) - len(_GAP)
+        forms += [(end(model, room), share, money, "")] if room >= min(_LEAST, columns(model)) else []
+    forms += [("", share, "", ""), ("", "", "", "")]
+    lines = [_line(status, session, *form) for form in forms]
+    return next((line for line in lines if columns(line) <= width), beginning(lines[-1], width))
+
+
+def _line(status: Status, session: str, model: str, tokens: str, cost: str, hint: str = "") -> str:
+    files = f"+{status.files} file{'s' if status.files > 1 else ''}" if status.files else ""
+    return _GAP.join(filter(None, (session, model, tokens, cost, files, "" if status.saved else "not saved", hint)))
+
+
+def _figures(status: Status) -> str:
+    if status.tokens is None:
+        return ""
+    if not status.window:
+        return f"{status.tokens:,} tokens"
+    return f"{status.tokens:,} of {status.window:,} tokens, {_share(status)}"
+
+
+def _share(status: Status) -> str:
+    if status.tokens is None or not status.window:
+        return ""
+    share = 100 * status.tokens / status.window
+    return "<1 %" if 0 < share < 1 else f"{share:.0f} %"

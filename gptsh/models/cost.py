@@ -23,39 +23,27 @@ _FULL = 0.97  # of a window
 
 def usage_from(raw: dict[str, Any]) -> Usage:
     """The provider's usage in our names; ``raw`` is OpenAI's shape, Anthropic's or Ollama's."""
+    prompt, completion, total, reasoning, cached, written = [None] * 6
     if "prompt_tokens" not in raw and "input_tokens" in raw:
         # Anthropic's input_tokens are those that were neither read from the cache nor written to it.
         fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
-        read, written = (token_count(raw.get(f"cache_{way}_input_tokens")) for way in ("read", "creation"))
-        prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
-        thinking = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
-        return _usage(raw, prompt, completion, None, thinking, read, written)
-    if "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
+        cached, written = (token_count(raw.get(f"cache_{way}_input_tokens")) for way in ("read", "creation"))
+        prompt = None if fresh is None else fresh + (cached or 0) + (written or 0)
+        reasoning = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
+    elif "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
         # Ollama may count a prompt that it had in its cache nowhere.
-        return _usage(raw, token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count")))
-    prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("prompt", "completion", "total"))
-    of_prompt, of_completion = as_dict(raw.get("prompt_tokens_details")), as_dict(raw.get("completion_tokens_details"))
-    reasoning = _first(of_completion.get("reasoning_tokens"), raw.get("reasoning_tokens"))
-    if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
-        completion = (completion or 0) + reasoning  # xAI counts reasoning beside the completion
-    cached = (of_prompt, "cached_tokens"), (raw, "prompt_cache_hit_tokens"), (raw, "cached_tokens")
-    written_keys = (of_prompt, "cache_write_tokens"), (of_prompt, "cache_creation_tokens")
-    return _usage(
-        raw, prompt, completion, total, reasoning,
-        _first(*(found.get(key) for found, key in (*cached, (raw, "cache_read_input_tokens")))),
-        _first(*(found.get(key) for found, key in (*written_keys, (raw, "cache_creation_input_tokens")))),
-    )  # fmt: skip
-
-
-def _usage(
-    raw: dict[str, Any],
-    prompt: int | None,
-    completion: int | None,
-    total: int | None = None,
-    reasoning: int | None = None,
-    cached: int | None = None,
-    written: int | None = None,
-) -> Usage:
+        prompt, completion = token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count"))
+    else:
+        prompt, completion, total = (token_count(raw.get(f"{way}_tokens")) for way in ("prompt", "completion", "total"))
+        of_prompt = as_dict(raw.get("prompt_tokens_details"))
+        of_completion = as_dict(raw.get("completion_tokens_details"))
+        reasoning = _first(of_completion.get("reasoning_tokens"), raw.get("reasoning_tokens"))
+        if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
+            completion = (completion or 0) + reasoning  # xAI counts reasoning beside the completion
+        cached_keys = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+        cached = _first(of_prompt.get("cached_tokens"), *map(raw.get, cached_keys))
+        written_keys = ("cache_write_tokens", "cache_creation_tokens")
+        written = _first(*map(of_prompt.get, written_keys), raw.get("cache_creation_input_tokens"))
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
     return {

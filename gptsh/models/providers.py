@@ -22,35 +22,26 @@ BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}
 
 
 class Endpoint(NamedTuple):
-    """A provider, and its dialect where it differs from OpenAI's.
-
-    ``key_vars`` and ``base_vars`` are environment variables, first one set wins. ``base_path``: what the variable's
-    value lacks at its end. ``headers``: how the key goes out, but for one of ``bearer_vars``. ``constants``: headers
-    that go with every request. ``header_vars``: headers from the environment.
-    ``stream_options``: whether usage may be asked for in a stream; those that refuse the field report it by themselves.
-    ``effort``: how ``reasoning_effort`` is said here. ``wants_reasoning``: a tool call's reasoning must be sent back.
-    ``takes_null``: an answer of tool calls alone may have ``content: null``. ``needs_base``: there is no one base.
-    ``parts``: whose shape documents and audio have. ``user_behind_tool``: a question may stand behind a tool's result.
-    """
+    """A provider, and its dialect where it differs from OpenAI's."""
 
     base_url: str = ""
-    key_vars: tuple[str, ...] = ()
-    base_vars: tuple[str, ...] = ()
+    key_vars: tuple[str, ...] = ()  # environment variables; the first one that is set wins
+    base_vars: tuple[str, ...] = ()  # the same
     default_model: str | None = None
     needs_key: bool = True
     wire: Wire = "chat"
-    base_path: str = ""
-    headers: Mapping[str, str] = BEARER
+    base_path: str = ""  # what the base lacks at its end
+    headers: Mapping[str, str] = BEARER  # how the key goes out, but for that of one of ``bearer_vars``
     bearer_vars: tuple[str, ...] = ()
-    constants: Mapping[str, str] = MappingProxyType({})
-    header_vars: Mapping[str, str] = MappingProxyType({})
-    stream_options: bool = True
-    effort: Effort = "as is"
-    wants_reasoning: bool = False
-    takes_null: bool = True
-    needs_base: bool = False
-    parts: Literal["openai", "mistral"] = "openai"
-    user_behind_tool: bool = True
+    constants: Mapping[str, str] = MappingProxyType({})  # headers of every request
+    header_vars: Mapping[str, str] = MappingProxyType({})  # headers from the environment
+    stream_options: bool = True  # whether a stream is asked for usage; who refuses the field reports it anyway
+    effort: Effort = "as is"  # how ``reasoning_effort`` goes out
+    wants_reasoning: bool = False  # the reasoning of a tool call must be sent back
+    takes_null: bool = True  # an answer of tool calls alone may have ``content: null``
+    needs_base: bool = False  # there is no one base
+    parts: Literal["openai", "mistral"] = "openai"  # whose shape documents and audio have
+    user_behind_tool: bool = True  # a question may stand behind a tool's result
 
 
 def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Endpoint:

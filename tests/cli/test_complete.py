@@ -59,6 +59,12 @@ def test_values_are_offered_by_their_kind(home: Home) -> None:
     assert ask(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == ["plain", "lab/q:8b", "_", ""]
 
 
+def test_every_model_that_the_config_file_names_is_offered(home: Home) -> None:
+    small = '[agents.a]\nmodel = "lab/m"\nmodel_small = "tiny"\n[providers.lab]\nmodel_small = "small"\n'
+    prices = "[providers.lab.prices]\ninput = 1\n[providers.lab.prices.big]\ninput = 2\n"
+    assert offered(home, "gptsh -m ", small + prices) == ["lab/m", "lab/tiny", "lab/small", "lab/big", "echo"]
+
+
 @pytest.mark.parametrize("option", ["-s", "--show-session"])
 def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option: str) -> None:
     home.run("-m", "echo", "-s", "@Work:a", "--title", "One, two: three", "hi")

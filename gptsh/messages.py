@@ -60,6 +60,7 @@ class Message(TypedDict):
     duration_ms: NotRequired[int]
     compaction: NotRequired[str]  # id of the compaction under which it was asked
     server_truncated: NotRequired[bool]  # the server has read less than was sent, so its report tells nothing
+    repair: NotRequired[bool]  # asked in the user's place, since the answer before did not conform to a schema
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
     replay: NotRequired[dict[str, Any]]  # by the provider's keys
@@ -206,8 +207,12 @@ def words_of(message: Message) -> str:
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: a user message that is not a tool result in another tool's dress."""
-    return message["role"] == "user" and not any(p.get("type") == "tool_result" for p in parts_of(message))
+    """Whether a turn begins here: a user message, but no tool result in another tool's dress, and no ``repair``.
+
+    That is what was asked in the user's place where an answer did not conform to a schema.
+    """
+    asks = message["role"] == "user" and not message.get("repair")
+    return asks and not any(part.get("type") == "tool_result" for part in parts_of(message))
 
 
 def says_nothing(message: Message) -> bool:

@@ -94,21 +94,6 @@ def columns(text: str) -> int:
     return len(text) + wide - sum(category(character) in ("Mn", "Me", "Cf") for character in text)
 
 
-def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """One line as lines of ``width`` columns, parted at blanks; a longer word stays whole, so that it can be copied.
-
-    Each line but the first is indented by ``indent`` columns; as many characters of the first stay as they are.
-    """
-    first, *words = text[indent:].split(" ")
-    lines = [text[:indent] + first]
-    for word in words:
-        if columns(lines[-1]) + 1 + columns(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(" " * indent + word)
-    return lines
-
-
 def beginning(text: str, width: int) -> str:
     """As much of the beginning as fits ``width`` columns, with an ellipsis where something is missing."""
     if columns(text) <= width:

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TextIO
 
 from gptsh.cli import stdio
-from gptsh.cli.modes import line_modes
 
 _BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
 
@@ -29,7 +28,7 @@ def kept_for_the_prompt(before_kill: list[Callable[[], object]]) -> Iterator[Non
 
 
 def _hush(out: TextIO, mended: ExitStack) -> None:
-    mended.enter_context(line_modes(out.fileno(), off=termios.ECHO | termios.ICANON))
+    mended.enter_context(stdio.line_modes(out.fileno(), off=termios.ECHO | termios.ICANON))
     mended.callback(_put, out, _NO_BRACKETS)
     _put(out, _BRACKETS)
 

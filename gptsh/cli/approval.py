@@ -1,16 +1,56 @@
-"""Whether a tool call may run: by configuration, by what was allowed in the session, else as the user says."""
+"""Questions to the user that need an answer now: on the terminal itself, whatever the standard streams are."""
 
+import contextlib
 import json
+import os
+import select
+import termios
+from collections.abc import Sequence
 
-from gptsh.cli import confirm
+from gptsh.cli import stdio
 from gptsh.content.answer import Tools
 from gptsh.core.document import Document, approved_tools
 from gptsh.messages import Call
 from gptsh.text import one_line, visible
 
-_QUESTION = "Run it? [y]es, [n]o, [a]lways in this session: "
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
+_QUESTION = "Run it? [y]es, [n]o, [a]lways in this session: "
+_TERMINAL = "/dev/tty"
+_LONGEST = 1000  # bytes of an answer that is read
+
+
+def confirmed(question: str) -> bool:
+    """Whether the user says yes to a question, which is safe for a terminal."""
+    return choice("", f"{question} [y]es, [n]o: ", ("yes", "no")) == "yes"
+
+
+def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
+    """Which of the choices the user types or begins to type, asked again until it is one; the end of input is ``no``.
+
+    ``told`` is shown once, before; both texts are safe for a terminal. None where there is no terminal.
+    """
+    try:
+        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        with contextlib.suppress(termios.error):
+            termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        stdio.put_all(terminal, told.encode("utf-8", "replace"))
+        with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # which a conversation's turn is without
+            while True:
+                stdio.put_all(terminal, question.encode("utf-8", "replace"))
+                select.select([terminal], [], [])
+                line = os.read(terminal, _LONGEST)
+                said = line.decode("utf-8", "replace").strip().lower()
+                chosen = [word for word in choices if said and word.startswith(said)]
+                if chosen or not line.endswith(b"\n"):
+                    return chosen[0] if chosen else "no"
+    except (OSError, termios.error):  # it went away
+        return None
+    finally:
+        os.close(terminal)
 
 
 class Approval:
@@ -21,32 +61,21 @@ class Approval:
         self._tools, self._doc = tools, doc
 
     def refusal(self, call: Call) -> str | None:
-        """Why a call must not run, for the model to read; None where it may.
+        """Why a call must not run, for the model to read; None where it may. Waits for the user as long as it takes.
 
-        Asks on the terminal, whatever the standard streams are, and waits there for as long as it takes.
+        The arguments are shown whole, indented where they are JSON: they are what is decided about.
         """
-        name = str(call["function"].get("name", ""))
+        name, arguments = str(call["function"].get("name", "")), str(call["function"].get("arguments", ""))
         if self._tools.approved(call) or name in approved_tools(self._doc):
             return None
-        said = _ask(name, str(call["function"].get("arguments", "")))
+        with contextlib.suppress(ValueError, RecursionError):
+            arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
+        shown = visible("\n".join(f"  {line}" for line in arguments.split("\n")))
+        told = f"The model calls {visible(one_line(name))} with\n{shown}\n"
+        said = choice(told, _QUESTION, ("yes", "no", "always"))
         if said == "always":
             self._doc["meta"]["mcp_approved"] = [*approved_tools(self._doc), name]
         if said in ("yes", "always"):
             return None
         self.denied.append(name)
         return NO_TERMINAL if said is None else BY_USER
-
-
-def _ask(name: str, arguments: str) -> str | None:
-    """``yes``, ``no`` or ``always``; None where there is no terminal."""
-    asked = f"The model calls {visible(one_line(name))} with\n{visible(_shown(arguments))}\n"
-    return confirm.choice(asked, _QUESTION, ("yes", "no", "always"))
-
-
-def _shown(arguments: str) -> str:
-    """The arguments whole, indented where they are JSON. Nothing of them is left out: it is what is decided about."""
-    try:
-        text = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):
-        text = arguments
-    return "\n".join(f"  {line}" for line in text.split("\n"))

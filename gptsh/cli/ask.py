@@ -1,169 +1,177 @@
-"""The one-shot job: a question in, the answer to stdout, both kept in the session."""
+"""One question: who answers, what is asked of the words, files and pipe, in which session; asked, and the exit code."""
 
+import json
 import sys
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gptsh.cli import stdio
-from gptsh.cli.interrupts import Interrupted, Interrupts
-from gptsh.cli.opening import Opened, open_session, session_ref
+from gptsh.cli.interrupts import Interrupts
 from gptsh.cli.options import Flags
-from gptsh.cli.plan import Plan, Planner, Respondent, begin, chooses_tools, refuse_answered, resolve
-from gptsh.cli.question import read_question, reads_stdin
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import Session
-from gptsh.cli.show import Form
-from gptsh.cli.toolboxes import Toolboxes
-from gptsh.cli.turn import Turn
-from gptsh.cli.wanted import NOT_SAVED, check_snapshot, saves, seconds_of
+from gptsh.cli.session import open_session, saves, session_ref
 from gptsh.config import settings
-from gptsh.config.settings import Sessions, Settings
-from gptsh.core import document, references
+from gptsh.config.schema import is_json
+from gptsh.config.settings import Agent, Overrides, Settings
+from gptsh.core import references
 from gptsh.core.document import Document
-from gptsh.errors import GptshError, StoreBusy, ToolServerError, UsageError
-from gptsh.llm.client import Client
-from gptsh.messages import Message
-from gptsh.render import structured
-from gptsh.render.lists import FACTS, context_lines
+from gptsh.errors import UsageError
+from gptsh.messages import Message, Part, says_nothing, text_part, user_message
+from gptsh.text import is_unicode, shown_size
 
-
-class App(NamedTuple):
-    """What questions are asked with, whether one of them or a conversation."""
-
-    settings: Settings
-    client: Client
-    tools: Toolboxes
-    reporter: Reporter
-
-
-def app_for(loaded: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool) -> App:
-    """What one question is asked with, or the many of a conversation, which ``keeps_tools`` from one to the next."""
-    return App(loaded, Client(loaded, environ), Toolboxes(environ, keeps=keeps_tools), reporter)
-
-
-class Asking:
-    """One question asked, or a session compacted by hand: from who answers to what is done behind the answer.
-
-    ``session`` and ``turn`` say how far it came, also where it failed.
-    """
-
-    def __init__(self, app: App, flags: Flags, interrupts: Interrupts) -> None:
-        self.session: Session | None = None
-        self.turn: Turn | None = None
-        self._app, self._flags, self._interrupts = app, flags, interrupts
-
-    def run(self, question: Message | None, opened: Opened, who: Respondent | None = None) -> int:
-        """All of it; the exit code. Raises GptshError for every failure, Interrupted for a signal and the deadline."""
-        app, flags, interrupts = self._app, self._flags, self._interrupts
-        app.client.deadline = interrupts.deadline
-        if question is None and not flags.compact:
-            refuse_answered(opened)
-        who = who or resolve(flags, app.settings, opened.doc, app.client, app.reporter)
-        doc, happened = begin(flags, app.settings, question, opened, who)
-        session = self.session = session_of(flags, app.settings, doc, opened.at)
-        if flags.compact and question is None:
-            from gptsh.cli.compact import compact  # noqa: PLC0415 - few runs compact by hand
-
-            planner = Planner(app.settings, app.client, doc, who, flags, None)
-            return compact(planner, session, happened, flags, app.client, interrupts, app.reporter)
-        is_new, resumed = document.is_unsaved(doc), opened.doc is not None and not chooses_tools(flags)
-        with app.tools.lent(who.servers, interrupts, lenient=resumed) as tools:
-            try:
-                planner = Planner(app.settings, app.client, doc, who, flags, tools)
-                if flags.dry_run:
-                    return print_request(app.client, planner.first(), who.form)
-                self.turn = Turn(app.settings, app.client, session, planner, tools, interrupts, app.reporter)
-            except (ToolServerError, Interrupted) as err:
-                if who.servers:  # which may take their time
-                    with interrupts.over():
-                        session.save(durable=True)
-                    err.hint = session.how_to_go_on(None)
-                raise
-            code = self.turn.run(happened)
-        if is_new:
-            archive_old(app.settings.sessions, session, interrupts)
-        return code
-
-
-def session_of(flags: Flags, loaded: Settings, doc: Document, at: str | None) -> Session:
-    """The session of a document that was read from ``at``, or is to get that name."""
-    return Session(
-        doc,
-        at,
-        title=flags.title,
-        tags=flags.tag,
-        keep_snapshots=loaded.context.snapshots,
-        moves=not flags.compact,
-        saves=saves(flags, loaded) and not flags.dry_run,
-        talking=flags.interactive,
-    )
-
-
-def print_request(client: Client, plan: Plan, form: Form) -> int:
-    """Print model, API, window and tokens; for a program the request itself, its keys masked. Nothing is sent."""
-    request, report = plan.request, plan.context.report()
-    model, wire = request.model, client.wire(request)
-    if form.structured:
-        shown = {"model": model, "wire": wire, **client.preview(request), "context": report, "error": None}
-        stdio.write_lines([structured.line(shown)])
-    else:
-        stdio.write_facts(context_lines(wire, report, request), FACTS)
-    return 0
+_NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
+_MOST = 50_000_000  # bytes of images, documents and audio that a question carries; no provider takes more
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
-    """Ask, show, save; the exit code. Raises GptshError for every failure, Interrupted for signal and deadline."""
+    """Ask, show, save; the exit code. Raises GptshError for every failure, Interrupted for signal and deadline.
+
+    What can be wrong with the command line is said before the pipe is read, which is lost then.
+    """
+    from gptsh.cli.plan import resolve  # noqa: PLC0415 - the prompt of a conversation comes before it
+    from gptsh.cli.turn import App, Turn  # noqa: PLC0415 - the same
+
     reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
     reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
-    check_snapshot(flags, loaded)
-    app = app_for(loaded, environ, reporter, keeps_tools=False)
+    if flags.snapshot is not None:
+        check_snapshot(flags, loaded)
     with Interrupts(seconds_of(flags, loaded)) as interrupts:
-        return _ask(flags, app, interrupts)
+        app = App(loaded, environ, reporter)
+        ref = session_ref(flags, loaded)
+        opened, who = open_session(ref), None
+        reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
+        waits = reads and stdio.is_awaited(sys.stdin)
+        if flags.prompt or flags.file or (reads and not flags.labels):
+            who = resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
+        question = read_question(flags, loaded)
+        if waits:
+            opened = open_session(ref)  # it may have grown meanwhile
+        reporter.asks = question is not None or not flags.compact
+        if flags.compact or flags.apply:
+            _check_compact(flags, loaded, ref, asks=question is not None)
+        elif question is None and ref is not None and flags.labels and not flags.dry_run:
+            if not saves(flags, loaded):
+                raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
+            from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
+
+            return label(ref, flags, loaded.context.snapshots)
+        elif question is None and ref is None:
+            raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
+        who = who or resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
+        return Turn(app, flags, interrupts).run(question, opened, who)
 
 
-def _ask(flags: Flags, app: App, interrupts: Interrupts) -> int:
-    loaded = app.settings
-    ref = session_ref(flags, loaded)
-    opened, who = open_session(ref), None
-    reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
-    waits = reads and stdio.is_awaited(sys.stdin)
-    if flags.prompt or flags.file or (reads and not flags.labels):  # what is wrong is said while the pipe is whole
-        who = resolve(flags, loaded, opened.doc, app.client, app.reporter)
-    question = read_question(flags, loaded)
-    if waits:
-        opened = open_session(ref)  # it may have grown meanwhile
-    app.reporter.asks = question is not None or not flags.compact
-    if flags.compact or flags.apply:
-        _check_compact(flags, loaded, ref, asks=question is not None)
-    elif question is None and ref is not None and flags.labels and not flags.dry_run:
-        if not saves(flags, loaded):
-            raise UsageError("--title, --tag and --snapshot need a saved session", NOT_SAVED)
-        from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
-
-        return label(ref, flags, loaded.context.snapshots)
-    if question is None and ref is None:
-        raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-    return Asking(app, flags, interrupts).run(question, opened, who)
+# ---- what is asked of whom
 
 
-def archive_old(rules: Sessions, session: Session, interrupts: Interrupts) -> None:
-    """Put old sessions away behind a turn that began a new one, where that is configured.
+def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
+    wanted = Overrides(flags.agent, flags.model, flags.system, *params_of(flags.param))
+    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
-    The run is over: its reader has the end of the answer, and a signal comes too late.
+
+def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+    """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
+
+    A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
     """
-    if not ((rules.archive_after_days or rules.max_sessions) and session.is_kept and session.name):
-        return
-    from gptsh.core import retention  # noqa: PLC0415 - few configure it
-
-    stdio.let_go()
-    with interrupts.over():
+    params: dict[str, Any] = {}
+    without: set[str] = set()
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
+        if not value:
+            params.pop(key, None)
+            without.add(key)
+            continue
+        without.discard(key)
         try:
-            retention.archive_old(rules, session.name)
-        except StoreBusy:  # the next new session does it
-            return
-        except (GptshError, OSError) as err:
-            stdio.note(f"no old session was archived: {err}")
+            parsed = json.loads(value, parse_constant=str)
+        except (ValueError, RecursionError):
+            parsed = value
+        params[key] = parsed if is_json(parsed) else value
+    return params, without
+
+
+def read_question(flags: Flags, loaded: Settings) -> Message | None:
+    """Words, files and what is piped as one message; None where all of it is blank.
+
+    Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
+    """
+    words, sources = " ".join(flags.prompt), [(path, stdio.read_file(path)) for path in flags.file]
+    if reads_stdin(flags, loaded):
+        expects_more = words.strip() or sources or flags.title or flags.tag or flags.interactive
+        piped = stdio.read_piped(prompted=bool(expects_more))
+        sources += [("stdin", piped)] if piped and not piped.isspace() else []
+    parts = parts_of(sources) if sources else []
+    texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]
+    if odd := [source for source, text in texts if not is_unicode(text)]:
+        stdio.note(
+            f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
+            "iconv -f ENCODING -t utf-8 makes letters of them"
+        )
+    question = user_message(words, parts)
+    return None if says_nothing(question) else question
+
+
+def attached(paths: Sequence[str]) -> list[Part]:
+    """Files as the parts that a question has of them. Raises UsageError as ``read_question``."""
+    return parts_of([(path, stdio.read_file(path)) for path in paths])
+
+
+def parts_of(sources: Sequence[tuple[str, bytearray]]) -> list[Part]:
+    """Names and bytes as parts of a question: text, which uses them up, or data that models take. Raises UsageError."""
+    from gptsh.content.kinds import decoded, kind_of  # noqa: PLC0415 - most questions are words
+    from gptsh.content.media import media_part  # noqa: PLC0415 - the same
+
+    parts: list[Part] = []
+    taken = 0
+    for source, data in sources:
+        kind = kind_of(data)
+        if kind is None:
+            parts.append(text_part(source, decoded(data)))
+            continue
+        if kind.media_type is None:
+            raise UsageError(f"{source} is {kind.name} ({_size(len(data))})", kind.todo)
+        taken += len(data)
+        if taken > _MOST:
+            most = f"{shown_size(_MOST)} of images, PDF and audio can be sent at most"
+            raise UsageError(f"with {source} the attachments are {_size(taken)}", most)
+        parts.append(media_part(source, kind.media_type, data))
+    return parts
+
+
+def _size(size: int) -> str:
+    return f"more than {shown_size(stdio.ENOUGH)}" if size > stdio.ENOUGH else shown_size(size)
+
+
+def reads_stdin(flags: Flags, loaded: Settings) -> bool:
+    """Whether standard input belongs to the question."""
+    return loaded.read_stdin and not flags.no_stdin
+
+
+# ---- what can be wrong with it
+
+
+def seconds_of(flags: Flags, loaded: Settings) -> float | None:
+    """What a run may take; None: for ever. Raises UsageError."""
+    if flags.timeout is None:
+        return loaded.timeout
+    try:
+        return settings.positive_seconds(flags.timeout)
+    except ValueError as err:
+        raise UsageError(f"--timeout: {err}") from err
+
+
+def check_snapshot(flags: Flags, loaded: Settings) -> None:
+    """Raise UsageError for a ``--snapshot`` that cannot be taken."""
+    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+
+    snapshots.check_name(flags.snapshot or "")
+    if not saves(flags, loaded):
+        raise UsageError("--snapshot needs a saved session", _NOT_SAVED)
 
 
 def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: bool) -> None:
@@ -177,6 +185,6 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
     if flags.labels and not flags.apply:
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):
-        raise UsageError("--apply needs a saved session", NOT_SAVED)
+        raise UsageError("--apply needs a saved session", _NOT_SAVED)
     if flags.apply and not asks and references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")

@@ -9,15 +9,12 @@ import click
 from gptsh import __version__
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, die_of
-from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, OF_JOBS, ONCE, SHORT_HELP, TAKES, Flags, build, named
-from gptsh.cli.reporter import Reporter, in_words
+from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, ROWS, SHORT_HELP, Flags, build
+from gptsh.cli.reporter import Reporter
 from gptsh.config.forms import output_in
 from gptsh.errors import GptshError, UsageError
 
-_NEVER_EMPTY = (
-    *("agent", "model", "config", "title", "tag", "snapshot", "schema", "tools"),
-    *(name[2:].replace("-", "_") for name in JOBS if name.endswith("-session") or name == "--search-sessions"),
-)
+_OF_JOBS = {row.names[0] for row in ROWS if row.group == "Manage"}  # which no question takes
 _EACH = "give it once for each session"
 _WORDS = {  # what is meant by a word beside a job
     "--search-sessions": "put the words in quotes",
@@ -32,27 +29,22 @@ def main(argv: Sequence[str]) -> int:
 
     The arguments are those behind the program's name.
     """
-    reporter, asked = Reporter(argv), os.environ.get("_GPTSH_COMPLETE")
+    reporter = Reporter(argv)
     try:
-        return _complete(asked) if asked else _run(argv, reporter)
+        if asked := os.environ.get("_GPTSH_COMPLETE"):
+            from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell asks
+
+            return complete(asked)
+        return _run(argv, reporter)
     except GptshError as err:
         return reporter.fail(err)
     except Interrupted as ended:
-        reporter.told = reporter.told or ended.told
-        if ended.by_deadline:
-            return reporter.fail(in_words(ended))
-        reporter.end(ended)
-        return die_of(ended.signum)
+        code = reporter.fail(ended)
+        return code if ended.by_deadline else die_of(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
     except MemoryError:
         return reporter.fail(UsageError("the input is too large for this machine's memory"))
-
-
-def _complete(asked: str) -> int:
-    from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell asks
-
-    return complete(asked)
 
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
@@ -60,39 +52,47 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     try:
         ctx = command.make_context("gptsh", [*argv])
     except click.ClickException as err:
-        raise UsageError(_said(err), _advice(err)) from err
-    given = dict(ctx.params)
-    if given.pop("short_help"):
-        return _print(SHORT_HELP.rstrip())
-    if given.pop("help"):
-        return _print(command.get_help(ctx))
-    if given.pop("version"):
-        return _print(f"gptsh {__version__}")
-    for name in _NEVER_EMPTY:
-        values = given[name] if isinstance(given[name], tuple) else (given[name],)
-        if any(value is not None and not value.strip() for value in values):
-            raise UsageError(f"--{name.replace('_', '-')} is empty", _instead(name))
-    _refuse_two(argv)
-    return dispatch(Flags(**given), reporter)
-
-
-def dispatch(flags: Flags, reporter: Reporter) -> int:
-    """Do what the options name: a listing, or else a question."""
+        odd = isinstance(err, click.NoSuchOption)
+        said = err.format_message().rstrip(".")
+        way = "see gptsh --help, or put -- before a prompt that starts with a dash" if odd else "see gptsh --help"
+        raise UsageError(said[:1].lower() + said[1:], way) from err
+    flags = Flags(**ctx.params)
+    told = f"gptsh {__version__}" if flags.version else ""
+    told = command.get_help(ctx) if flags.help else told
+    if told := SHORT_HELP.rstrip() if flags.short_help else told:
+        stdio.write_lines([told])
+        return 0
     given = flags.given
-    for excluding in (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
-        _only_one([name for name in given if name in excluding])
     job = next((name for name in given if name in JOBS), None)
-    _refuse_strays(given, job)
+    _check(given, job)
     if job is None:
         return _ask(flags, reporter)
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt", _WORDS.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
-        output = _form_of_lists()
-        flags = flags._replace(output=flags.output or output)
-    module, _, function = JOBS[job].partition(":")
+        output = output_in(os.environ)  # ``markdown`` is what a terminal gets anyway, and a pipe does not
+        flags = flags._replace(output=flags.output or (None if output == "markdown" else output))
+    module, _, function = JOBS[job].target.partition(":")
     done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return done
+
+
+def _check(given: Sequence[str], job: str | None) -> None:
+    """Raise UsageError for options that exclude each other, or say nothing of what is done: they may be meant to."""
+    for excluding in (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
+        if len(both := [name for name in given if name in excluding]) > 1:
+            raise UsageError(f"{' and '.join(both)} exclude each other")
+    for name in given:
+        jobs = [other for other, about in JOBS.items() if name in about.takes] if name in _OF_JOBS else []
+        place = f"it goes with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
+        if job is None and name in _OF_JOBS:
+            raise UsageError(f"{name} does not go with a question", place)
+        if "-i" in given and name in NOT_IN_TALK:
+            raise UsageError(f"{name} does not go with -i", place or "leave out -i to ask once")
+        if job is not None and name not in (job, *JOBS[job].takes, *EVERYWHERE):
+            raise UsageError(f"{name} does not go with {job}", place or "leave one of them out")
+        if name == "-o" and job == "--export-session":
+            raise UsageError(f"{name} does not go with {job}", "--format names the form")
 
 
 def _ask(flags: Flags, reporter: Reporter) -> int:
@@ -111,62 +111,3 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
     from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
     return ask(flags, os.environ, reporter)
-
-
-def _form_of_lists() -> str | None:
-    """What the environment says of lists: ``markdown`` is what a terminal gets anyway, and a pipe does not."""
-    output = output_in(os.environ)
-    return None if output == "markdown" else output
-
-
-def _refuse_strays(given: Sequence[str], job: str | None) -> None:
-    """Raise UsageError for an option that says nothing of what is done: it may have been meant to."""
-    for name in given:
-        if job is None and name in OF_JOBS:
-            raise UsageError(f"{name} does not go with a question", _place_of(name))
-        if "-i" in given and name in NOT_IN_TALK:
-            raise UsageError(f"{name} does not go with -i", _place_of(name) or "leave out -i to ask once")
-        if job is not None and name not in (job, *TAKES[job], *EVERYWHERE):
-            raise UsageError(f"{name} does not go with {job}", _place_of(name) or "leave one of them out")
-        if name == "-o" and job == "--export-session":
-            raise UsageError(f"{name} does not go with {job}", "--format names the form")
-
-
-def _place_of(name: str) -> str:
-    """What an option goes with that means nothing in a question."""
-    jobs = [job for job, takes in TAKES.items() if name in takes] if name in OF_JOBS else []
-    return f"it goes with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
-
-
-def _instead(name: str) -> str:
-    """What to do in place of an empty value."""
-    return "--list-sessions lists them all" if name == "search_sessions" else ""
-
-
-def _refuse_two(argv: Sequence[str]) -> None:
-    """Raise UsageError for a job that is given twice where it is done once: the first would be lost."""
-    given = [name for name, _ in named(argv) if name in ONCE]
-    if len(given) > len(set(given)):
-        raise UsageError(f"{max(given, key=given.count)} is given twice", "give it once in a run")
-
-
-def _only_one(names: Sequence[str]) -> None:
-    """Raise UsageError for two that exclude each other."""
-    if len(names) > 1:
-        raise UsageError(f"{' and '.join(names)} exclude each other")
-
-
-def _said(err: click.ClickException) -> str:
-    text = err.format_message().rstrip(".")
-    return text[:1].lower() + text[1:]
-
-
-def _advice(err: click.ClickException) -> str:
-    if isinstance(err, click.NoSuchOption):
-        return "see gptsh --help, or put -- before a prompt that starts with a dash"
-    return "see gptsh --help"
-
-
-def _print(text: str) -> int:
-    stdio.write_lines([text])
-    return 0

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM, SIGHUP and the deadline as one exception, which is never raised where something would be lost.
+"""Ctrl-C, SIGTERM, SIGHUP and the deadline as one exception, which may be raised anywhere.
 
-A run that has something to save works ``shielded``, and lets itself be interrupted where it waits: for the model, for a
-reader that stalls, for the user. A run that has nothing to lose is not shielded, and is interrupted anywhere.
+It is held back only where something would be lost: ``shielded`` stands around a save, and around what comes behind an
+answer. What waits within a shield, for a model or a reader, is interrupted all the same: ``waiting``.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_GRACE = 0.25  # seconds that a save may go on for after a second Ctrl-C
 _AT_ONCE = 0.001  # seconds; 0 would be never
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
-_STUCK = 2.0  # seconds behind a first Ctrl-C until another one says that a conversation hangs
+_GRACE = 0.25  # seconds behind a first Ctrl-C until another one ends the process: by then the answer is saved
+_STUCK = 2.0  # the same in a conversation, which then hangs
 
 _Item = TypeVar("_Item")
 
@@ -47,21 +47,21 @@ class Interrupted(BaseException):
 class Interrupts:
     """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Interrupted in the main thread.
 
-    What is ignored (nohup, a background job of a script) stays ignored, and behind it all is as it was. A second SIGINT
-    ends the process by itself: at once, or where it is shielded a moment later. In a conversation, which ``stays``, it
-    does so only where nothing has come of the first one for a while.
+    The first one does; what comes behind it finds a run that ends already. A second SIGINT a moment later ends the
+    process at once; in a conversation, which ``stays``, that moment is longer. What is ignored (nohup, a background job
+    of a script) stays ignored, and behind it all is as it was. ``deadline`` is the end of the time that there is, by
+    ``time.monotonic``; None: there is none.
     """
 
     def __init__(self, seconds: float | None, *, stays: bool = False) -> None:
         self.seconds = seconds
+        self.deadline = time.monotonic() + seconds if seconds else None
         self._stays = stays
-        self._until = time.monotonic() + (seconds or 0)
         self._shields = 0  # how many are entered, each inside another
-        self._saves = False  # whether the run is one that has something to save
         self._pending: int | None = None
+        self._raised = False  # a signal, not the deadline
         self._hand: Callable[[], None] | None = None  # what is called instead of raising
         self._first: float | None = None  # when the first SIGINT came
-        self._last_call = False  # whether the timer is that of a second SIGINT, not of the deadline
         self._before: dict[int, Any] = {}  # the handlers that stood where ours stand
         self.before_kill: list[Callable[[], object]] = []  # what a second SIGINT does before it ends the process
 
@@ -77,19 +77,14 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._shields += 1  # for good
         _entered.remove(self)
         self.disarm()
         for signum, handler in self._before.items():
-            if signum != signal.SIGALRM or not self._last_call:
-                signal.signal(signum, handler)
+            signal.signal(signum, handler)
 
     def _install(self, signum: int) -> None:
         self._before.setdefault(signum, signal.signal(signum, self._on_signal))
-
-    @property
-    def deadline(self) -> float | None:
-        """The end of the time that there is, by ``time.monotonic``; None: there is no end."""
-        return self._until if self.seconds else None
 
     # ---- where it is raised, and where not
 
@@ -97,12 +92,10 @@ class Interrupts:
     def shielded(self) -> Iterator[None]:
         """A stretch in which nothing is raised, but where it waits; what came meanwhile is raised at its end."""
         self._shields += 1
-        self._saves = True
         try:
             yield
         finally:
             self._shields -= 1
-            self._saves = self._shields > 0
         if not self._shields:
             self._raise_pending()
 
@@ -146,8 +139,8 @@ class Interrupts:
         self._pending = None
 
     def forget_ctrl_c(self) -> None:
-        """Ctrl-C has had its effect: nothing is done that it could end."""
-        self._first = None
+        """A signal has had its effect, and the next one has its own. A Ctrl-C that nothing was done for is none."""
+        self._first, self._raised = None, False
         if self._pending == signal.SIGINT:
             self.forget()
 
@@ -155,18 +148,15 @@ class Interrupts:
 
     def disarm(self) -> None:
         """No deadline any more: the answer is there."""
-        if not self._last_call:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None
 
     def rearm(self, most: float) -> None:
         """The deadline counts again, for what is done behind the answer, and takes so many seconds at most."""
-        if self._last_call:
-            return
         if signal.SIGALRM not in self._before:
             self._install(signal.SIGALRM)
-        left = min(most, self._until - time.monotonic()) if self.seconds else most
+        left = min(most, self.deadline - time.monotonic()) if self.deadline else most
         signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, left), _AGAIN)
 
     # ---- signals
@@ -174,39 +164,24 @@ class Interrupts:
     def _raise_pending(self) -> None:
         if self._pending is not None:
             signum, self._pending = self._pending, None
+            self._raised = signum != signal.SIGALRM
             raise Interrupted(signum)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if signum == signal.SIGINT:
-            self._count()
-        elif signum == signal.SIGALRM and self._last_call:
-            self._kill()
-        if signum != signal.SIGALRM or self._pending is None:  # a signal says more than the deadline
-            self._pending = signum
+            now = time.monotonic()
+            self._first = self._first or now
+            if now - self._first > (_STUCK if self._stays else _GRACE):
+                for do in self.before_kill:
+                    do()
+                os._exit(die_of(signal.SIGINT))  # where the signal has no effect: process 1 of a container
+        if self._raised or (signum == signal.SIGALRM and self._pending is not None):
+            return  # a signal says more than the deadline
+        self._pending = signum
         if self._hand:
             self._hand()
         elif not self._shields:
             self._raise_pending()
-
-    def _count(self) -> None:
-        """A first Ctrl-C ends the run; a second one ends it now, with a moment for what is about to be saved."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now
-            return
-        if self._stays and now - self._first <= _STUCK:
-            return
-        if not self._saves:
-            self._kill()
-        if not self._last_call:  # it takes the timer of the deadline
-            self._last_call = True
-            self._install(signal.SIGALRM)
-            signal.setitimer(signal.ITIMER_REAL, _GRACE)
-
-    def _kill(self) -> None:
-        for do in self.before_kill:
-            do()
-        os._exit(die_of(signal.SIGINT))  # where the signal has no effect: process 1 of a container
 
 
 _entered: list[Interrupts] = []  # the innermost is the last
@@ -215,6 +190,11 @@ _entered: list[Interrupts] = []  # the innermost is the last
 def waiting() -> contextlib.AbstractContextManager[None]:
     """A stretch that may be interrupted, whatever shields the run."""
     return _entered[-1].waiting() if _entered else contextlib.nullcontext()
+
+
+def shielded() -> contextlib.AbstractContextManager[None]:
+    """A stretch in which something is saved, whatever run it belongs to."""
+    return _entered[-1].shielded() if _entered else contextlib.nullcontext()
 
 
 def each(items: Iterator[_Item]) -> Iterator[_Item]:

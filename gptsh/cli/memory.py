@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gptsh.cli import show, stdio
+from gptsh.cli.ask import seconds_of
 from gptsh.cli.interrupts import Interrupted, Interrupts, each
 from gptsh.cli.lists import current_project, lines_of, passing
 from gptsh.cli.options import FILTERS, Flags
+from gptsh.cli.plan import small_of
 from gptsh.cli.reporter import in_words
-from gptsh.cli.session import Session
-from gptsh.cli.small import small_of
-from gptsh.cli.wanted import saves, seconds_of
+from gptsh.cli.session import Session, saves
 from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.context import memory

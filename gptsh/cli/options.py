@@ -1,54 +1,21 @@
-"""Every option as one row: click's parser, both helps and the README are read from this table."""
+"""Every option as one field: click's parser, both helps, the man page and the README are read from ``Flags``."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import click
 
 from gptsh.config.forms import FORMATS, OUTPUTS
+from gptsh.errors import UsageError
 
 ENDS = ("head", "tail", "middle")
-JOBS: Mapping[str, str] = {  # what is done instead of asking, each by a function of a module of ``cli/``
-    "--list-sessions": "manage:list_sessions",
-    "--show-session": "reading:show_session",
-    "--search-sessions": "searching:search_sessions",
-    "--export-session": "exporting:export_session",
-    "--import-session": "importing:import_session",
-    "--delete-session": "keeping:delete_sessions",
-    "--archive-session": "keeping:archive_sessions",
-    "--prune-sessions": "keeping:prune_sessions",
-    "--usage": "manage:show_usage",
-    "--list-agents": "manage:list_agents",
-    "--list-models": "manage:list_models",
-    "--list-tools": "manage:list_tools",
-    "--consolidate": "memory:consolidate",
-}
-FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessions
-# What may stand beside each, and all of EVERYWHERE; a question takes what is not under Manage.
-TAKES: Mapping[str, tuple[str, ...]] = {
-    "--list-sessions": (*FILTERS, "--archived"),
-    "--show-session": ("--full",),
-    "--search-sessions": (*FILTERS, "--archived"),
-    "--export-session": ("--format",),
-    "--import-session": (),
-    "--delete-session": (),
-    "--archive-session": (),
-    "--prune-sessions": (*FILTERS, "--keep", "--older-than", "--archive", "--yes"),
-    "--usage": FILTERS,
-    "--list-agents": ("-m", "--limit"),
-    "--list-models": ("-m", "--limit"),
-    "--list-tools": ("-a", "--tools", "--no-tools", "--limit"),
-    "--consolidate": (*FILTERS, "-s", "-c", "--timeout"),
-}
-# How something is told or read, which changes nothing of what is done: an alias may have it.
-EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
-NOT_IN_TALK = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
 class Row(NamedTuple):
-    """One option: its group in the help, its names, what it does, click's attributes, and what its value is.
+    """One option: its group in the help, its names, what it does; without ``metavar`` and ``type`` it is a flag,
+    and a ``word`` is never blank.
 
     ``value`` is a word that ``complete.COMPLETERS`` knows, empty where a shell has nothing to offer.
     """
@@ -56,75 +23,120 @@ class Row(NamedTuple):
     group: str
     names: tuple[str, ...]
     help: str
-    attributes: Mapping[str, Any] = MappingProxyType({})
+    metavar: str = ""
     value: str = ""
-
-    @property
-    def field(self) -> str:
-        """Where ``Flags`` has it."""
-        return self.names[-1].lstrip("-").replace("-", "_")
+    type: Any = None
+    many: bool = False
+    word: bool = False
 
 
+# fmt: off
 class Flags(NamedTuple):
-    """The command line, as typed. Fields are the options' names."""
+    """The command line, as typed."""
 
-    prompt: tuple[str, ...]
-    agent: str | None
-    model: str | None
-    system: str | None
-    param: tuple[str, ...]
-    file: tuple[str, ...]
-    no_stdin: bool
-    tools: str | None
-    no_tools: bool
-    timeout: str | None
-    dry_run: bool
-    output: str | None
-    no_stream: bool
-    extract: bool
-    schema: str | None
-    truncate: str | None
-    no_reasoning: bool
-    session: str | None
-    continue_: bool
-    resume: bool
-    new: bool
-    title: str | None
-    tag: tuple[str, ...]
-    snapshot: str | None
-    compact: bool
-    apply: bool
-    no_save: bool
-    list_sessions: bool
-    show_session: str | None
-    full: bool
-    search_sessions: str | None
-    export_session: str | None
-    format: str | None
-    import_session: str | None
-    delete_session: tuple[str, ...]
-    archive_session: tuple[str, ...]
-    prune_sessions: bool
-    keep: int | None
-    older_than: str | None
-    archive: bool
-    yes: bool
-    here: bool
-    archived: bool
-    limit: int | None
-    usage: bool
-    consolidate: bool
-    interactive: bool
-    list_agents: bool
-    list_models: bool
-    list_tools: bool
-    config: str | None
-    debug: bool
+    prompt: tuple[str, ...] = ()
+    agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
+        "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", word=True)] = None
+    model: Annotated[str | None, Row("Ask", ("-m", "--model"),
+        "Model, as PROVIDER/NAME; in a list, only what matches.", metavar="MODEL", value="model", word=True)] = None
+    system: Annotated[str | None, Row("Ask", ("--system",),
+        "System prompt, in place of the agent's.", metavar="TEXT")] = None
+    param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
+        "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", many=True)] = ()
+    file: Annotated[tuple[str, ...], Row("Ask", ("-f", "--file"),
+        "File to send along: text, image, PDF or audio. Repeatable.", metavar="PATH", value="file", many=True)] = ()
+    no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
+    tools: Annotated[str | None, Row("Ask", ("--tools",),
+        "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
+        metavar="LIST", value="tools", word=True)] = None
+    no_tools: Annotated[bool, Row("Ask", ("--no-tools",), "Offer no tools.")] = False
+    timeout: Annotated[str | None, Row("Ask", ("--timeout",),
+        "Give up after so many seconds, keeping what arrived.", metavar="S")] = None
+    dry_run: Annotated[bool, Row("Ask", ("--dry-run",),
+        "Show what would be sent, and send nothing; with -o json the request itself.")] = False
+    output: Annotated[str | None, Row("Answer", ("-o", "--output"),
+        "Form of the answer and of lists; else text in a pipe, markdown on a terminal.",
+        type=click.Choice(OUTPUTS))] = None
+    no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Ask for the answer in one piece.")] = False
+    extract: Annotated[bool, Row("Answer", ("-x", "--extract"),
+        "Only the first fenced code block; all of an answer without one.")] = False
+    schema: Annotated[str | None, Row("Answer", ("--schema",),
+        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", word=True)] = None
+    truncate: Annotated[str | None, Row("Answer", ("--truncate",),
+        "Where piped or attached text that does not fit may be cut.", type=click.Choice(ENDS))] = None
+    no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",),
+        "Do not show the model's reasoning on stderr.")] = False
+    session: Annotated[str | None, Row("Session", ("-s", "--session"),
+        "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
+        metavar="REF", value="session")] = None
+    continue_: Annotated[bool, Row("Session", ("-c", "--continue", "continue_"),
+        "Go on with the session last used in this project.")] = False
+    resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
+    new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.")] = False
+    title: Annotated[str | None, Row("Session", ("--title",),
+        "Title of the session, set by hand.", metavar="TEXT", word=True)] = None
+    tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
+        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", word=True, many=True)] = ()
+    snapshot: Annotated[str | None, Row("Session", ("--snapshot",),
+        "Name the position where the session stands; REF@NAME goes back to it.", metavar="NAME", word=True)] = None
+    compact: Annotated[bool, Row("Session", ("--compact",),
+        "Show how the session would be sent shorter; nothing is done.")] = False
+    apply: Annotated[bool, Row("Session", ("--apply",),
+        "With --compact: do it, before the prompt if there is one.")] = False
+    no_save: Annotated[bool, Row("Session", ("--no-save",), "Keep nothing of this run.")] = False
+    list_sessions: Annotated[bool, Row("Manage", ("--list-sessions",), "List sessions, newest first.")] = False
+    show_session: Annotated[str | None, Row("Manage", ("--show-session",),
+        "Show a session, or REF@POINT.", metavar="REF", value="session", word=True)] = None
+    full: Annotated[bool, Row("Manage", ("--full",), "With --show-session: tool calls and results in full.")] = False
+    search_sessions: Annotated[str | None, Row("Manage", ("--search-sessions",),
+        "List sessions that have all these words, and where.", metavar="TEXT", word=True)] = None
+    export_session: Annotated[str | None, Row("Manage", ("--export-session",),
+        "Write a session to stdout in another format.", metavar="REF", value="session", word=True)] = None
+    format: Annotated[str | None, Row("Manage", ("--format",),
+        "With --export-session: the format; markdown where none is named.", type=click.Choice(FORMATS))] = None
+    import_session: Annotated[str | None, Row("Manage", ("--import-session",),
+        "Bring in sessions of this or another tool: a file, a folder, or -.",
+        metavar="PATH", value="file", word=True)] = None
+    delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
+        "Delete a session for good. Repeatable.", metavar="REF", value="session", word=True, many=True)] = ()
+    archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
+        "Archive a session: in no list, still found by its id. Repeatable.",
+        metavar="REF", value="session", word=True, many=True)] = ()
+    prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
+        "Show which old sessions would be deleted; with --yes delete them.")] = False
+    keep: Annotated[int | None, Row("Manage", ("--keep",),
+        "With --prune-sessions: all but the N last used.", metavar="N", type=click.IntRange(0))] = None
+    older_than: Annotated[str | None, Row("Manage", ("--older-than",),
+        "With --prune-sessions: not used for so long, such as 30d.", metavar="AGE")] = None
+    archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
+    yes: Annotated[bool, Row("Manage", ("--yes",), "With --prune-sessions: do it.")] = False
+    usage: Annotated[bool, Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.")] = False
+    consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
+        "Put what is new in sessions, or in that of -s, into their agents' memory.")] = False
+    here: Annotated[bool, Row("Manage", ("--here",), "In a list, only sessions of this project.")] = False
+    archived: Annotated[bool, Row("Manage", ("--archived",),
+        "With --list-sessions or --search-sessions: those that were archived.")] = False
+    limit: Annotated[int | None, Row("Manage", ("--limit",),
+        "In a list, so many at most.", metavar="N", type=click.IntRange(0))] = None
+    interactive: Annotated[bool, Row("Other", ("-i", "--interactive"),
+        "Go on asking at a prompt, where /help says what else it can.")] = False
+    list_agents: Annotated[bool, Row("Other", ("--list-agents",), "List the agents of the config file.")] = False
+    list_models: Annotated[bool, Row("Other", ("--list-models",),
+        "List the models that can be asked from here, with window and price.")] = False
+    list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
+    config: Annotated[str | None, Row("Other", ("--config",),
+        "Config file, in place of the usual one.", metavar="PATH", value="file", word=True)] = None
+    debug: Annotated[bool, Row("Other", ("--debug",),
+        "Show tracebacks and the provider's own words with errors.")] = False
+    version: Annotated[bool, Row("Other", ("--version",), "Show the version.")] = False
+    short_help: Annotated[bool, Row("Other", ("-h", "short_help"), "Show what daily use needs.")] = False
+    help: Annotated[bool, Row("Other", ("--help",), "Show this.")] = False
+    # fmt: on
 
     @property
     def given(self) -> tuple[str, ...]:
         """The options that are on the command line, each by the first of its names."""
-        values = ((row.names[0], getattr(self, row.field, None)) for row in ROWS)
+        values = ((row.names[0], getattr(self, field)) for field, row in _BY_FIELD.items())
         return tuple(name for name, value in values if value is not None and value is not False and value != ())
 
     @property
@@ -149,89 +161,38 @@ class Flags(NamedTuple):
         return own if self.tools is None else tuple(filter(None, map(str.strip, self.tools.split(","))))
 
 
-_FLAG: dict[str, Any] = {"is_flag": True}
-_MANY: dict[str, Any] = {"multiple": True}
+_BY_FIELD: Mapping[str, Row] = {
+    field: kind.__metadata__[0] for field, kind in Flags.__annotations__.items() if field != "prompt"
+}
+ROWS = tuple(_BY_FIELD.values())
 
-ROWS = (
-    Row("Ask", ("-a", "--agent"), "Agent from the config file; in a list, only its sessions.", {"metavar": "NAME"},
-        "agent"),
-    Row("Ask", ("-m", "--model"), "Model, as PROVIDER/NAME; in a list, only what matches.", {"metavar": "MODEL"},
-        "model"),
-    Row("Ask", ("--system",), "System prompt, in place of the agent's.", {"metavar": "TEXT"}),
-    Row("Ask", ("-p", "--param"), "Generation parameter, such as temperature=0.2. Repeatable.",
-        {"metavar": "KEY=VALUE", **_MANY}),
-    Row("Ask", ("-f", "--file"), "File to send along: text, image, PDF or audio. Repeatable.",
-        {"metavar": "PATH", **_MANY}, "file"),
-    Row("Ask", ("--no-stdin",), "Do not read standard input.", _FLAG),
-    Row("Ask", ("--tools",), "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, parted by commas.",
-        {"metavar": "LIST"}, "tools"),
-    Row("Ask", ("--no-tools",), "Offer no tools.", _FLAG),
-    Row("Ask", ("--timeout",), "Give up after so many seconds, keeping what arrived.", {"metavar": "S"}),
-    Row("Ask", ("--dry-run",), "Show what would be sent, and send nothing; with -o json the request itself.", _FLAG),
-    Row("Answer", ("-o", "--output"), "Form of the answer and of lists; else text in a pipe, markdown on a terminal.",
-        {"type": click.Choice(OUTPUTS)}),
-    Row("Answer", ("--no-stream",), "Ask for the answer in one piece.", _FLAG),
-    Row("Answer", ("-x", "--extract"), "Only the first fenced code block; all of an answer without one.", _FLAG),
-    Row("Answer", ("--schema",), "JSON Schema that the answer must conform to.", {"metavar": "FILE|JSON"},
-        "file"),
-    Row("Answer", ("--truncate",), "Where piped or attached text that does not fit may be cut.",
-        {"type": click.Choice(ENDS)}),
-    Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning on stderr.", _FLAG),
-    Row("Session", ("-s", "--session"),
-        "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
-        {"metavar": "REF"}, "session"),
-    Row("Session", ("-c", "--continue", "continue_"), "Go on with the session last used in this project.", _FLAG),
-    Row("Session", ("-r", "--resume"), "Pick the session from a list.", _FLAG),
-    Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.", _FLAG),
-    Row("Session", ("--title",), "Title of the session, set by hand.", {"metavar": "TEXT"}),
-    Row("Session", ("--tag",), "Tag the session; in a list, only sessions with it. Repeatable.",
-        {"metavar": "NAME", **_MANY}),
-    Row("Session", ("--snapshot",), "Name the position where the session stands; REF@NAME goes back to it.",
-        {"metavar": "NAME"}),
-    Row("Session", ("--compact",), "Show how the session would be sent shorter; nothing is done.", _FLAG),
-    Row("Session", ("--apply",), "With --compact: do it, before the prompt if there is one.", _FLAG),
-    Row("Session", ("--no-save",), "Keep nothing of this run.", _FLAG),
-    Row("Manage", ("--list-sessions",), "List sessions, newest first.", _FLAG),
-    Row("Manage", ("--show-session",), "Show a session, or REF@POINT.", {"metavar": "REF"}, "session"),
-    Row("Manage", ("--full",), "With --show-session: tool calls and results in full.", _FLAG),
-    Row("Manage", ("--search-sessions",), "List sessions that have all these words, and where.", {"metavar": "TEXT"}),
-    Row("Manage", ("--export-session",), "Write a session to stdout in another format.", {"metavar": "REF"}, "session"),
-    Row("Manage", ("--format",), "With --export-session: the format; markdown where none is named.",
-        {"type": click.Choice(FORMATS)}),
-    Row("Manage", ("--import-session",), "Bring in sessions of this or another tool: a file, a folder, or -.",
-        {"metavar": "PATH"}, "file"),
-    Row("Manage", ("--delete-session",), "Delete a session for good. Repeatable.", {"metavar": "REF", **_MANY},
-        "session"),
-    Row("Manage", ("--archive-session",), "Archive a session: in no list, still found by its id. Repeatable.",
-        {"metavar": "REF", **_MANY}, "session"),
-    Row("Manage", ("--prune-sessions",), "Show which old sessions would be deleted; with --yes delete them.", _FLAG),
-    Row("Manage", ("--keep",), "With --prune-sessions: all but the N last used.",
-        {"metavar": "N", "type": click.IntRange(0)}),
-    Row("Manage", ("--older-than",), "With --prune-sessions: not used for so long, such as 30d.", {"metavar": "AGE"}),
-    Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.", _FLAG),
-    Row("Manage", ("--yes",), "With --prune-sessions: do it.", _FLAG),
-    Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.", _FLAG),
-    Row("Manage", ("--consolidate",), "Put what is new in sessions, or in that of -s, into their agents' memory.",
-        _FLAG),
-    Row("Manage", ("--here",), "In a list, only sessions of this project.", _FLAG),
-    Row("Manage", ("--archived",), "With --list-sessions or --search-sessions: those that were archived.", _FLAG),
-    Row("Manage", ("--limit",), "In a list, so many at most.", {"metavar": "N", "type": click.IntRange(0)}),
-    Row("Other", ("-i", "--interactive"), "Go on asking at a prompt, where /help says what else it can.", _FLAG),
-    Row("Other", ("--list-agents",), "List the agents of the config file.", _FLAG),
-    Row("Other", ("--list-models",), "List the models that can be asked from here, with window and price.", _FLAG),
-    Row("Other", ("--list-tools",), "List the tools of the tool servers.", _FLAG),
-    Row("Other", ("--config",), "Config file, in place of the usual one.", {"metavar": "PATH"}, "file"),
-    Row("Other", ("--debug",), "Show tracebacks and the provider's own words with errors.", _FLAG),
-    Row("Other", ("--version",), "Show the version.", _FLAG),
-    Row("Other", ("-h", "short_help"), "Show what daily use needs.", _FLAG),
-    Row("Other", ("--help",), "Show this.", _FLAG),
-)  # fmt: skip
 
-OF_JOBS = tuple(row.names[0] for row in ROWS if row.group == "Manage")  # which no question takes
-ONCE = tuple(
-    row.names[0] for row in ROWS if row.names[0] in JOBS and not {"is_flag", "multiple"} & row.attributes.keys()
-)  # jobs of one session, one file, one search
-_VALUED = {name for row in ROWS if not row.attributes.get("is_flag") for name in row.names}
+class Job(NamedTuple):
+    """What is done instead of asking: ``MODULE:FUNCTION`` of ``cli/``, and the options that may stand beside it."""
+
+    target: str
+    takes: tuple[str, ...] = ()
+
+
+FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessions
+JOBS: Mapping[str, Job] = {
+    "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),
+    "--show-session": Job("reading:show_session", ("--full",)),
+    "--search-sessions": Job("searching:search_sessions", (*FILTERS, "--archived")),
+    "--export-session": Job("exporting:export_session", ("--format",)),
+    "--import-session": Job("importing:import_session"),
+    "--delete-session": Job("keeping:delete_sessions"),
+    "--archive-session": Job("keeping:archive_sessions"),
+    "--prune-sessions": Job("keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--archive", "--yes")),
+    "--usage": Job("manage:show_usage", FILTERS),
+    "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
+    "--list-models": Job("manage:list_models", ("-m", "--limit")),
+    "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
+    "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
+}
+# How something is told or read, which changes nothing of what is done: an alias may have it.
+EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
+NOT_IN_TALK = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
@@ -262,26 +223,10 @@ Every conversation is kept as a JSON file. stdout is the answer and nothing else
 """
 
 
-def named(argv: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The options of a command line, each with its value, whatever is wrong with them."""
-    args = iter(argv)
-    for arg in args:
-        if arg == "--":
-            return
-        if arg.startswith("--"):
-            name, equals, value = arg.partition("=")
-            yield name, value if equals or name not in _VALUED else next(args, "")
-        elif arg.startswith("-"):
-            yield from _cluster(arg, args)
-
-
-def _cluster(arg: str, rest: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """The options of one argument such as ``-xojson``."""
-    for at, letter in enumerate(arg[1:], 2):
-        if f"-{letter}" in _VALUED:
-            yield f"-{letter}", arg[at:] or next(rest, "")
-            return
-        yield f"-{letter}", ""
+def _not_blank(_ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    if any(given is not None and not given.strip() for given in (value if isinstance(value, tuple) else (value,))):
+        raise UsageError(f"{param.opts[-1]} is empty")
+    return value
 
 
 class GroupedCommand(click.Command):
@@ -302,7 +247,16 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
     ``completers`` tell a shell what a value may be, each under the ``value`` of its rows.
     """
     options = [
-        click.Option(row.names, help=row.help, shell_complete=completers.get(row.value), **row.attributes)
+        click.Option(
+            row.names,
+            help=row.help,
+            is_flag=None if row.metavar or row.type else True,
+            metavar=row.metavar or None,
+            type=row.type,
+            multiple=row.many,
+            callback=_not_blank if row.word else None,
+            shell_complete=completers.get(row.value),
+        )
         for row in ROWS
     ]
     words = click.Argument(["prompt"], nargs=-1, type=click.UNPROCESSED)
@@ -313,3 +267,9 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
         add_help_option=False,
         context_settings={"max_content_width": 100},
     )
+
+
+def as_far_as_known(argv: Sequence[str]) -> Flags:
+    """What a command line asks for, whatever is wrong with it: each value that is wrong counts as not given."""
+    ctx = build().make_context("gptsh", [*argv], resilient_parsing=True, ignore_unknown_options=True)
+    return Flags(**ctx.params)

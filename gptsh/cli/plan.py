@@ -3,18 +3,18 @@
 Nothing is saved or sent here, but where a plan needs a summary first: then the small model is asked, and that is saved.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.opening import Opened
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.show import Form
-from gptsh.cli.small import small_of
-from gptsh.cli.wanted import agent_for
+from gptsh.cli.session import Opened, Session
+from gptsh.cli.show import Form, Screen
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
@@ -22,13 +22,12 @@ from gptsh.config.settings import Agent, Settings
 from gptsh.content.answer import Ask, Request, Tools
 from gptsh.content.media import ABILITIES, NAMES, Kind, media_in
 from gptsh.context import shorten, tokens, valid
-from gptsh.context.answer_schema import Shape, in_words
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
 from gptsh.context.valid import Context, Room
 from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
-from gptsh.errors import ConfigError, GptshError, ModelError, StoreError, TooLong, UsageError
+from gptsh.errors import ConfigError, GptshError, ModelError, OutputError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Usage, timestamp
 from gptsh.models.facts import facts, split_model
@@ -36,7 +35,9 @@ from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
 
 if TYPE_CHECKING:
+    from gptsh.cli.turn import App
     from gptsh.context.compaction import Chooser, Summarise
+    from gptsh.context.summaries import Small
     from gptsh.core.snapshots import Happening
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
@@ -57,24 +58,33 @@ class Respondent(NamedTuple):
     servers: list[ToolServer]
 
 
-def resolve(flags: Flags, loaded: Settings, stored: Document | None, client: Client, reporter: Reporter) -> Respondent:
+def resolve(app: "App", flags: Flags, stored: Document | None, agent: Agent) -> Respondent:
     """What can end in exit 2 whatever is asked: agent, model, key, parameters, schema, tools.
 
-    ``reporter`` learns the form of the output. Raises ConfigError and UsageError.
+    The reporter learns the form of the output. Markdown is for a person: in a pipe it is rendered only where the
+    command line itself asks for it. Raises ConfigError and UsageError.
     """
-    agent = with_tools(flags, loaded, stored)
-    form = _form(flags, loaded, agent)
-    reporter.output = form.output
-    agent, servers = resolve_agent(agent, loaded, client)
-    return Respondent(agent, form, servers)
+    agent = with_tools(agent, flags, app.settings, stored)
+    output = flags.output or app.settings.output or agent.output
+    if output in STRUCTURED and flags.interactive:  # what is configured is for programs
+        output = None
+    if output not in STRUCTURED:
+        person = stdio.is_terminal(stdio.answers_to())
+        output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
+    if flags.extract and flags.schema is not None:
+        raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
+    shape = None
+    if flags.schema is not None:
+        from gptsh.context.answer_schema import Shape  # noqa: PLC0415 - few answers have one
+
+        shape = Shape(flags.schema)
+    app.reporter.output = output
+    agent, servers = resolve_agent(agent, app.settings, app.client)
+    return Respondent(agent, Form(output, flags.extract, shape, not flags.no_reasoning), servers)
 
 
-def with_tools(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
-    """Who answers, with the tools that are wanted: the command line's, else the session's, else the agent's own.
-
-    Raises as ``agent_for``.
-    """
-    agent = agent_for(flags, loaded, stored)
+def with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
     names = None if stored is None or chooses_tools(flags) else stored["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
         return agent._replace(tools=flags.tools_of(agent.tools))
@@ -114,20 +124,6 @@ def no_model(client: Client) -> ConfigError:
     return ConfigError("no model is chosen", ways + offered)
 
 
-def _form(flags: Flags, loaded: Settings, agent: Agent) -> Form:
-    """Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it."""
-    output = flags.output or loaded.output or agent.output
-    if output in STRUCTURED and flags.interactive:  # what is configured is for programs
-        output = None
-    if output not in STRUCTURED:
-        person = stdio.is_terminal(stdio.answers_to())
-        output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
-    if flags.extract and flags.schema is not None:
-        raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
-    shape = None if flags.schema is None else Shape(flags.schema)
-    return Form(output, flags.extract, shape, not flags.no_reasoning)
-
-
 # ---- the question in its session
 
 
@@ -136,11 +132,29 @@ def begin(
 ) -> "tuple[Document, list[Happening]]":
     """The document with the question in it, and what is to be reported of snapshots once it is saved.
 
-    Without a question the session is taken as it stands. Raises UsageError; nothing is saved.
+    Without a question the session is taken as it stands. Its agent and provider are those of this turn. Raises
+    UsageError; nothing is saved.
     """
-    doc = _document(opened.doc, who.agent, loaded)
-    if opened.doc is None or chooses_tools(flags):
-        doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(who.agent.tools)}
+    agent, stored = who.agent, opened.doc
+    info = {
+        "name": agent.name,
+        "model": agent.model,
+        "model_small": agent.model_small,
+        "params": safe_params(agent.params),
+        "system": agent.system,
+    }
+    provider = {"name": loaded.providers.of(agent.model or "")[0].name}
+    if stored is None:
+        try:
+            cwd = os.getcwd()
+        except FileNotFoundError:
+            cwd = None
+        names = list(agent.tools)
+        doc = sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=names, cwd=cwd)
+    else:
+        doc = {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
+        if chooses_tools(flags):
+            doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
     happened: list[Happening] = []
     point = references.split_ref(opened.ref)[1] if opened.ref else None
     if point and not document.is_numbered(point):
@@ -154,25 +168,6 @@ def begin(
     if question is not None:
         sessions.append_messages(doc, [question], None)
     return doc, happened
-
-
-def _document(stored: Document | None, agent: Agent, loaded: Settings) -> Document:
-    """The session's document, its agent and provider those of this turn."""
-    info = {
-        "name": agent.name,
-        "model": agent.model,
-        "model_small": agent.model_small,
-        "params": safe_params(agent.params),
-        "system": agent.system,
-    }
-    provider = {"name": loaded.providers.of(agent.model or "")[0].name}
-    if stored is not None:
-        return {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
-    try:
-        cwd = os.getcwd()
-    except FileNotFoundError:
-        cwd = None
-    return sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=list(agent.tools), cwd=cwd)
 
 
 def refuse_answered(opened: Opened) -> None:
@@ -199,64 +194,45 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Plans each request of a turn. ``costs`` are those of the calls for summaries, in USD.
+    """Plans each request of a turn. ``costs`` are those of the calls for summaries, in USD."""
 
-    ``serve`` tells it how a run asks, waits, reports and saves: a plan may need a summary first.
-    """
-
-    def __init__(
-        self, loaded: Settings, client: Client, doc: Document, who: Respondent, flags: Flags, tools: Tools | None
-    ) -> None:
+    def __init__(self, app: "App", flags: Flags, who: Respondent, session: Session, tools: Tools | None) -> None:
         """Raises ToolServerError, and UsageError where the model does not take what is attached."""
-        self.costs: list[float | None] = []
+        self.agent, self.form, self.screen = who.agent, who.form, Screen(who.form)
+        self.model, self.rules = who.agent.model or "", app.settings.context
         self.room = Room(None)
-        self.max_rounds = loaded.max_rounds if tools else 1
-        self._settings, self._client, self._doc, self._flags = loaded, client, doc, flags
-        self.agent, self.form, self.rules = who.agent, who.form, loaded.context
-        self._provider = loaded.providers.of(self.model)[0]
-        self._memory = _memory(who.agent)
-        self._lacks = self._unsupported(doc["messages"])
-        self._system, self._schema = self._asked_for(None)
+        self.max_rounds = app.settings.max_rounds if tools else 1
+        self.costs: list[float | None] = []
+        self._settings, self._client, self._flags, self._session = app.settings, app.client, flags, session
+        self._provider, self._name = app.settings.providers.of(self.model)
+        self.provider = self._provider.name
+        self._doc = session.doc
+        self._memory = _memory(who.agent) if who.agent.memory and who.agent.system != "" else ""
+        self._lacks = self._unsupported(self._doc["messages"])
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
+        self._counts = False  # whether prompts are counted: it was not certain that they are small
         self._scale: float | None = None  # of counts, where a refusal has told how far they are from the truth
         self._truncates = False  # whether piped or attached text was truncated in this run
         self._calls = SUMMARY_CALLS
         self._noted = 0  # questions that the user knows to be left out
         self._scales: dict[int, float | None] = {}  # by the number of messages
         self._imagination: list[dict[str, Any]] = []  # summaries that are not made yet
-        self._find_window(flags)
-
-    def serve(
-        self, ask: Ask, waiting: Callable[[str], Any], report: Callable[..., None], save: Callable[[], bool]
-    ) -> None:
-        """How the small model is asked, what turns meanwhile, who reads of it, and how the document is saved."""
-        self._ask, self._waiting, self._report, self._save = ask, waiting, report, save
-
-    @property
-    def model(self) -> str:
-        """The model, as ``-m`` takes it."""
-        return self.agent.model or ""
-
-    @property
-    def provider(self) -> str:
-        """Whose it is."""
-        return self._provider.name
+        self._send_in_front(None)
+        self._find_window()
 
     # -- what is sent
 
     def first(self) -> Plan:
         """What is sent of the session as it stands; a summary that this takes is not made yet. Raises TooLong."""
-        doc, flags = self._doc, self._flags
+        doc, end = self._doc, self._flags.truncate
         choice = self._chosen(doc["messages"], self.imagined)
-        if flags.truncate is not None and (
-            choice.size.tokens > (self.room.prompt or 0) or choice.prompt.questions or choice.is_new
-        ):
+        if end and (choice.size.tokens > (self.room.prompt or 0) or choice.prompt.questions or choice.is_new):
             self._truncates = True
-            self._truncate(doc["messages"], flags.truncate)
+            self._truncate(doc["messages"], end)
             choice = self._chosen(doc["messages"], self.imagined)
-        return self._built(choice, doc["messages"])
+        return self._planned(choice, doc["messages"])
 
     def asked(self) -> str:
         """The id of the message that is answered."""
@@ -268,15 +244,15 @@ class Planner:
         return self.next(self._doc["messages"]) if plan.is_new else self._noting(plan)
 
     def next(self, messages: Sequence[Message]) -> Plan:
-        """What is sent of the messages. Raises TooLong, and Interrupted while a summary is waited for."""
+        """What is sent of the messages. Raises TooLong, and what a summary raises that is waited for."""
         # A turn that began with too little to look for the window may have grown beyond what fits any.
-        if self.room.window is None and self._screened(self.spoken(messages)).tokens > ASK_FROM:
+        if self.room.window is None and self._size(self.spoken(messages)).tokens > ASK_FROM:
             self.room = self._room(self._client.window(self.model, ask=True))
         return self._kept(self._chosen(messages, self.summarise), messages)
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise TooLong where not even the least of the messages fits."""
-        self._built(self._chosen(messages, self.imagined), messages)
+        self._planned(self._chosen(messages, self.imagined), messages)
 
     def refit(self, refused: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
         """What is sent into the window that a refusal names; None where it names none, or nothing can be shorter."""
@@ -286,7 +262,7 @@ class Planner:
         self._client.learn(self.model, window)
         self.room = self._room(window)
         if refused.prompt:  # then it is known how far a count is from what the server counts
-            self._scale = refused.prompt / max(1, before)
+            self._scale, self._counts = refused.prompt / max(1, before), True
         choice = self._chosen(messages, self.summarise, reason="refused")
         if sum(map(tokens.count_message, choice.prompt.messages)) > _LEAST_GAIN * before:
             return None
@@ -297,13 +273,11 @@ class Planner:
 
     def _chosen(self, messages: Sequence[Message], summarise: "Summarise", reason: str = "auto") -> Choice:
         """What of the messages is sent."""
-        spoken, state = self.spoken(messages), self._doc["context"]
-        if not state.get("compaction"):
-            size = self._screened(spoken)
-            fixed = self.fixed(size)
-            budget = self.room.budget(fixed)
-            fits = budget is None or size.tokens - fixed <= self.rules.compact_at * budget
-            if not self._flags.compact and (fits or not self.rules.compact):
+        if not self._doc["context"].get("compaction") and not self._flags.compact:
+            spoken = self.spoken(messages)
+            size = self._size(spoken)
+            budget = self.room.budget(self._fixed)
+            if not self.rules.compact or budget is None or size.tokens - self._fixed <= self.rules.compact_at * budget:
                 return Choice(FULL, CompactedPrompt(spoken, len(spoken)), size)
         chooser = self.chooser(messages, summarise)
         if self._flags.compact and (asked_for := chooser.compact()):
@@ -317,20 +291,16 @@ class Planner:
         """What chooses how the messages are sent, with such summaries."""
         from gptsh.context.compaction import Budget, Chooser  # noqa: PLC0415 - most sessions are small
 
-        def measure(sent: Sequence[Message], under: str | None, exact: bool) -> Size:
-            return self.measured(sent, under, exact=exact)
-
         state = self._doc["context"]
         if summarise == self.imagined:
             state = {**state, "summaries": [*state.get("summaries", ())]}
             self._imagination = state["summaries"]
-        fixed = self.fixed()
-        budget = Budget(measure, self.room.budget(fixed), fixed)
+        budget = Budget(self._size, self.room.budget(self._fixed), self._fixed)
         return Chooser(self.spoken(messages), state, budget, self.rules, summarise, self._summary_failed)
 
     def _kept(self, choice: Choice, messages: Sequence[Message]) -> Plan:
         """The plan of a choice. What does not fit all the same is never built, so that it is not kept either."""
-        plan = self._built(choice, messages)
+        plan = self._planned(choice, messages)
         if choice.is_new:
             self.keep_compaction(choice, messages)
         return self._noting(plan)
@@ -343,18 +313,18 @@ class Planner:
             stdio.note(f"{what} left out: the session outgrew the window")
         return plan
 
-    def _built(self, choice: Choice, messages: Sequence[Message]) -> Plan:
+    def _planned(self, choice: Choice, messages: Sequence[Message]) -> Plan:
         """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
-        sent, params, fixed = choice.prompt, self.agent.params, self.fixed(choice.size)
+        sent, params, fixed = choice.prompt, self.agent.params, self._fixed
         if messages:
-            advice = self._advice(choice.size, messages)
+            fits = self.room.prompt is None or choice.size.tokens <= self.room.prompt
+            advice = "" if fits else self._advice(choice.size, messages)
             whose = self.provider, self.model
             made = valid.build(
                 sent.messages, self._system, choice.size, self.room, whose=whose, advice=advice, fixed=fixed
             )
         else:
-            head = valid.head_of(self._system, ())
-            made = Context(head, choice.strategy, choice.size, fixed, self.room, 0)
+            made = Context(valid.head_of(self._system, ()), FULL, choice.size, fixed, self.room, 0)
         made = made._replace(
             strategy=choice.strategy,
             compaction=choice.record["id"] if choice.record else None,
@@ -369,9 +339,7 @@ class Planner:
 
     def _advice(self, size: Size, messages: Sequence[Message]) -> str:
         """What else can be done about a prompt that does not fit."""
-        advice, prompt, asked = "", self.room.prompt, _asked_at(messages)
-        if prompt is None or size.tokens <= prompt:
-            return advice
+        advice, asked = "", _asked_at(messages)
         if not self.rules.compact and asked:
             advice += '; compact = "auto" under [context] sends less of the session'
         if self._flags.truncate is None and any(map(shorten.attached, messages[asked if self.rules.compact else 0 :])):
@@ -381,9 +349,8 @@ class Planner:
 
             told = memory.in_system(None, self._memory, self.room.window) or ""
             if 2 * tokens.count_system(told) > size.tokens:
-                advice += (
-                    f"; most of it is {references.memory_folder(self.agent.name) / 'MEMORY.md'}, the agent's memory"
-                )
+                file = references.memory_folder(self.agent.name) / "MEMORY.md"
+                advice += f"; most of it is {file}, the agent's memory"
         return advice
 
     def _truncate(self, messages: Sequence[Message], end: str) -> None:
@@ -400,7 +367,7 @@ class Planner:
 
         def size_of(part: Sequence[Message], cuts: Mapping[str, shorten.Cuts]) -> int:
             self._doc["context"] = {**self._doc["context"], "cuts": {**known, **cuts}}
-            return self.measured(self.spoken(part), None, exact=True).tokens
+            return self._size(self.spoken(part), exact=True).tokens
 
         if before:
             rest = round(self.rules.compact_at * limit) - (size_of(before, {}) - size_of([], {}))
@@ -427,54 +394,40 @@ class Planner:
             shorten.as_sent(message, self._lacks, cuts.get(message.get("id"), ())) for message in messages
         )
 
-    def fixed(self, size: Size | None = None) -> int:
-        """Tokens of what stands in front of the messages, or beside them: counted where the size of all was counted."""
-        small = self._small
-        if size and (small is None or size.at_most <= small):
-            return sum(map(tokens.at_most, self._before)) // BYTES
-        return sum(map(tokens.count_text, self._before))
-
     @property
-    def _mark(self) -> int | None:
-        """Tokens of a prompt above which there is to be a new compaction."""
-        return None if self.room.prompt is None else round(self.rules.compact_at * self.room.prompt)
+    def _fixed(self) -> int:
+        """Tokens of what stands in front of the messages, or beside them."""
+        if self._counts:
+            return sum(map(tokens.count_text, self._before))
+        return sum(map(tokens.at_most, self._before)) // BYTES
 
-    @property
-    def _before(self) -> list[str]:
-        schema = None if self._schema is None else json.dumps(self._schema)
-        tools = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
-        return [text for text in (self._system, schema, *tools) if text]
+    def _size(self, spoken: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
+        """Tokens that messages take when they are sent under a compaction, what stands in front of them included.
 
-    @property
-    def _small(self) -> int | None:
-        """Tokens of a prompt that is not counted: below the mark, and for Ollama in any window that it is given."""
-        if self._provider.wire != "ollama":
-            return self._mark
-        return OLLAMA_LEAST if self._mark is None else min(self._mark, OLLAMA_LEAST)
-
-    def _screened(self, spoken: Sequence[Message]) -> Size:
-        """Tokens of all messages, counted only where it is not certain that they are below the mark."""
-        return self.measured(spoken, None, exact=False)
-
-    def measured(self, spoken: Sequence[Message], under: str | None, *, exact: bool) -> Size:
-        """Tokens that messages take when they are sent under a compaction, what stands in front of them included."""
+        Nothing is counted for as long as it is certain that all is below the mark at which a new compaction is made;
+        nor for Ollama in any window that it is given.
+        """
+        limits = [OLLAMA_LEAST] if self._provider.wire == "ollama" else []
+        limits += [] if self.room.prompt is None else [round(self.rules.compact_at * self.room.prompt)]
+        self._counts = self._counts or exact
         # Behind a truncation no earlier report is of what is sent now; behind a refusal none is to be believed.
         own = not self._truncates and self._scale is None
-        target, before = Target(self.model if own else None, self.provider, under), self._before
 
         def scale() -> float | None:
+            self._counts = True
             if not own:
                 return self._scale
             everything = self.spoken(self._doc["messages"])
             if len(everything) not in self._scales:
-                self._scales[len(everything)] = tokens.scale_of(everything, before, Target(self.model, self.provider))
+                known = tokens.scale_of(everything, self._before, Target(self.model, self.provider))
+                self._scales[len(everything)] = known
             return self._scales[len(everything)]
 
         return tokens.size_of(
             spoken,
-            before,
-            target,
-            small=0 if exact or self._scale is not None else self._small,
+            self._before,
+            Target(self.model if own else None, self.provider, under),
+            small=0 if self._counts else min(limits, default=None),
             most=self.room.prompt,
             scale=scale,
         )
@@ -482,15 +435,12 @@ class Planner:
     def _room(self, window: int | None) -> Room:
         return valid.room_for(window, self.agent.params, self.rules.reserve)
 
-    def _find_window(self, flags: Flags) -> None:
+    def _find_window(self) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
-        size, truncates = (
-            self._screened(self.spoken(self._doc["messages"])).tokens,
-            flags.truncate is not None,
-        )
-        asks = size > ASK_FROM or truncates
+        size, truncates = self._size(self.spoken(self._doc["messages"])).tokens, self._flags.truncate is not None
         least = valid.least_window(size, self.agent.params, self.rules.reserve)
-        if asks or least > ASK_FROM or flags.dry_run or self.form.structured:
+        asks = size > ASK_FROM or truncates
+        if asks or least > ASK_FROM or self._flags.dry_run or self.form.structured:
             window = self._client.window(self.model, ask=asks)
         else:
             window = self._provider.context_window
@@ -499,29 +449,33 @@ class Planner:
             raise UsageError(f"--truncate: the window of {self.model} is not known", way)
         self.room = self._room(window)
         if self._memory and window is not None:  # no more of it than a small window has room for
-            self._system, self._schema = self._asked_for(window)
+            self._send_in_front(window)
 
     # -- what goes along
 
-    def _asked_for(self, window: int | None) -> tuple[str | None, dict[str, Any] | None]:
-        """The system prompt and the schema that are sent into a window.
+    def _send_in_front(self, window: int | None) -> None:
+        """Settle the system prompt and the schema that are sent into a window.
 
         A schema goes as a field where the model is known to take it, in words where not, as both where none knows.
         """
-        system, shape, schema = self.agent.system, self.form.shape, None
-        provider, name = self._settings.providers.of(self.model)
+        self._system, self._schema, shape = self.agent.system, None, self.form.shape
         if self._memory:
             from gptsh.context.memory import in_system  # noqa: PLC0415 - few agents have one
 
-            system = in_system(system, self._memory, window)
+            self._system = in_system(self._system, self._memory, window)
         if shape:
+            from gptsh.context.answer_schema import in_words  # noqa: PLC0415 - few answers have one
+
             # Ollama takes one for every model, and shows it to none.
-            takes = None if provider.wire == "ollama" else facts(provider.name, name).can("response_schema")
+            provider = self._provider
+            takes = None if provider.wire == "ollama" else facts(provider.name, self._name).can("response_schema")
             if takes or (takes is None and provider.wire in DIRECT):
-                schema = shape.schema
+                self._schema = shape.schema
             if not takes:
-                system = in_words(system, shape.schema)
-        return system, schema
+                self._system = in_words(self._system, shape.schema)
+        schema = "" if self._schema is None else json.dumps(self._schema)
+        definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
+        self._before = [text for text in (self._system, schema, *definitions) if text]
 
     def _unsupported(self, messages: Sequence[Message]) -> frozenset[Kind]:
         """The kinds of attachments in the session that the model is known not to take; a note says how many there are,
@@ -529,12 +483,12 @@ class Planner:
 
         Raises UsageError where the question that is asked has one.
         """
-        client, model = self._client, self.model
-        asked = next(iter(messages[_asked_at(messages) :]), None)
         found = [(message, part, media) for message in messages for part, media in media_in(message)]
+        if not found:
+            return frozenset()
+        client, model, asked = self._client, self.model, next(iter(messages[_asked_at(messages) :]), None)
         lacks = frozenset(k for k in {media.kind for *_, media in found} if client.can(model, ABILITIES[k]) is False)
-        own = {NAMES[media.kind] for message, _, media in found if message is asked and media.kind in lacks}
-        if own:
+        if own := {NAMES[media.kind] for message, _, media in found if message is asked and media.kind in lacks}:
             raise UsageError(f"{model} takes no {', no '.join(sorted(own))}", "choose another model with -m")
         odd = [
             media.kind
@@ -549,28 +503,84 @@ class Planner:
 
     # -- compaction
 
+    def compact(self, happened: "Sequence[Happening]", reporter: Reporter) -> int:
+        """Show what a compaction would do to what is sent, or with ``--apply`` does; the exit code.
+
+        Raises GptshError where the summary that it takes cannot be had: then the session is as it was, and labelled.
+        """
+        doc, writer, applies = self._doc, self.screen.writer, self._flags.apply and not self._flags.dry_run
+        if not document.turns(doc["messages"]):
+            raise UsageError(f"session {doc['id']} has nothing yet to compact")
+        chooser = self.chooser(doc["messages"], self.imagined)
+        now, then = chooser.current(), chooser.compact()
+        if applies:
+            if self._flags.labels and self._session.save(durable=True):  # whatever comes of the compaction
+                for kind, fields in happened:
+                    writer.tell(kind, **fields)
+            try:
+                then = self.chooser(doc["messages"], self.summarise).compact() if then else None
+                if then:
+                    self.keep_compaction(then, doc["messages"])
+            except GptshError as err:
+                writer.tell("compression_error", error=str(err))
+                with contextlib.suppress(OSError):
+                    writer.close()
+                raise
+        if then is None:
+            writer.tell("compression_skipped", reason="nothing would be shorter")
+        failure, size = self._session.failure, max(0, now.size.tokens - self._fixed)
+        result = {
+            "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
+            "changes": then is not None,
+            "applied": then is not None and applies and failure is None,
+            **_described(then or now),
+            "before": then.record["before"] if then and then.record else size,
+            "after": then.record["after"] if then and then.record else size,
+            "budget": self.room.budget(self._fixed),
+            "window": self.room.window,
+            "error": None,
+        }
+        reporter.told = True
+        if not self.form.structured:
+            from gptsh.render.lists import compaction_lines  # noqa: PLC0415 - few sessions are compacted by hand
+
+            stdio.write_lines(compaction_lines(result))
+        else:
+            from gptsh.render import structured  # noqa: PLC0415 - the same
+
+            result["error"] = failure and structured.error(str(failure), "", failure.exit_code)
+            try:
+                writer.conclude(result)
+            except BrokenPipeError:
+                raise
+            except OSError as err:
+                raise OutputError(f"the output cannot be written: {err.strerror}") from err
+        if failure:
+            raise failure
+        return 0
+
     def keep_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
         """Keep a new compaction in the document, with a snapshot of where the session stood; and say so."""
         from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
 
         doc, record, end = self._doc, choice.record or {}, None
         if document.unfinished(messages):  # who goes back asks again: it stands before the question
-            asked = messages[document.turns(messages)[-1]].get("id")
+            asked = messages[_asked_at(messages)].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
         known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
         happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
         doc["context"]["compaction"] = record
-        kept = self._save()
+        kept = self._session.save(durable=self._flags.compact)
         named = {item["id"]: item for item in doc["context"]["snapshots"]}  # another run may have taken the name
         for kind, fields in happened if kept else ():
             if kind == "snapshot_created":
                 fields["snapshot"] = named.get(fields["snapshot"]["id"], fields["snapshot"])
                 known = fields["snapshot"]["name"]
-            self._report(kind, **fields)
+            self.screen.writer.tell(kind, **fields)
         snapshot = f"; snapshot {doc['id']}@{known}" if known and kept else ""
         what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
         stdio.note(f"{what} ({record['strategy']}){snapshot}")
-        self._report("compressed", **described(choice))
+        self.screen.writer.tell("compressed", **_described(choice))
 
     def imagined(
         self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
@@ -594,11 +604,11 @@ class Planner:
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._calls < 1:
             raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
-        small = small_of(self._settings, self._client, self._ask, model)
+        small = small_of(self._settings, self._client, self._client.ask, model)
         spent: list[Usage] = []
         made: summaries.Summary | None = None
         try:
-            with self._waiting(f"summarising {len(fresh):,} messages with {model}"):
+            with self.screen.turning(f"summarising {len(fresh):,} messages with {model}"):
                 made = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls, spent=spent)
         finally:
             self._calls -= max(1, len(spent), made.calls if made else 0)
@@ -609,22 +619,22 @@ class Planner:
             if made:
                 known.append(summaries.new_summary(older, made, model))
             elif spent:
-                self._save()
+                self._session.save(durable=self._flags.compact)
         if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
-            self._report("summary_aged", before=then, after=made.tokens)
+            self.screen.writer.tell("summary_aged", before=then, after=made.tokens)
         return dict(known[-1])
 
     def _summary_failed(self, err: GptshError) -> None:
-        self._report("compression_error", error=str(err))
+        self.screen.writer.tell("compression_error", error=str(err))
         stdio.note(f"no summary could be made: {err}")
 
 
-def described(choice: Choice) -> dict[str, Any]:
-    """What a compaction came to, for a program."""
-    record, sent = choice.record or {}, choice.prompt
-    sizes = {key: record.get(key) for key in ("reason", "before", "after")}
-    counts = {"included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
-    return {"strategy": choice.strategy, **sizes, **counts}
+def small_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "Small":
+    """A small model; ``ask`` is as ``client.ask``. Its window is looked up when it is wanted first."""
+    from gptsh.context.summaries import Small  # noqa: PLC0415 - few runs ask one for more than a title
+
+    price = partial(settings.cost_of, loaded, model)
+    return Small(ask, model, partial(client.window, model, ask=True), partial(client.learn, model), price)
 
 
 def _asked_at(messages: Sequence[Message]) -> int:
@@ -634,8 +644,6 @@ def _asked_at(messages: Sequence[Message]) -> int:
 
 def _memory(agent: Agent) -> str:
     """What the agent remembers. A memory that cannot be read is worth a note, and no answer."""
-    if not agent.memory or agent.system == "":
-        return ""
     from gptsh.context import memory  # noqa: PLC0415 - few agents have one
 
     try:
@@ -643,3 +651,28 @@ def _memory(agent: Agent) -> str:
     except StoreError as err:
         stdio.note(str(err))
         return ""
+
+
+# ---- shown instead of asked
+
+
+def print_request(client: Client, plan: Plan, form: Form) -> int:
+    """Print model, API, window and tokens; for a program the request itself, its keys masked. Nothing is sent."""
+    from gptsh.render import lists, structured  # noqa: PLC0415 - most requests are sent
+
+    request, report = plan.request, plan.context.report()
+    model, wire = request.model, client.wire(request)
+    if form.structured:
+        shown = {"model": model, "wire": wire, **client.preview(request), "context": report, "error": None}
+        stdio.write_lines([structured.line(shown)])
+    else:
+        stdio.write_lines(lists.context_lines(wire, report, request))
+    return 0
+
+
+def _described(choice: Choice) -> dict[str, Any]:
+    """What a compaction came to, for a program."""
+    record, sent = choice.record or {}, choice.prompt
+    sizes = {key: record.get(key) for key in ("reason", "before", "after")}
+    counts = {"included": sent.included, "summarized": sent.summarized, "left_out": sent.left_out}
+    return {"strategy": choice.strategy, **sizes, **counts}

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from gptsh.cli import stdio
+from gptsh.cli.ask import check_snapshot, read_question, seconds_of
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt.editor import Editor, editor_for
@@ -13,7 +14,6 @@ from gptsh.cli.recap import show_recap
 from gptsh.cli.reporter import Reporter, in_words
 from gptsh.cli.slash.commands import carry_out, is_command, slip
 from gptsh.cli.talk import Talk, check_reader
-from gptsh.cli.wanted import check_snapshot, seconds_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message, parts_of
 
@@ -26,7 +26,8 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     check_reader(flags)
     reporter.output = "text"  # whatever is configured for programs
     talk = Talk(flags, environ, reporter)
-    check_snapshot(flags, talk.settings)
+    if flags.snapshot is not None:
+        check_snapshot(flags, talk.settings)
     seconds_of(flags, talk.settings)
     with Interrupts(None, stays=True) as interrupts:
         talk.begin()
@@ -38,6 +39,12 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             from gptsh.cli.plan import no_model  # noqa: PLC0415 - the prompt does without
 
             raise no_model(talk.app.client)
+        if flags.labels and talk.saves and talk.ref:  # whether anything is asked or not
+            from gptsh.cli.manage import label  # noqa: PLC0415 - as with check_position
+
+            label(talk.ref, flags, talk.settings.context.snapshots)
+            talk.flags = talk.flags.without_labels
+            talk.refresh()
         editor = editor_for(talk, interrupts)
         first = _first_question(flags, talk)
         with interrupts.shielded(), without_carets():
@@ -48,8 +55,6 @@ def _first_question(flags: Flags, talk: Talk) -> Message | None:
     """What the command line and a pipe ask; None where nobody has asked anything yet."""
     if not (flags.prompt or flags.file) and stdio.is_terminal(sys.stdin):
         return None
-    from gptsh.cli.question import read_question  # noqa: PLC0415 - as above
-
     return read_question(flags, talk.settings)
 
 

@@ -8,54 +8,54 @@ from typing import Any
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted
-from gptsh.cli.options import JOBS, named
-from gptsh.config.forms import OUTPUTS, STRUCTURED, output_in
+from gptsh.cli.options import JOBS, as_far_as_known
+from gptsh.config.forms import STRUCTURED, output_in
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
 
 class Reporter:
     """Reports the failure of one run. ``told``: stdout has the JSON object already, or what it took of that.
 
-    ``output`` is the form of the answer, ``asks`` whether there is to be one, once that is known.
+    ``output`` is the form of the answer, ``asks`` whether there is to be one (None: as the command line says), and
+    ``session`` the id of the session that has the question, each once it is known.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.output: str | None = None
-        self.asks = not any(name in (*JOBS, "--compact") for name, _ in named(argv))
+        self.asks: bool | None = None
+        self.session: str | None = None
         self.told = False
         self._argv = argv
 
-    def fail(self, err: GptshError) -> int:
-        """Say what went wrong; the exit code."""
-        stdio.report(err, debug=self._wants_debug())
-        output = self.output or _form_of(self._argv)
-        if output in STRUCTURED and not (self.told or err.told):
-            self._tell(err, output)
-        return err.exit_code
-
-    def end(self, ended: Interrupted) -> None:
-        """Say what a signal left."""
-        if ended.hint:
-            stdio.note(ended.hint)
-        output = self.output or _form_of(self._argv)
-        if output in STRUCTURED and not self.told:
-            self._tell(in_words(ended), output)
-
-    def _tell(self, err: GptshError, output: str) -> None:
-        from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
-
-        error = structured.error(str(err), err.hint, err.exit_code)
-        result: dict[str, Any] = {**(structured.ANSWER if self.asks else {}), "error": error}
-        lines = [result]
-        if output == "jsonl" and self.asks:
-            lines = [{"type": "error", "error": error}, {"type": "done", **result}]
-        with contextlib.suppress(OutputError, BrokenPipeError):
-            stdio.write_lines(map(structured.line, lines))
-
-    def _wants_debug(self) -> bool:
+    def fail(self, err: GptshError | Interrupted) -> int:
+        """Say what went wrong, of a signal only what it left; the exit code."""
         from gptsh.config.settings import wants_debug  # noqa: PLC0415 - only a failure asks
 
-        return "--debug" in self._argv or wants_debug(os.environ)
+        flags = as_far_as_known(self._argv)
+        failure = in_words(err) if isinstance(err, Interrupted) else err
+        if isinstance(err, GptshError) or err.by_deadline:
+            stdio.report(failure, debug=flags.debug or wants_debug(os.environ))
+        elif err.hint:
+            stdio.note(err.hint)
+        output = self.output or flags.output
+        with contextlib.suppress(ConfigError):  # which may be the very failure
+            output = output or output_in(os.environ)
+        if output in STRUCTURED and not (self.told or err.told):
+            self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
+        return failure.exit_code
+
+    def _tell(self, err: GptshError, output: str, *, asks: bool) -> None:
+        from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
+
+        asks = asks if self.asks is None else self.asks
+        error = structured.error(str(err), err.hint, err.exit_code)
+        result: dict[str, Any] = {"error": error}
+        lines = [result]
+        if asks:
+            result = {**structured.ANSWER, "session": self.session, "error": error}
+            lines = [{"type": "error", "error": error}, {"type": "done", **result}] if output == "jsonl" else [result]
+        with contextlib.suppress(OutputError, BrokenPipeError):
+            stdio.write_lines(map(structured.line, lines))
 
 
 def in_words(ended: Interrupted) -> GptshError:
@@ -66,11 +66,3 @@ def in_words(ended: Interrupted) -> GptshError:
         failure.exit_code = 128 + ended.signum
     failure.hint = ended.hint
     return failure
-
-
-def _form_of(argv: Sequence[str]) -> str | None:
-    """The form of the output that a command line asks for, whatever else is wrong with it; else the environment's."""
-    given = [value for name, value in named(argv) if name in ("-o", "--output") and value in OUTPUTS]
-    with contextlib.suppress(ConfigError):  # which may be the very failure
-        return given[-1] if given else output_in(os.environ)
-    return None

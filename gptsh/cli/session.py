@@ -1,43 +1,82 @@
-"""A session as a run works on it: its document, where that is, and what is said where it cannot be saved."""
+"""A session as a run works on it: which one, what stands in it, where it is, and what is said where it is not saved."""
 
 import contextlib
 import os
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.core import document, references, sessions
+from gptsh.cli.interrupts import shielded
+from gptsh.cli.options import Flags
+from gptsh.config.settings import Settings
+from gptsh.core import document, listing, references, sessions
 from gptsh.core.document import Document
-from gptsh.errors import BadSession, StoreBusy, StoreError
+from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
 from gptsh.messages import Message, Usage, is_empty
+
+
+class Opened(NamedTuple):
+    """A session to go on with. ``ref`` None: a new one.
+
+    ``doc`` is None for one that is not there yet; ``at`` is its file name or the ``@NAME`` that the first save creates.
+    """
+
+    ref: str | None = None
+    doc: Document | None = None
+    at: str | None = None
+
+
+def session_ref(flags: Flags, loaded: Settings) -> str | None:
+    """The session that the command line, else the environment names; None for a new one. Raises UsageError."""
+    if flags.continue_:
+        from gptsh.cli.lists import current_project  # noqa: PLC0415 - a list's own
+
+        latest = listing.latest_in_project(current_project())
+        if latest is None:
+            raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
+        return latest
+    if flags.session is not None:
+        return flags.session
+    return None if flags.new else loaded.session
+
+
+def open_session(ref: str | None) -> Opened:
+    """The session that a reference means, read; at a point a fork of it, which is on no disk yet.
+
+    Raises UnknownSession, and BadSession for one that must not be written.
+    """
+    if ref is None:
+        return Opened()
+    base, point = references.split_ref(ref)
+    if point is None and references.is_new_name(ref):
+        return Opened(ref, None, ref)
+    filename = references.filename_of(base)
+    if point is not None:
+        origin = f"{references.ref_of(filename)}@{point}"  # an index means another session before long
+        return Opened(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}", stdio.note), point))
+    doc = sessions.load_session(filename, stdio.note)
+    sessions.refuse_newer(doc, filename)
+    return Opened(ref, doc, filename)
+
+
+def saves(flags: Flags, loaded: Settings) -> bool:
+    """Whether anything is kept."""
+    return loaded.sessions.save and not flags.no_save
 
 
 class Session:
     """Saved as a turn goes on. A store that cannot be written costs a note and the exit code, no answer.
 
-    ``at`` is the file that it was read from, or the ``@NAME`` that the first save creates; ``title`` and ``tags`` are
-    set by hand, ``keep_snapshots`` is the setting. ``moves``: it goes on with the agent and the model of this run.
-    ``saves``: it is to be on disk at all. ``talking``: the prompt of a conversation comes back behind a failure.
+    ``at`` is the file that it was read from, or the ``@NAME`` that the first save creates; ``name`` is that of its
+    file, None until it has one; ``failure`` is of the last save; ``was_saved``: it came so far that it was to be saved.
     """
 
-    def __init__(
-        self,
-        doc: Document,
-        at: str | None,
-        *,
-        title: str | None = None,
-        tags: Sequence[str] = (),
-        keep_snapshots: int | None = None,
-        moves: bool = True,
-        saves: bool = True,
-        talking: bool = False,
-    ) -> None:
+    def __init__(self, doc: Document, at: str | None, flags: Flags, loaded: Settings) -> None:
         self.doc, self.at = doc, at
-        self.name = None if (at or "@").startswith("@") else at  # of its file; None until it has one
-        self.failure: StoreError | None = None  # of the last save
-        self.was_saved = False  # whether it came so far that something was to be saved
-        self._title, self._tags, self._keep_snapshots, self._moves = title, tuple(tags), keep_snapshots, moves
-        self._saves, self._talking = saves, talking
-        self._has_noted = False
+        self.name = None if at is None or at.startswith("@") else at
+        self.failure: StoreError | None = None
+        self.was_saved = self._has_noted = False
+        self._flags, self._keep_snapshots = flags, loaded.context.snapshots
+        self._saves = saves(flags, loaded) and not flags.dry_run
 
     @property
     def is_kept(self) -> bool:
@@ -47,7 +86,7 @@ class Session:
     @property
     def wants_title(self) -> bool:
         """Whether it is kept and has no title yet."""
-        return self._saves and not (self.doc["title"] or self._title)
+        return self._saves and not (self.doc["title"] or self._flags.title)
 
     def save(self, *, durable: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is noted, the last save decides.
@@ -79,21 +118,22 @@ class Session:
         return False
 
     def _write(self, *, durable: bool) -> None:
-        path = sessions.save_session(
-            self.doc,
-            title=self._title,
-            tags=self._tags,
-            at=self.at,
-            keep_snapshots=self._keep_snapshots,
-            moves=self._moves,
-            durable=durable,
-        )
+        with shielded():
+            path = sessions.save_session(
+                self.doc,
+                title=self._flags.title,
+                tags=self._flags.tag,
+                at=self.at,
+                keep_snapshots=self._keep_snapshots,
+                moves=not self._flags.compact,
+                durable=durable,
+            )
         self.name = os.path.basename(path)
 
     def how_to_go_on(self, message: Message | None) -> str:
         """The line behind a failure, ``message`` being what arrived last; empty where nothing was kept."""
         asks, calls = message is None or is_empty(message), bool(message and message.get("tool_calls"))
-        if self._talking:
+        if self._flags.interactive:
             if asks:
                 return "the question is kept: /retry asks it again"
             return "what arrived is kept: /retry goes on from there" if calls else "what arrived is kept"

@@ -5,14 +5,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from gptsh.cli import stdio
 from gptsh.config.forms import STRUCTURED
-from gptsh.context.answer_schema import Shape
 from gptsh.messages import Event
 from gptsh.render.plain import Aside, PlainWriter, Sink, Writer, look
 from gptsh.render.spinner import Spinner
+
+if TYPE_CHECKING:
+    from gptsh.context.answer_schema import Shape
 
 
 class Form(NamedTuple):
@@ -23,7 +26,7 @@ class Form(NamedTuple):
 
     output: str
     extract: bool = False
-    shape: Shape | None = None
+    shape: "Shape | None" = None
     reasoning: bool = True
 
     @property
@@ -46,45 +49,53 @@ class Form(NamedTuple):
         return text if block is None else block
 
 
-class Screen:
-    """The streams that an answer is shown on, and the spinner that turns there while something is waited for."""
+_TEXT = Form("text")
 
-    def __init__(self) -> None:
-        self._out = stdio.Sink(stdio.answers_to(), interruptible=True)
-        self._err = stdio.Sink(sys.stderr, interruptible=True)
-        self._seen = self._err if stdio.shows_frames(sys.stderr) else None
+
+class Screen:
+    """The streams that answers of a form are shown on, and the spinner that turns there while something is waited for.
+
+    ``writer`` shows an answer, its reasoning on stderr. Between blocks of Markdown the spinner goes on.
+    """
+
+    def __init__(self, form: Form = _TEXT) -> None:
+        self._form = form
+        self._person = stdio.is_terminal(stdio.answers_to())
+        # In a pipe the terminal may be that of a pager.
+        again = form.output == "markdown" and not form.held and self._person
+        self._out, self._err = _Sink(stdio.answers_to(), self, again=again), _Sink(sys.stderr, self, again=again)
+        self._frames = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
         self.spinner = self.turning("")
 
     def turning(self, text: str) -> Spinner:
         """The spinner of one wait, which turns for as long as it is entered."""
-        self.spinner = Spinner(self._seen, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
+        self.spinner = Spinner(self._frames, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
         return self.spinner
 
-    def writer(self, form: Form) -> Writer:
-        """The writer of an answer, its reasoning to stderr. Between blocks of Markdown the spinner goes on."""
-        person = stdio.is_terminal(stdio.answers_to())
-        markdown = form.output == "markdown" and not form.held
-        again = markdown and person  # in a pipe the terminal may be that of a pager
-        dimmed = stdio.is_terminal(sys.stderr) and look(os.environ, terminal=True).styles
-        err = _Beside(self._err, self, again=again) if form.reasoning and form.output != "jsonl" else None
-        aside = Aside(err, dimmed=dimmed, shared=person and stdio.is_terminal(sys.stderr) and not form.held)
-        out = _Beside(self._out, self, again=again)
+    @cached_property
+    def writer(self) -> Writer:
+        """What shows the answer; made when it is wanted first."""
+        form, out = self._form, self._out
+        beside = stdio.is_terminal(sys.stderr)
+        aside = Aside(
+            self._err if form.reasoning and form.output != "jsonl" else None,
+            dimmed=beside and look(os.environ, terminal=True).styles,
+            shared=self._person and beside and not form.held,
+        )
         if form.held or form.structured:
-            return _for_programs(out, aside, form)
-        if not markdown:
+            from gptsh.render.structured import EventWriter, HeldWriter  # noqa: PLC0415 - most answers need neither
+
+            return HeldWriter(out, aside) if form.held else EventWriter(out, aside, reasoning=form.reasoning)
+        if form.output != "markdown":
             return PlainWriter(out, aside)
 
         def make() -> Writer:
             from gptsh.render.terminal import TerminalWriter  # noqa: PLC0415 - 0.15 s that only rendering costs
 
-            how = look(os.environ, terminal=person)
+            how = look(os.environ, terminal=self._person)
             return TerminalWriter(out, aside, how, lambda: stdio.width(stdio.answers_to()))
 
         return _Late(out, aside, make)
-
-    def ready(self) -> None:
-        """Wait for the reader of the answer. Raises OSError where it is gone."""
-        self._out.ready()
 
     def finish(self) -> None:
         """Write the rest of what was begun of the answer. Raises OSError where its reader does not take it."""
@@ -101,31 +112,17 @@ class Screen:
         self._err.lose_patience()
 
 
-def _for_programs(out: Sink, aside: Aside, form: Form) -> Writer:
-    from gptsh.render.structured import EventWriter, HeldWriter  # noqa: PLC0415 - a person's answer needs neither
+class _Sink(stdio.Sink):
+    """Hides the spinner while it writes; with ``again`` until the line that it writes has ended."""
 
-    return HeldWriter(out, aside) if form.held else EventWriter(out, aside, reasoning=form.reasoning)
-
-
-class _Beside:
-    """A sink that hides the spinner while it writes; ``again``: until the line that it writes has ended."""
-
-    def __init__(self, sink: Sink, screen: Screen, *, again: bool) -> None:
-        self._sink, self._screen, self._again = sink, screen, again
-
-    def ready(self) -> None:
-        self._screen.spinner.hide()
-        self._sink.ready()
-
-    def write(self, text: str) -> None:
-        self._around(self._sink.write, text)
+    def __init__(self, stream: TextIO | None, screen: Screen, *, again: bool) -> None:
+        super().__init__(stream)
+        self._screen, self._again = screen, again
 
     def draw(self, text: str) -> None:
-        self._around(self._sink.draw, text)
-
-    def _around(self, put: Callable[[str], None], text: str) -> None:
+        """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
         self._screen.spinner.hide()
-        put(text)
+        super().draw(text)
         if self._again and text.endswith("\n"):
             self._screen.spinner.show()
 

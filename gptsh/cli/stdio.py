@@ -9,17 +9,18 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from gptsh.cli.interrupts import waiting
+from gptsh.cli.interrupts import shielded, waiting
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.plain import able
-from gptsh.text import Pieces, visible
+from gptsh.text import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
 _USUAL_WIDTH = 80  # columns
+_LOCAL = 3  # where a terminal's modes have the local ones
 _SILENCE = 2.0  # seconds until a person is told what is waited for
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
 
@@ -52,42 +53,48 @@ def shows_frames(stream: TextIO | None) -> bool:
 
 def width(stream: TextIO | None) -> int:
     """Columns of a terminal at this moment; for a pipe those of COLUMNS; else the usual 80."""
-    if is_terminal(stream):
-        return _told_width(stream) or _USUAL_WIDTH
+    if stream is not None and is_terminal(stream):
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
+        return _USUAL_WIDTH
     columns = os.environ.get("COLUMNS", "")
     return int(columns) if re.fullmatch("[1-9][0-9]{0,3}", columns) else _USUAL_WIDTH
 
 
-def _told_width(stream: TextIO | None) -> int:
-    """Columns, as a terminal tells them; 0 where it does not, or is none."""
-    if stream is not None and is_terminal(stream):
-        with contextlib.suppress(OSError):
-            return os.get_terminal_size(stream.fileno()).columns
-    return 0
+@contextlib.contextmanager
+def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
+    """A stretch with these of ``termios``'s local modes on or off; behind it all are as before.
+
+    Raises termios.error where they cannot be set; that the terminal went away meanwhile is none.
+    """
+    import termios  # noqa: PLC0415 - few runs have a terminal to themselves
+
+    before = termios.tcgetattr(terminal)
+    modes = [*before]
+    modes[_LOCAL] = modes[_LOCAL] & ~off | on
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 class Sink:
     """Writes to one of the standard streams, at once and whole. A stream that the shell closed swallows all.
 
-    ``interruptible``: a signal may end the run while the reader lets it wait, and in ``ready``. What was begun goes out
-    before anything else does, or by ``finish``.
+    What a signal broke off goes out before anything else does, or by ``finish``, so that no line is torn.
     """
 
-    def __init__(self, stream: TextIO | None, *, interruptible: bool = False) -> None:
-        self._patience: float | None = None
+    def __init__(self, stream: TextIO | None) -> None:
+        self._patience: float | None = None  # seconds that its reader is waited for; None: for ever
         self._rest = memoryview(b"")  # of what was begun
-        self._interruptible = interruptible
-        self._looks_first = interruptible  # whether its reader takes more, since a write could not be ended
         self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def lose_patience(self) -> None:
-        """From now on a reader that stalls is a TimeoutError, which is an OSError; nothing interrupts any more.
-
-        Who has stalled so once is not waited for again.
-        """
+        """From now on a reader that stalls is a TimeoutError, which is an OSError; a second time at once."""
         self._patience = PATIENCE if self._patience is None else self._patience
-        self._interruptible, self._looks_first = False, True
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
@@ -95,47 +102,31 @@ class Sink:
 
     def draw(self, text: str) -> None:
         """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
-        if self._descriptor is None:
-            return
         data = text.encode("utf-8", "replace")
-        if not (self._rest or self._looks_first) and len(data) <= select.PIPE_BUF:  # a line of a list, at once
-            data = data[_put(self._descriptor, data) :]
-        if data:
-            self._rest = memoryview(bytes(self._rest) + data)
-            self.finish()
+        self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
+        self.finish()
 
     def finish(self) -> None:
         """Write the rest of what was begun. Raises OSError as the stream does."""
         while self._descriptor is not None and self._rest:
-            if self._looks_first and not self.takes_more():
-                self.ready()
-            written = _put(self._descriptor, self._rest[: select.PIPE_BUF])
-            self._rest = self._rest[written:]
-            if not written:
-                self.ready()
+            if not self._takes_more(self._patience):
+                self._patience = 0.0
+                raise TimeoutError
+            with shielded(), contextlib.suppress(BlockingIOError):  # a stream may be handed down that does not wait
+                self._rest = self._rest[os.write(self._descriptor, self._rest[: select.PIPE_BUF]) :]
 
     @property
     def finished(self) -> bool:
         """Whether nothing of what was begun is left."""
         return not self._rest
 
-    def ready(self) -> None:
-        """Wait until some text can be written. Raises OSError as the stream does."""
-        with waiting() if self._interruptible else contextlib.nullcontext():
-            if self._descriptor is not None and not self.takes_more(self._patience):
-                self._patience = 0.0
-                raise TimeoutError
-
     def offer(self, text: str) -> bool:
         """Draw a short text unless its reader stalls; whether it was drawn."""
-        return (
-            not self._rest
-            and self.takes_more()
-            and self._descriptor is not None
-            and os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
-        )
+        if self._descriptor is None or self._rest or not self._takes_more(0):
+            return False
+        return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
 
-    def takes_more(self, wait: float | None = 0) -> bool:
+    def _takes_more(self, wait: float | None) -> bool:
         """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
@@ -144,14 +135,6 @@ def put_all(descriptor: int, data: bytes) -> None:
     """Write all of it to a descriptor that waits. Raises OSError."""
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _put(descriptor: int, view: memoryview | bytes) -> int:
-    """Write some of it; how much."""
-    try:
-        return os.write(descriptor, view)
-    except BlockingIOError:  # a parent handed down a stream that does not wait
-        return 0
 
 
 # ---- in
@@ -214,9 +197,8 @@ def read_file(path: str) -> bytearray:
 
 
 def note(text: str) -> None:
-    """One line for the person, on stderr; a terminal gets it parted at blanks. Nobody there to read is no failure."""
-    line = " ".join(f"gptsh: {text}".splitlines())
-    say("".join(f"{part}\n" for part in _parted(line, sys.stderr)))
+    """One line for the person, on stderr. Nobody there to read is no failure."""
+    say(f"gptsh: {' '.join(text.splitlines())}\n")
 
 
 def say(text: str) -> None:
@@ -241,27 +223,9 @@ def report(err: GptshError, *, debug: bool) -> None:
 def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
     """Lines to stdout, each at once, so that a pipe may end early. ``safe``: as they are, on a terminal too.
 
-    ``interruptible``: by a signal while the reader stalls. Raises as ``write_pieces``.
+    ``interruptible``: within a shield, too, while the reader stalls. Raises as ``write_pieces``.
     """
     write_pieces((f"{line}\n" for line in lines), safe=safe, interruptible=interruptible)
-
-
-def write_facts(lines: Iterable[str], indent: int) -> None:
-    """A label and a value on each line, to stdout; on a terminal a long value goes on under its beginning.
-
-    ``indent`` is where values begin. Raises as ``write_pieces``.
-    """
-    write_lines(part for line in lines for part in _parted(line, answers_to(), indent))
-
-
-def _parted(line: str, stream: TextIO | None, indent: int = 0) -> list[str]:
-    """A line as it is, or for a terminal whose width is known as lines that are safe for it."""
-    columns = _told_width(stream)
-    if not columns or (len(line) <= columns and line.isascii()):
-        return [line]
-    from gptsh.text import wrapped  # noqa: PLC0415 - few lines are long
-
-    return wrapped(visible(line), columns, indent)
 
 
 def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
@@ -269,11 +233,12 @@ def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bo
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(answers_to(), interruptible=interruptible)
+    sink = Sink(answers_to())
     put = sink.draw if safe else sink.write
     for piece in pieces:
         try:
-            put(piece)
+            with waiting() if interruptible else contextlib.nullcontext():
+                put(piece)
         except BrokenPipeError:
             raise
         except OSError as err:

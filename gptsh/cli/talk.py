@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.ahead import kept_for_the_prompt
+from gptsh.cli.ask import agent_for, read_question, seconds_of
 from gptsh.cli.interrupts import Interrupts
-from gptsh.cli.opening import Opened, open_session, session_ref
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.wanted import agent_for, saves, seconds_of
+from gptsh.cli.session import Opened, Session, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
@@ -19,8 +19,8 @@ from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, Us
 from gptsh.messages import Message
 
 if TYPE_CHECKING:
-    from gptsh.cli.ask import App, Asking
     from gptsh.cli.plan import Plan, Planner, Respondent
+    from gptsh.cli.turn import App, Turn
 
 
 class Place(NamedTuple):
@@ -59,9 +59,9 @@ class Talk:
     def app(self) -> "App":
         """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
         if self._app is None:
-            from gptsh.cli.ask import app_for  # noqa: PLC0415 - as it says
+            from gptsh.cli.turn import App  # noqa: PLC0415 - as it says
 
-            self._app = app_for(self.settings, self._environ, self._reporter, keeps_tools=True)
+            self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
         return self._app
 
     @property
@@ -195,8 +195,6 @@ class Talk:
 
     def ask(self, words: str) -> None:
         """Ask the words, with the files that were attached for them. Raises GptshError, Interrupted."""
-        from gptsh.cli.question import read_question  # noqa: PLC0415 - behind the prompt
-
         flags = self.flags._replace(prompt=(words,), no_stdin=True)
         self.suggested = words  # until it is kept
         self.turn(read_question(flags, self.settings), flags)
@@ -206,7 +204,8 @@ class Talk:
 
         Raises GptshError and Interrupted behind what is kept.
         """
-        from gptsh.cli.ask import Asking  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.plan import resolve  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
 
         self.refresh()
         if err := self.place.gone:
@@ -215,12 +214,13 @@ class Talk:
             Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts,
             kept_for_the_prompt(interrupts.before_kill),
         ):
-            asking = Asking(self.app, flags, interrupts)
+            turn, opened = Turn(self.app, flags, interrupts), self._own(self.opened)
             try:
-                asking.run(question, self._own(self.opened))
+                who = resolve(self.app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
+                turn.run(question, opened, who)
             finally:
                 with interrupts.over():
-                    self._go_on_from(asking, asked=question is not None)
+                    self._go_on_from(turn, asked=question is not None)
 
     def planned(self, question: Message | None) -> "tuple[Respondent, Planner]":
         """How a turn would be asked, with the tools that run. Nothing of it stays. Raises GptshError as a turn does."""
@@ -228,9 +228,10 @@ class Talk:
 
         self.refresh()
         flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._own(self.opened)
-        who = resolve(flags, app.settings, opened.doc, app.client, app.reporter)
+        who = resolve(app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
         doc, _ = begin(flags, app.settings, question, opened, who)
-        return who, Planner(app.settings, app.client, doc, who, flags, app.tools.running(who.servers))
+        session = Session(doc, opened.at, flags, app.settings)
+        return who, Planner(app, flags, who, session, app.running(who.servers))
 
     @staticmethod
     def _own(opened: Opened) -> Opened:
@@ -238,9 +239,9 @@ class Talk:
         doc = opened.doc
         return opened._replace(doc={**doc, **{key: _copied(doc[key]) for key in _CHANGED}} if doc else None)
 
-    def _go_on_from(self, asking: "Asking", *, asked: bool) -> None:
+    def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
         """Stay with what a turn came to, if it came so far as to keep something."""
-        session, sent = asking.session, asking.turn and asking.turn.sent
+        session, sent = turn.session, turn.sent
         if session is None or not session.was_saved:
             return
         opened = Opened(session.name or self.opened.ref, session.doc, session.name or session.at)
@@ -258,9 +259,7 @@ class Talk:
             return True
         if self.doc is None or self.place.gone:
             return False
-        from gptsh.cli.ask import session_of  # noqa: PLC0415 - few turns cannot be kept
-
-        session = session_of(self.flags, self.settings, self.doc, self.opened.at)
+        session = Session(self.doc, self.opened.at, self.flags, self.settings)
         if not session.save(durable=True):
             return False
         self.flags = self.flags.without_labels
@@ -271,7 +270,7 @@ class Talk:
     def leave(self, interrupts: Interrupts) -> int:
         """End what goes on behind the prompt, and try once more to keep what could not be; the exit code."""
         if self._app:
-            self._app.tools.close(interrupts)
+            self._app.close_tools(interrupts)
         self.refresh()
         if self.keep():
             return 0

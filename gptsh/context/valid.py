@@ -176,7 +176,7 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     joined: list[Message] = []
     for message in messages:
         before = joined[-1] if joined else None
-        if before and starts_turn(message) and starts_turn(before):
+        if before and _asks(message) and _asks(before):
             joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
         elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
             words = one_text(before)
@@ -185,6 +185,10 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
         else:
             joined.append(message)
     return joined
+
+
+def _asks(message: Message) -> bool:
+    return starts_turn(message) or bool(message.get("repair"))
 
 
 def pair_calls(

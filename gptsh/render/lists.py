@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 INDENT = "    "  # of a passage that was found, under the line of its session
-FACTS = 12  # columns in front of what a line about a request tells
 _APART = ("model", "messages", "system", "tools")  # of a request's body: shown in our own words
 LAST = 2  # exchanges of a recap
 ROWS = 8  # of a terminal, for each question and each answer of a recap

@@ -27,10 +27,7 @@ def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
 
 
 class Sink(Protocol):
-    """Where text goes. Raises OSError as its stream does, and what a signal raises while its reader lets it wait."""
-
-    def ready(self) -> None:
-        """Wait until some text can be written."""
+    """Where text goes. Raises OSError as its stream does."""
 
     def write(self, text: str) -> None:
         """Write it whole, at once, safe for a terminal where it is one."""
@@ -113,6 +110,9 @@ class Writer:
     def tell(self, kind: str, **fields: Any) -> None:
         """Note what happened beside the answer. Only who reads events learns of it, with the next thing shown."""
 
+    def deliver(self, text: str) -> None:
+        """Write what was held back until the answer was known to be whole."""
+
     def conclude(self, result: Mapping[str, Any]) -> None:
         """End with the answer as an object, for a program."""
 
@@ -133,24 +133,15 @@ class PlainWriter(Writer):
     def __init__(self, out: Sink, aside: Aside) -> None:
         super().__init__(out, aside)
         self._last = "\n"
-        self._left = ""  # a piece that the reader has not taken yet
 
     def _say(self, text: str) -> None:
-        self._left += text
         self._aside.part()
-        self._show()
-
-    def _show(self) -> None:
-        if self._left:
-            self._out.ready()
-            text, self._left = self._left, ""
-            self._last = text[-1]
-            self._out.write(text)
+        self._last = text[-1]
+        self._out.write(text)
 
     def close(self) -> None:
         """A final newline, where the answer has none of its own."""
         self._aside.end()
-        self._show()
         if self._last != "\n":
             self._last = "\n"
             self._out.write("\n")

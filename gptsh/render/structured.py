@@ -74,7 +74,7 @@ class HeldWriter(Writer):
         pass
 
     def deliver(self, text: str) -> None:
-        """Write what the answer comes to, with a newline at its end."""
+        """Write it, with a newline at its end."""
         self._aside.end()
         self._out.write(text if text.endswith("\n") else f"{text}\n")
 
@@ -110,17 +110,13 @@ class EventWriter(Writer):
 
     def close(self) -> None:
         """Show what is due."""
-        if self._due:
-            self._out.ready()
-            self._show()
+        due, self._due = self._due, ""
+        if due:
+            self._out.write(due)
 
     def conclude(self, result: Mapping[str, Any]) -> None:
         """Show what is due and the last events."""
         if result["error"]:
             self.tell("error", error=result["error"])
         self.tell("done", **result)
-        self._show()
-
-    def _show(self) -> None:
-        due, self._due = self._due, ""
-        self._out.write(due)
+        self.close()

@@ -110,9 +110,9 @@ class TerminalWriter(Writer):
     def _show(self, *, raw: bool = False) -> None:
         ready = self._blocks.ready
         while ready:
-            self._out.ready()
-            block = ready.popleft()
+            block = ready[0]
             drawn = _page(self._look, self._width()).draw(block._replace(tokens=[]) if raw else block)
+            ready.popleft()
             spaced = block.spaced and self._begun
             self._begun = self._broken = True
             self._out.draw(f"\n{drawn}" if spaced else drawn)

@@ -124,7 +124,7 @@ def test_a_turn_that_fails_says_so_in_every_form(lab: Home, model: ModelServer, 
         return
     *events, told = [json.loads(line) for line in run.stdout.splitlines()]
     assert told["error"]["exit_code"] == way.code
-    assert told["session"] == ident or way.code == 3  # still null where a tool server does not start
+    assert told["session"] == ident
     assert told["error"]["message"] in run.stderr
     assert (f"'gptsh -s {ident}" in (told["error"]["hint"] or "")) == way.kept
     assert (told["finish_reason"], bool(told["text"])) == (way.finish, bool(way.text))
@@ -198,3 +198,11 @@ def test_the_codes_of_the_readme_are_these_and_no_other() -> None:
     codes = {int(code) for line in table.splitlines() for code in re.findall("[0-9]+", line.split("|")[1])}
     signals = {130, 143, 129}  # see ``process/test_endings``
     assert codes == {0, 2, *signals, *(way.code for way in WAYS.values())}
+
+
+def test_words_that_look_like_options_are_words_of_the_prompt(home: Home) -> None:
+    run = home.run("-m", "bad", "--", "--debug", "-o", "json")
+    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+    for args in (["-ojson", "--bogus"], ["--output=json", "-s"], ["--limit", "x", "-o", "json"], ["-xojson", "-m"]):
+        run = home.run(*args)
+        assert (json.loads(run.stdout)["error"]["exit_code"], run.code) == (2, 2), args

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gptsh.cli.options import JOBS, ONCE, TAKES
+from gptsh.cli.options import JOBS
 from tests.support.home import Home
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
@@ -25,7 +25,7 @@ def one(home: Home) -> Home:
 @pytest.mark.parametrize("job", JOBS)
 def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     for more in (*ASKING, *OTHERS):
-        if more[0] not in TAKES[job]:
+        if more[0] not in JOBS[job].takes:
             run = home.run(job, *(["0"] if job in NAMED else []), *more)
             assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
             assert run.stderr.startswith(f"gptsh: {more[0]} does not go with {job}: ")
@@ -51,7 +51,6 @@ def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fail
 
 REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
     *[([f"{job}={blank}"], f"{job} is empty") for job in NAMED for blank in ("", " ")],
-    *[([job, "0", f"{job}=1"], f"{job} is given twice: give it once in a run") for job in ONCE],
     *[(["-m", "echo", "hi", *more], f"{more[0]} does not go with a question: it goes with --")
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
     (["--export-session", "0", "-o", "markdown"], "-o does not go with --export-session: --format names the form"),

@@ -110,6 +110,27 @@ def test_an_answer_that_conforms_is_printed_alone_and_another_asked_for_once(
         assert "$.n: 'one' is not of type 'integer'" in repair["content"]
 
 
+def test_what_is_asked_in_the_users_place_is_no_turn_of_the_user(lab: Home, model: ModelServer) -> None:
+    for said in ("no", '{"n":1}', "on"):
+        model.say(said)
+    (lab.cwd / "n.json").write_text(NUMBER)
+    assert lab.run("--schema", "n.json", "go").code == 0
+    assert (lab.doc()["stats"]["turns"], lab.doc()["stats"]["messages"]) == (1, 4)
+    lab.run("-s", "0@-1", "once more")
+    assert texts(lab.docs()[0]) == ["user: once more", "assistant: on"]
+
+
+def test_a_repair_without_an_answer_goes_with_the_next_question(lab: Home, model: ModelServer) -> None:
+    model.say("no")
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
+    model.say("on")
+    (lab.cwd / "n.json").write_text(NUMBER)
+    assert lab.run("--schema", "n.json", "go").code == 1
+    assert lab.run("-s", "0", "go on").code == 0
+    assert [message["role"] for message in model.sent[-1]["messages"]] == ["user", "assistant", "user"]
+    assert lab.doc()["stats"]["turns"] == 2
+
+
 @pytest.mark.parametrize(
     ("which", "field", "words"),
     [("lab/m", True, True), ("openai/gpt-4.1", True, False), ("openai/gpt-audio", False, True)],

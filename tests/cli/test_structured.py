@@ -5,7 +5,9 @@ What fails is told in ``test_exit_codes``; what a signal or a reader does to it 
 
 import json
 import re
+import threading
 
+from gptsh.core.files import locked
 from tests.support.answers import events, told
 from tests.support.home import Home, lab_config
 from tests.support.readme import SCRIPTING, keys_in
@@ -66,6 +68,32 @@ def test_events_tell_what_happened_in_order(home: Home, model: ModelServer) -> N
     assert seen[6] == {"type": "message_recorded", "id": reply["id"], "role": "assistant"}
     assert seen[8] == {"type": "title", "title": doc["title"]}
     assert (seen[-1]["text"], seen[-1]["error"], seen[-1]["id"]) == ("ab", None, reply["id"])
+
+
+def test_a_question_that_a_held_lock_kept_from_disk_is_told_with_its_answer(lab: Home, model: ModelServer) -> None:
+    asked, free = threading.Event(), locked(lab.state / ".lock")
+    lab.state.mkdir(parents=True)
+
+    def let_go() -> None:
+        assert asked.wait(20)  # the question was not saved
+        free.__exit__(None, None, None)
+
+    class Asked(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            asked.set()
+            return super().wait(0.5)
+
+    model.script(*answer("a", "b")[:2], Asked(), *answer("a", "b")[2:])
+    free.__enter__()
+    waits = threading.Thread(target=let_go)
+    waits.start()
+    seen = events(lab.run("-o", "jsonl", "hi"))
+    waits.join()
+    ids = [message["id"] for message in lab.doc()["messages"]]
+    assert [event["type"] for event in seen if event["type"] not in ("text", "usage")] == [
+        "session_created", "message_recorded", "message_recorded", "session_saved", "done",
+    ]  # fmt: skip
+    assert [event["id"] for event in seen if event["type"] == "message_recorded"] == ids
 
 
 def test_what_is_not_wanted_is_not_told(lab: Home, model: ModelServer) -> None:

@@ -65,6 +65,15 @@ def test_words_of_the_command_line_are_the_first_turn(lab: Home) -> None:
     assert (lab.doc()["title"], lab.doc()["stats"]["turns"]) == ("By Hand", 2)
 
 
+def test_labels_of_a_session_are_set_though_nothing_is_asked(lab: Home) -> None:
+    assert lab.run("-m", "echo", "one").code == 0
+    with Conversation(lab, "-s", "0", "--title", "By Hand", "--tag", "kept", "--snapshot", "here") as talk:
+        assert talk.leave() == 0
+    doc = lab.doc()
+    assert (doc["title"], doc["meta"]["tags"], doc["stats"]["turns"]) == ("By Hand", ["kept"], 1)
+    assert [snapshot["name"] for snapshot in doc["context"]["snapshots"]] == ["here"]
+
+
 def piped(home: Home, *args: str) -> Terminal:
     """A conversation that is piped into; what is typed comes from the terminal."""
     command = ["sh", "-c", 'cat piped | "$0" -m gptsh "$@"', sys.executable, "-i", *args]

@@ -11,7 +11,7 @@ from gptsh.core import document
 from gptsh.render.fences import blocks
 from gptsh.render.lists import ROWS, Status, cut, recap, status_line
 from gptsh.render.plain import Look
-from gptsh.text import columns, wrapped
+from gptsh.text import columns
 from tests.support.sessions import ask, new
 
 
@@ -45,14 +45,6 @@ def test_a_wide_answer_takes_its_rows_and_no_more() -> None:
     lines = list(recap(doc["messages"], [0], 40, Look(styles=False, colors=False)))[1:-1]
     assert lines[0].endswith("…")
     assert sum(-(-columns(line) // 40) for line in lines) == ROWS
-
-
-@given(st.text("ab é日\u0301", max_size=60), st.integers(1, 30), st.integers(0, 12))
-def test_a_line_is_parted_at_blanks_alone(text: str, width: int, indent: int) -> None:
-    lines = wrapped(text, width, indent)
-    assert text == " ".join([lines[0], *(line[indent:] for line in lines[1:])])
-    for line in lines:
-        assert columns(line) <= width or " " not in line[indent:]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.cli import stdio
-from gptsh.cli.modes import line_modes
 from gptsh.errors import UsageError
 from gptsh.render.plain import able, look
 
@@ -121,7 +120,7 @@ def without_carets() -> Iterator[None]:
     if stream is None or not able(os.environ):  # it draws the prompt itself
         yield
         return
-    with line_modes(stream.fileno(), off=termios.ECHOCTL):
+    with stdio.line_modes(stream.fileno(), off=termios.ECHOCTL):
         yield
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gptsh.cli import stdio
+from gptsh.cli.ask import agent_for, params_of
 from gptsh.cli.options import Flags
 from gptsh.cli.plan import resolve_agent, with_tools
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
-from gptsh.cli.wanted import agent_for, params_of
 from gptsh.config.settings import Agent
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.lists import agent_line
@@ -66,7 +66,11 @@ def _agents(talk: Talk) -> Iterator[str]:
 
 def _reached(talk: Talk, flags: Flags) -> Agent:
     """Who would answer under these flags. Raises ConfigError where it could not be asked."""
-    agent, _ = resolve_agent(with_tools(flags, talk.settings, talk.doc), talk.settings, talk.app.client)
+    agent, _ = resolve_agent(
+        with_tools(agent_for(flags, talk.settings, talk.doc), flags, talk.settings, talk.doc),
+        talk.settings,
+        talk.app.client,
+    )
     return agent
 
 

@@ -5,12 +5,11 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from gptsh.cli import stdio
+from gptsh.cli.ask import agent_for, attached
 from gptsh.cli.options import Flags
 from gptsh.cli.plan import with_tools
-from gptsh.cli.question import attached
 from gptsh.cli.slash.commands import words_of
 from gptsh.cli.talk import Talk
-from gptsh.cli.wanted import agent_for
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.errors import UsageError
 from gptsh.messages import user_message
@@ -60,8 +59,9 @@ def choose_tools(talk: Talk, args: str) -> None:
     if args:
         known.chosen(flags.tools_of(()))
     talk.flags = flags
-    servers = known.chosen(with_tools(flags, talk.settings, talk.doc).tools)
-    running = talk.app.tools.running(servers)
+    agent = agent_for(flags, talk.settings, talk.doc)
+    servers = known.chosen(with_tools(agent, flags, talk.settings, talk.doc).tools)
+    running = talk.app.running(servers)
     if not servers:
         stdio.write_lines(["no tools"])
     elif running:
@@ -90,12 +90,12 @@ def _of(server: ToolServer) -> str:
 
 def show_context(talk: Talk, _args: str) -> None:
     """``/context``: what would be sent next, whatever the question is going to be."""
-    from gptsh.cli.ask import print_request  # noqa: PLC0415 - no other command tells it
+    from gptsh.cli.plan import print_request  # noqa: PLC0415 - no other command tells it
 
     files = talk.flags.file
     who, planner = talk.planned(user_message("", attached(files)) if files else None)
     print_request(talk.app.client, planner.first(), who.form)
-    if who.servers and talk.app.tools.running(who.servers) is None:
+    if who.servers and talk.app.running(who.servers) is None:
         stdio.note(f"without the tools of {_named(who.servers)}, which start with the next turn")
 
 

@@ -52,7 +52,7 @@ def info(talk: Talk, _args: str) -> None:
     if not talk.on_disk:
         facts.append(("not on disk", "the session" if talk.ref is None else "what was said since it was resumed"))
     width = max(len(label) for label, _ in facts)
-    stdio.write_facts((f"{label:<{width}}  {one_line(value)}" for label, value in facts), width + 2)
+    stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in facts)
 
 
 def history(talk: Talk, args: str) -> None:
@@ -160,7 +160,7 @@ def archive(talk: Talk, _args: str) -> None:
 
 def delete(talk: Talk, _args: str) -> None:
     """``/session delete``, if the user says yes. Raises StoreError."""
-    from gptsh.cli.confirm import confirmed  # noqa: PLC0415 - few are deleted
+    from gptsh.cli.approval import confirmed  # noqa: PLC0415 - few are deleted
     from gptsh.cli.lists import called  # noqa: PLC0415 - as above
     from gptsh.core.document import stats  # noqa: PLC0415 - as above
     from gptsh.core.retention import remove  # noqa: PLC0415 - as above

@@ -4,9 +4,9 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from gptsh.cli import stdio
+from gptsh.cli.ask import seconds_of
 from gptsh.cli.recap import show_recap
 from gptsh.cli.talk import Talk
-from gptsh.cli.wanted import seconds_of
 from gptsh.core.listing import SessionSummary
 from gptsh.core.references import SEE_LIST, is_kept
 from gptsh.errors import GptshError, UnknownSession, UsageError
@@ -37,7 +37,7 @@ def before_leaving(talk: Talk) -> None:
     """Try once more to keep what is in memory alone. Raises UsageError where it cannot be, and the user stays."""
     if talk.keep():
         return
-    from gptsh.cli.confirm import confirmed  # noqa: PLC0415 - few sessions cannot be kept
+    from gptsh.cli.approval import confirmed  # noqa: PLC0415 - few sessions cannot be kept
 
     if not confirmed(_LEAVE):
         raise UsageError("the session stays", "/session export FILE keeps it in a file")

@@ -45,6 +45,9 @@ bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row mis
 man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from the tables of options and config keys
 	.venv/bin/python -m man.build
 
+docs: .venv/bin/ruff ## README and docs/: no sentence of more than 30 words
+	.venv/bin/python -m man.sentences
+
 screenshot: .venv/bin/ruff ## Write the pictures of the README, man/*.svg; takes tmux
 	.venv/bin/python -m man.screenshot
 
@@ -82,4 +85,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench man screenshot servers llama slow other coverage
+.PHONY: help check try test lint types bench man docs screenshot servers llama slow other coverage

@@ -26,7 +26,7 @@ ENVIRONMENT = (
     ("GPTSH_CONFIG", "Config file, as by `--config`."),
     ("GPTSH_NO_SAVE, GPTSH_NO_STDIN, GPTSH_DEBUG",
      "As the options of these names; off when empty, `0`, `no`, `off` or `false`."),
-    ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider. The README names the variable of each."),
+    ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider. docs/providers.md has the variable of each."),
     ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server in a provider's place."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. Loopback is never proxied."),
     ("SSL_CERT_FILE, REQUESTS_CA_BUNDLE, SSL_CERT_DIR", "CA bundles."),

@@ -1,4 +1,4 @@
-"""What of a session each format carries: one table, read by the notes of an export and shown in the README."""
+"""What of a session each format carries: one table, for the notes of an export and docs/import-export.md."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Answers, lists and failures for programs: one JSON object a line, its keys those of the README."""
+"""Answers, lists and failures for programs: one JSON object a line, its keys those of docs/scripting.md."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

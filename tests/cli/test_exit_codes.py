@@ -1,14 +1,13 @@
 """Every way that a run can end: its exit code, and how it is said in text and for programs."""
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.home import Home
-from tests.support.readme import README
+from tests.support.readme import README, SCRIPTING, exit_codes
 from tests.support.server import Cut, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure
 
@@ -194,8 +193,8 @@ def test_what_succeeds_is_exit_0_without_a_word_on_stderr(lab: Home) -> None:
 
 
 def test_the_codes_of_the_readme_are_these_and_no_other() -> None:
-    table = README.partition("| exit | means |\n|---|---|\n")[2].partition("\n\n")[0]
-    codes = {int(code) for line in table.splitlines() for code in re.findall("[0-9]+", line.split("|")[1])}
+    assert exit_codes(README) == exit_codes(SCRIPTING)
+    codes = {int(code) for row in exit_codes(README) for code in row.split(", ")}
     signals = {130, 143, 129}  # see ``process/test_endings``
     assert codes == {0, 2, *signals, *(way.code for way in WAYS.values())}
 

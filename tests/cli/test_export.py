@@ -8,7 +8,8 @@ import pytest
 from tests.support.histories import PIXEL, brought, of, put, states, told, words, written
 from tests.support.home import Home
 from tests.support.nanobot_files import CALL, ERAS, HEADER, python
-from tests.support.paths import HISTORIES, ROOT
+from tests.support.paths import HISTORIES
+from tests.support.readme import EXCHANGE
 
 
 def out(home: Home, form: str, doc: dict[str, Any] | None = None) -> str:
@@ -190,14 +191,14 @@ EVERYTHING = of(
     meta={"tags": ["mine"], "forked_from": "aaaa"},
     context={"snapshots": [{"id": "p", "name": "here", "message": "m1"}], "summaries": [{"id": "s", "text": "s"}]},
 )  # fmt: skip
-ROWS = (ROOT / "README.md").read_text().partition("\n| | `json`")[2].partition("\n\n")[0].splitlines()
+ROWS = EXCHANGE.partition("\n| | `json`")[2].partition("\n\n")[0].splitlines()
 TABLE = [[cell.strip(" `") for cell in f"| | `json`{row}".split("|")[1:-1]] for row in ROWS[:1]] + [
     [cell.strip() for cell in row.split("|")[1:-1]] for row in ROWS[2:]
 ]
 
 
 @pytest.mark.parametrize("form", TABLE[0][1:])
-def test_an_export_names_what_the_readmes_table_says_is_lost(home: Home, form: str) -> None:
+def test_an_export_names_what_the_pages_table_says_is_lost(home: Home, form: str) -> None:
     put(home, EVERYTHING)
     run = home.run("--export-session", "0", "--format", form)
     note = next((line for line in run.stderr.splitlines() if "no place for" in line), "")

@@ -12,7 +12,8 @@ import pytest
 from tests.support.claude_code import gave, line, said, use
 from tests.support.histories import MOMENT, answer, at, imported, question, session, snapshot, states, told, written
 from tests.support.home import Home, lab_config
-from tests.support.paths import HISTORIES, ROOT
+from tests.support.paths import HISTORIES
+from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
 
 NANOBOT = next((HISTORIES / "nanobot_py_2026-02").rglob("*.jsonl"))
@@ -257,8 +258,8 @@ def test_programs_get_objects(home: Home) -> None:
     }  # fmt: skip
 
 
-def test_the_readme_has_a_row_for_each_format_and_its_commands_read(home: Home) -> None:
-    section = (ROOT / "README.md").read_text().partition("\n### Bring your history\n")[2].partition("\n### ")[0]
+def test_the_page_has_a_row_for_each_format_and_its_commands_read(home: Home) -> None:
+    section = EXCHANGE.partition("\n## Import\n")[2].partition("\n## ")[0]
     known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip()
     assert set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == set(known.split(", "))
     shutil.copytree(HISTORIES / "claude_code", home.folder / ".claude")

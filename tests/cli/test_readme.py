@@ -1,4 +1,4 @@
-"""The README's scripting section: its blocks run as they stand, its tables name what comes out."""
+"""The page on scripting: its blocks run as they stand, its tables name what comes out."""
 
 import json
 import re
@@ -26,14 +26,14 @@ TABLES = [  # in one home: a run for programs, and the table that names the keys
 ]
 
 
-def test_every_block_of_the_scripting_section_is_run() -> None:
+def test_every_block_of_the_page_is_run() -> None:
     assert len(BLOCKS) == SCRIPTING.count("```sh") == SCRIPTING.count("```text") > 2
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("jq"), reason="the blocks use jq")
 @pytest.mark.parametrize(("script", "printed"), BLOCKS)
-def test_a_block_prints_what_the_readme_says(home: Home, script: str, printed: str) -> None:
+def test_a_block_prints_what_the_page_says(home: Home, script: str, printed: str) -> None:
     command = home.folder / "gptsh"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gptsh "$@"\n')
     command.chmod(0o755)
@@ -42,7 +42,7 @@ def test_a_block_prints_what_the_readme_says(home: Home, script: str, printed: s
     assert (done.stdout, done.stderr) == (printed, "")
 
 
-def test_the_keys_for_programs_are_those_of_the_readme(home: Home) -> None:
+def test_the_keys_for_programs_are_those_of_the_page(home: Home) -> None:
     for args, heading in TABLES:
         first = json.loads(home.run(*args, "-o", "json").stdout)
         assert set(first[0] if isinstance(first, list) else first) == set(keys_in(heading)), args

@@ -42,13 +42,17 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
-man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from the tables of options and config keys
+man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from options, config keys and docs/
 	.venv/bin/python -m man.build
 
-docs: .venv/bin/ruff ## README and docs/: no sentence of more than 30 words
-	.venv/bin/python -m man.sentences
+.venv/bin/mkdocs: | .venv/bin/ruff
+	$(call into,.venv,-e '.[test$(comma)docs]')
 
-screenshot: .venv/bin/ruff ## Write the pictures of the README, man/*.svg; takes tmux
+docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link or a sentence of 31 words
+	.venv/bin/python -m man.sentences
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+
+screenshot: .venv/bin/ruff ## Write the pictures of README and docs/, docs/*.svg; takes tmux
 	.venv/bin/python -m man.screenshot
 
 # With another Python they have an environment of their own: make slow PYTHON=python3.13

@@ -1,4 +1,4 @@
-"""The man page, made of the option table and the README's tables: ``python -m man.build``, or ``make man``.
+"""The man page, made of the option table, the config keys and docs/: ``python -m man.build``, or ``make man``.
 
 docs/configuration.md is written with it.
 """
@@ -14,40 +14,18 @@ from gptsh.cli.options import GROUPS, INTRO, ROWS, SHORT_HELP, build
 from man import configuration
 
 PAGE = Path(__file__).parent / "gptsh.1"
-README = PAGE.parent.parent / "README.md"
+DOCS = PAGE.parent.parent / "docs"
 
 _ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
-
-ENVIRONMENT = (
-    ("GPTSH_SESSION", "The session to go on with, as by `--session`."),
-    ("GPTSH_MODEL, GPTSH_AGENT", "Model and agent, where neither an option nor the session names one."),
-    ("GPTSH_OUTPUT", "As `--output`, but that `markdown` is rendered on a terminal alone, not in a pipe."),
-    ("GPTSH_TIMEOUT", "As `--timeout`."),
-    ("GPTSH_CONFIG", "Config file, as by `--config`."),
-    ("GPTSH_NO_SAVE, GPTSH_NO_STDIN, GPTSH_DEBUG",
-     "As the options of these names; off when empty, `0`, `no`, `off` or `false`."),
-    ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider. docs/providers.md has the variable of each."),
-    ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server in a provider's place."),
-    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. Loopback is never proxied."),
-    ("SSL_CERT_FILE, REQUESTS_CA_BUNDLE, SSL_CERT_DIR", "CA bundles."),
-    ("NO_COLOR, FORCE_COLOR, COLUMNS, TERM", "How Markdown is shown."),
-    ("_GPTSH_COMPLETE", "`bash_source`, `zsh_source` or `fish_source` prints the shell's completion script."),
-)  # fmt: skip
-
-FILES = (
-    ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "Agents, providers and defaults. Every key is optional."),
-    ("${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions/", "The sessions, one JSON file each."),
-    ("${XDG_STATE_HOME:-~/.local/state}/gptsh/names/", "What each `@NAME` stands for."),
-)
 
 
 def page() -> str:
     """The whole page in roff. It changes only with what it is made of."""
-    return "\n".join(_lines(README.read_text("utf-8"))) + "\n"
+    return "\n".join(_lines()) + "\n"
 
 
-def _lines(readme: str) -> Iterator[str]:
-    yield r'.\" Made by "make man" from the option table and the README; not edited by hand.'
+def _lines() -> Iterator[str]:
+    yield r'.\" Made by "make man" from the option table, the config keys and docs/; not edited by hand.'
     yield f'.TH GPTSH 1 "" "gptsh {_escaped(__version__)}" "User Commands"'
     yield ".SH NAME"
     yield r"gptsh \- ask a language model from the shell"
@@ -57,11 +35,18 @@ def _lines(readme: str) -> Iterator[str]:
     yield from map(_text, INTRO.splitlines())
     yield ".SH OPTIONS"
     yield from _options()
+    yield ".SH SESSION REFERENCES"
+    yield from _entries(_table("sessions.md", "REF"))
+    yield ".SH CONFIGURATION"
+    yield from map(_text, configuration.INTRO)
+    for name, meaning, keys in configuration.tables():
+        if name:
+            yield from (f".SS {_text(f'[{name}]')}", _text(meaning))
+        yield from _entries((f"`{key.name}` ({key.expected})", _meaning(key)) for key in keys)
     for title, entries in (
-        ("SESSION REFERENCES", _table(readme, "REF")),
-        ("EXIT STATUS", _table(readme, "exit")),
-        ("ENVIRONMENT", _bold(ENVIRONMENT)),
-        ("FILES", _bold(FILES)),
+        ("EXIT STATUS", _table("scripting.md", "exit")),
+        ("ENVIRONMENT", _bold(configuration.ENVIRONMENT)),
+        ("FILES", _bold(configuration.FILES)),
         ("EXAMPLES", _bold(re.findall(r"^  (\S.*?) {2,}(.+)$", SHORT_HELP, re.MULTILINE))),
     ):
         yield f".SH {title}"
@@ -80,11 +65,16 @@ def _options() -> Iterator[str]:
         )
 
 
-def _table(readme: str, head: str) -> list[tuple[str, str]]:
-    """The rows of the README's table with this first heading."""
-    found = re.search(rf"^\| {head} \| means \|\n\|---\|---\|\n((?:\|.*\n)+)", readme, re.MULTILINE)
+def _meaning(key: configuration.Key) -> str:
+    return f"{key.meaning} Default: {key.default}." if key.default else key.meaning
+
+
+def _table(page: str, head: str) -> list[tuple[str, str]]:
+    """The rows of the table with this first heading on a page of docs/."""
+    text = (DOCS / page).read_text("utf-8")
+    found = re.search(rf"^\| {head} \| means \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     if not found:
-        raise SystemExit(f"the README has no table under '| {head} | means |'")
+        raise SystemExit(f"docs/{page} has no table under '| {head} | means |'")
     rows = [line.strip("| ").split(" | ") for line in found[1].splitlines()]
     return [(key if "`" in key else f"`{key}`", means) for key, means in rows]
 

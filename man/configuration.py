@@ -1,47 +1,94 @@
-"""docs/configuration.md, made of the declarations of the config keys: ``python -m man.build``, or ``make man``."""
+"""docs/configuration.md, made of the declarations of the config keys: ``python -m man.build``, or ``make man``.
+
+The man page has the same keys, variables and files.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.settings import Config
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
-_INTRO = """\
-# Configuration
+INTRO = (
+    "gptsh reads `${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml`, or the file that `--config PATH` or `GPTSH_CONFIG` "
+    "names.",
+    "Every key is optional.",
+    "An unknown key or a wrong type ends with exit 2; the error names file, key and what was expected.",
+)
+ENVIRONMENT = (
+    ("GPTSH_SESSION", "The session to go on with, as by `--session`."),
+    ("GPTSH_MODEL, GPTSH_AGENT", "Model and agent, where neither an option nor the session names one."),
+    ("GPTSH_OUTPUT", "As `--output`, but that `markdown` is rendered on a terminal alone, not in a pipe."),
+    ("GPTSH_TIMEOUT", "As `--timeout`."),
+    ("GPTSH_CONFIG", "Config file, as by `--config`."),
+    ("GPTSH_NO_SAVE, GPTSH_NO_STDIN, GPTSH_DEBUG",
+     "As the options of these names; off when empty, `0`, `no`, `off` or `false`."),
+    ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider; docs/providers.md names the variable of each."),
+    ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server in a provider's place."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. Loopback is never proxied."),
+    ("SSL_CERT_FILE, REQUESTS_CA_BUNDLE, SSL_CERT_DIR", "CA bundles."),
+    ("VISUAL, EDITOR, PAGER", "Programs that edit a line of the conversation, and that show a session."),
+    ("NO_COLOR, FORCE_COLOR, COLUMNS, TERM", "How Markdown is shown."),
+    ("_GPTSH_COMPLETE", "`bash_source`, `zsh_source` or `fish_source` prints the shell's completion script."),
+)  # fmt: skip
+_STATE = "${XDG_STATE_HOME:-~/.local/state}/gptsh"
+FILES = (
+    ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "The configuration."),
+    (f"{_STATE}/sessions/", "The sessions, one JSON file each."),
+    (f"{_STATE}/archive/", "Archived sessions."),
+    (f"{_STATE}/names/", "What each `@NAME` stands for."),
+    (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
+    (f"{_STATE}/typed.jsonl", "What was typed in conversations."),
+)
 
-<!-- Made by "make man" from gptsh/config; not edited by hand. -->
 
-gptsh reads `${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml`, or the file that `--config PATH` or `GPTSH_CONFIG` names.
-Every key is optional. An unknown key or a wrong type ends with exit 2, naming file, key and what was expected. The
-README shows an example.
-"""
+class Key(NamedTuple):
+    """A key: what it must be, its default as text ("": none), and what it means."""
+
+    name: str
+    expected: str
+    default: str
+    meaning: str
 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_INTRO, *_table("", Config, "")])
+    return "\n".join(_lines()) + "\n"
 
 
-def _table(name: str, fields: Any, meaning: str) -> Iterator[str]:
-    """A table under its heading, then the tables in it."""
+def _lines() -> Iterator[str]:
+    yield from ("# Configuration", "", '<!-- Made by "make man" from gptsh/config; not edited by hand. -->', "")
+    yield from (*INTRO, "", "The README shows an example.", "")
+    for name, meaning, keys in tables():
+        if name:
+            yield from (f"## `[{name}]`", "", meaning, "")
+        yield from ("| key | value | default | meaning |", "|---|---|---|---|")
+        yield from (f"| `{key.name}` | {key.expected} | {key.default} | {key.meaning} |" for key in keys)
+        yield ""
+    for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Files", "path", FILES)):
+        yield from (f"## {title}", "", f"| {head} | meaning |", "|---|---|")
+        yield from (f"| `{name}` | {meaning} |" for name, meaning in entries)
+        yield ""
+
+
+def tables(name: str = "", fields: Any = Config, meaning: str = "") -> Iterator[tuple[str, str, list[Key]]]:
+    """Each table of the file with its meaning and keys, the tables in it behind it. The file itself has no name."""
     keys = schema.keys_of(fields)
-    if name:
-        yield from (f"## `[{name}]`", "", meaning, "")
-    yield from ("| key | value | default | meaning |", "|---|---|---|---|")
+    own = []
     for key, (kind, means, default) in keys.items():
         if isinstance(kind, schema.Switch):
-            yield f"| `{key}` | one of {kind.on}, {kind.off} | {kind.on if default else kind.off} | {means} |"
+            own.append(Key(key, f"one of {kind.on}, {kind.off}", kind.on if default else kind.off, means))
         elif isinstance(kind, schema.Rule):
-            yield f"| `{key}` | {kind.expected} | {_shown(default)} | {means} |"
-    yield ""
+            own.append(Key(key, kind.expected, _shown(default), means))
+    yield name, meaning, own
     for key, (kind, means, _) in keys.items():
         path = f"{name}.{key}" if name else key
         if isinstance(kind, schema.Tables) and not kind.shared:
-            yield from _table(f"{path}.NAME", kind.fields, means)
+            yield from tables(f"{path}.NAME", kind.fields, means)
         elif isinstance(kind, (schema.Table, schema.Tables)):
-            yield from _table(path, kind.fields, means)
+            yield from tables(path, kind.fields, means)
 
 
 def _shown(default: Any) -> str:

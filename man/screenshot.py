@@ -1,4 +1,4 @@
-"""The README's pictures: ``python -m man.screenshot``, or ``make screenshot``. It takes tmux.
+"""The pictures of README and docs/: ``python -m man.screenshot``, or ``make screenshot``. It takes tmux.
 
 gptsh runs in a terminal, real keys go in, a scripted model on loopback answers, and what the screen shows then is
 written as SVG. Nothing of the machine that it runs on is in it.
@@ -25,7 +25,7 @@ from tests.support.screens import Tmux
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent / "docs"
 COLUMNS = 88
 ID = "7x2m"  # stands for the session's own, which is random
 

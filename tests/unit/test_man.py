@@ -9,8 +9,9 @@ import pytest
 
 from gptsh.cli.options import ROWS, SHORT_HELP
 from man import configuration
-from man.build import PAGE, README, page
+from man.build import PAGE, page
 from tests.support.paths import ROOT
+from tests.support.readme import README, exit_codes
 
 GROFF = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n"]
 
@@ -31,8 +32,8 @@ def test_the_page_has_every_section_option_variable_code_and_example() -> None:
     assert not done.stderr, done.stderr.decode()  # no word of warning
     shown = done.stdout.decode()
     assert re.findall(r"^[A-Z][A-Z ]+$", shown, re.MULTILINE) == [
-        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SESSION REFERENCES", "EXIT STATUS", "ENVIRONMENT", "FILES",
-        "EXAMPLES",
+        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SESSION REFERENCES", "CONFIGURATION", "EXIT STATUS",
+        "ENVIRONMENT", "FILES", "EXAMPLES",
     ]  # fmt: skip
     for row in ROWS:
         assert re.search(rf"^ +(-\w, )?{row.names[0]}\b", shown, re.MULTILINE), row.names
@@ -41,6 +42,5 @@ def test_the_page_has_every_section_option_variable_code_and_example() -> None:
     assert set(re.findall(r"\bGPTSH_[A-Z_]+", source)) == set(re.findall(r"\bGPTSH_[A-Z_]+", shown))
     for example in re.findall(r"^  (\S.*?)  ", SHORT_HELP, re.MULTILINE):
         assert f" {example}\n" in shown
-    codes = re.findall(r"^\| ([\d, ]+) \|", README.read_text(), re.MULTILINE)
-    listed = shown.split("EXIT STATUS")[1].split("ENVIRONMENT")[0]
-    assert re.findall(r"^ {7}(\d[\d, ]*\d|\d)\b", listed, re.MULTILINE) == codes
+    listed = shown.split("\nEXIT STATUS")[1].split("\nENVIRONMENT")[0]
+    assert re.findall(r"^ {7}(\d[\d, ]*\d|\d)\b", listed, re.MULTILINE) == exit_codes(README)

@@ -188,7 +188,7 @@ def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer,
     [
         ("{", "not JSON"),
         ('{"type":"nonsense"}', "no JSON Schema"),
-        ('{"$ref":"#/$defs/gone"}', "is not in it"),
+        ('{"patternProperties":{"(":{}}}', "is not a 'regex'"),
         ("nowhere.json", "No such file"),
         ("list.json", "a JSON object is expected"),
     ],
@@ -200,6 +200,17 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: Model
     assert run.stderr.startswith("gptsh: --schema")
     assert why in run.stderr
     assert (model.asked, lab.files()) == ([], [])
+
+
+@pytest.mark.parametrize("schema", ['{"properties":{"n":{"$ref":"#/$defs/gone"}}}', '{"$ref":"#"}'])
+def test_a_schema_whose_references_go_nowhere_is_exit_2_behind_the_answer_which_is_kept(
+    lab: Home, model: ModelServer, schema: str
+) -> None:
+    model.say('{"n":1}')
+    run = lab.run("--schema", schema, "go")
+    assert (run.code, run.stdout, len(model.sent)) == (2, "", 1)
+    assert "gptsh: --schema: the answer cannot be checked against it: " in run.stderr
+    assert texts(lab.doc())[-1] == 'assistant: {"n":1}'
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ ROOMS = {
     "httpx2": {"tools/servers.py"},
     "platformdirs": {"config"},
     "jsonschema": {"context/answer_schema.py"},
-    "referencing": {"context/answer_schema.py"},
     "jsonschema_specifications": {"context/answer_schema.py"},
 }
 

@@ -190,8 +190,9 @@ class Turn:
 
             self._approval = Approval(tools, self._session.doc)
         self._title = title_of(self._app, self._session, planner)
+        self._question = planner.asked()
         try:
-            self._save(("message_recorded", {"id": planner.asked(), "role": "user"}), durable=False)
+            self._save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
             self._rounds(planner.kept(plan), tools)
             if planner.form.shape:
                 self._conform(planner.form.shape, tools)
@@ -273,7 +274,7 @@ class Turn:
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
                 self._screen.spinner.say("the answer comes")
-                if self._title and self._title.goes_beside and self._title.ident is None:
+                if self._title and self._title.goes_beside and self._title.ident is None and self._is_first:
                     self._title.start()
             if isinstance(event, (Text, Refusal)) and not has_said:
                 has_said = True
@@ -435,13 +436,19 @@ class Turn:
         elif text := form.of(said):
             self._writer.deliver(text)
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether the question is the session's first: of runs that begin it together one asks for a title."""
+        messages: list[Message] = self._session.doc["messages"]
+        return messages[document.turns(messages)[0]]["id"] == self._question
+
     def _keep_title(self, failure: BaseException | None) -> BaseException | None:
         """Keep the title. Where the server has ended the answer it is waited for; else one that came already counts.
 
         Ctrl-C only means that it is not worth the wait.
         """
         thread, reason = self._title, self._message and self._message.get("finish_reason")
-        if thread is None:
+        if thread is None or not self._is_first:
             return failure
         try:
             if reason not in (None, *BROKEN_OFF) and not isinstance(failure, Interrupted):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import corpus
 from tests.support.answers import events, told
 from tests.support.home import Home, wait_for
 from tests.support.server import ModelServer, prompt_tokens
@@ -153,7 +154,9 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
 def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Home, talker: Talker) -> None:
     configure(home, talker)
     wrote = tool_use(1, "ok", "write_file", path="src/a.rs", text="x")
-    before = kept(home, [question("Build it"), *wrote, reply("first " * 300 + "END"), *chat(200, words=60)])
+    others = {"git_commit": {"files": ["b.rs"]}, "create_issue": {"path": "c.rs"}, "update_status": {"file": "d.rs"}}
+    did = [one for at, (tool, given) in enumerate(others.items(), 2) for one in tool_use(at, "ok", tool, **given)]
+    before = kept(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=60)])
     run = home.run("-s", "0", "and now?")
     sent = text_in(asked(talker)[0])
     lost = [at for at, words in enumerate(questions(before)) if words not in sent]
@@ -161,9 +164,60 @@ def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Ho
     assert f"gptsh: {len(lost)} earlier questions are left out: the session outgrew the window\n" in run.stderr
     assert f"{len(lost)} earlier questions" in sent
     assert "1. Build it" in sent
-    assert "src/a.rs" in sent
+    assert "Files touched:\n- src/a.rs (modified)\n\n" in sent  # who commits or reports a file does nothing to it
     assert for_summaries(talker) == []  # no summary would leave room for more words
     assert "earlier questions are left out" in home.run("-s", "0", "and then?").stderr
+
+
+def size_of(*messages: dict[str, Any]) -> int:
+    return prompt_tokens({"messages": messages})
+
+
+def reported(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, with what their server has reported by its own count behind each answer."""
+    found: list[dict[str, Any]] = []
+    for one in messages:
+        prompt, completion = size_of(*found), size_of(one)
+        usage = {"prompt": prompt, "completion": completion, "total": prompt + completion}
+        found.append({**one, "usage": usage} if one["role"] == "assistant" else one)
+    return found
+
+
+@pytest.mark.parametrize("kind", corpus.MAKERS)
+def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(home: Home, talker: Talker, kind: str) -> None:
+    turns, share = 22, 0.7 * BUDGET
+    configure(home, talker)
+    texts = [corpus.sample(kind, seed) for seed in range(2 * turns)]
+    kept_of = [int(len(text) * share / turns / size_of(question(text))) for text in texts]
+    pairs = [(f"Q{at}: {texts[at][: kept_of[at]]}", texts[turns + at][: 2 * kept_of[at]]) for at in range(turns)]
+    before = kept(home, reported([one for asks, says in pairs for one in (question(asks), reply(says))]))
+    shown = told(home.run("-s", "0", "--compact", "-o", "json"))
+    assert shown["before"] > shown["after"]
+    run = home.run("-s", "0", "and now?")
+    (body,) = asked(talker)
+    assert (run.code, "left out" in run.stderr) == (0, False)
+    assert [text for text in questions(before) if text not in text_in(body)] == []
+
+
+@pytest.mark.parametrize("turns", [200, 250, 300])
+def test_many_short_questions_with_long_answers_are_all_sent_as_long_as_they_fit(
+    home: Home, talker: Talker, turns: int
+) -> None:
+    configure(home, talker)
+    before = kept(home, reported(chat(turns, words=6, of_answers=200)))
+    run = home.run("-s", "0", "and now?")
+    (body,) = asked(talker)
+    lacking = [words for words in questions(before) if words not in text_in(body)]
+    assert (run.code, bool(lacking)) == (0, "left out" in run.stderr)
+    assert not lacking or prompt_tokens(body) > 0.9 * BUDGET
+
+
+def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    kept(home, chat(TURNS), small="echo")
+    run = home.run("-s", "0", "and now?")
+    assert run.stderr.startswith("gptsh: no summary could be made: echo makes no summaries")
+    assert (force(home)["strategy"], home.doc()["context"]["summaries"]) == ("minimal", [])
 
 
 # ---- what stays as it was sent

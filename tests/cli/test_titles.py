@@ -44,6 +44,18 @@ def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model
     assert (asked(model), titled.doc()["title"]) == (["m", "small", "m"], TITLE)
 
 
+def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(titled: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    for number in range(4):
+        model.script(hold, *answer(f"answer {number}"), model="m")
+    small_says(model, TITLE)
+    runs = [titled.start("-s", "@work", f"question {number}") for number in range(4)]
+    until(lambda: len(model.asked) == 4)  # all have saved their questions
+    hold.set()
+    assert [run.wait(timeout=30) for run in runs] == [0] * 4
+    assert (asked(model).count("small"), len(titled.doc()["messages"]), titled.doc()["title"]) == (1, 8, TITLE)
+
+
 def test_without_a_small_model_the_model_itself_is_asked(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, '[sessions]\ntitles = "model"\n'))
     model.say("Fine!")

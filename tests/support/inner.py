@@ -2,6 +2,7 @@
 
 from gptsh.content.kinds import kind_of
 from gptsh.context.answer_schema import Shape
+from gptsh.context.tokens import count_text
 from gptsh.errors import GptshError, ModelError, TooLong, UsageError
 from gptsh.llm.failures import means_too_long, retry_after, said, too_long
 from gptsh.llm.http import proxy_for
@@ -13,6 +14,6 @@ from gptsh.models.facts import facts
 from gptsh.render.fences import first_block
 
 __all__ = [
-    "GptshError", "ModelError", "Shape", "Shown", "TooLong", "UsageError", "cost", "facts", "first_block", "kind_of",
-    "means_too_long", "num_ctx", "payloads", "proxy_for", "retry_after", "said", "too_long", "usage_from",
+    "GptshError", "ModelError", "Shape", "Shown", "TooLong", "UsageError", "cost", "count_text", "facts", "first_block",
+    "kind_of", "means_too_long", "num_ctx", "payloads", "proxy_for", "retry_after", "said", "too_long", "usage_from",
 ]  # fmt: skip

@@ -3,11 +3,12 @@
 A compaction is a record in the session (``context.compaction``): the strategy, and ``upto``, the id of the last message
 that is sent in a shorter form. It stays active until what is sent has grown beyond the mark again, so that prompts keep
 their beginning from turn to turn and providers' caches hit. A new one aims at half of the budget. One that could not
-come down to that is ``tight``: it stays until the budget is full.
+come down to that stays until the budget is full.
 
 Each strategy is tried once, in order, with its real text: who makes summaries is an argument.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -75,7 +76,9 @@ class Chooser:
         self._summarise, self._on_failure = summarise, on_failure
         self._exact = False
         self._ids = [message.get("id") or "" for message in messages]
-        self._end = boundary(messages, rules.keep_messages)
+        self._end = max(0, len(messages) - max(1, rules.keep_messages))  # what is older may be shortened
+        while self._end > 0 and not _may_part(messages, self._end):
+            self._end -= 1
 
     def choose(self) -> Choice:
         """How to send it. Where nothing fits, the least that can be sent, whose size says so.
@@ -113,12 +116,14 @@ class Chooser:
         return choice if choice.is_new else None
 
     def is_below_mark(self, choice: Choice) -> bool:
-        """Whether a choice needs no new compaction: it is below the mark, or fits and no compaction went deeper."""
-        budget = self._budget.tokens
+        """Whether a choice needs no new compaction: it is below the mark, or it fits, and its compaction could not come
+        down to half of the budget that it was made for.
+        """
+        budget, record = self._budget.tokens, choice.record or {}
         if budget is None:
             return True
-        tight = choice.record is not None and choice.record.get("tight") is True
-        return self._taken(choice) <= (budget if tight else self._rules.compact_at * budget)
+        barely_fits = (record.get("after") or 0) > _AIM * (record.get("budget") or math.inf)
+        return self._taken(choice) <= (budget if barely_fits else self._rules.compact_at * budget)
 
     def sent(self, record: Record | None) -> Choice:
         """How the session is sent under a compaction."""
@@ -139,8 +144,7 @@ class Chooser:
         record: Record | None = self._state.get("compaction")
         if record is None or record.get("strategy") not in BY_NAME or record["strategy"] == FULL or "id" not in record:
             return None
-        at = self._place(record.get("upto"))
-        if at is None or len(self._messages) - at - 1 < (record.get("kept") or 0):  # a fork has fewer behind it
+        if self._place(record.get("upto")) is None:
             return None
         lost = BY_NAME[record["strategy"]].summarises and summary_of(self._state, record.get("summary")) is None
         return None if lost else record
@@ -198,8 +202,7 @@ class Chooser:
         if choice.record is None:
             return choice
         sizes = {"before": max(0, before.size.tokens - self._budget.fixed), "after": self._taken(choice)}
-        tight = budget is not None and self._taken(choice) > _AIM * budget
-        return choice._replace(record={**choice.record, **sizes, "tight": tight, "reason": reason}, is_new=True)
+        return choice._replace(record={**choice.record, **sizes, "reason": reason}, is_new=True)
 
     def _pruned(self, goal: int) -> Choice | None:
         """Older results of tools shortened; None where that does not go deep enough."""
@@ -239,7 +242,8 @@ class Chooser:
     def _last_resort(self) -> Choice:
         """What fits of the session without a summary being made: with the question, and as much of the user's words as
         there is room for. Where that leaves words out, fewer of the last messages are kept as they are."""
-        budget, way, best = self._budget.tokens or 0, BY_NAME[_LAST_RESORT], None
+        budget, way = self._budget.tokens or 0, BY_NAME[_LAST_RESORT]
+        choices: list[Choice] = []
         behind = range(self._end + 1, len(self._messages))
         for end in [self._end, *(at for at in behind if _may_part(self._messages, at))]:
             if end == 0:
@@ -250,25 +254,18 @@ class Chooser:
                 record = self._record(way, end, summary=told, pruned=last)
                 recent = self._split(record).recent
                 record["room"] = budget - self._size(recent)
-                choice = self._within(record, budget)
+                choice = self.sent(record)
+                for _ in range(2):  # less room for what is older, where our counts of it were too low
+                    if (over := self._taken(choice) - budget) > 0:
+                        record = {**record, "room": record["room"] - over}
+                        choice = self.sent(record)
                 if self._taken(choice) <= budget and not choice.prompt.questions:
                     return choice
-                best = min(filter(None, (best, choice)), key=lambda one: self._worse(one, budget))
-        return best or self.sent(None)
-
-    def _within(self, record: Record, budget: int) -> Choice:
-        """The choice of a record, with less room for what is older where our counts of it were too low."""
-        for _ in range(3):
-            choice = self.sent(record)
-            over = self._taken(choice) - budget
-            if over <= 0:
-                break
-            record = {**record, "room": record["room"] - over}
-        return choice
-
-    def _worse(self, choice: Choice, budget: int) -> tuple[int, int]:
-        """How far a choice is from what is wanted: what it takes too much, then what it leaves out."""
-        return max(0, self._taken(choice) - budget), choice.prompt.questions
+                choices.append(choice)
+        if not choices:
+            return self.sent(None)
+        # What takes least too much, then what leaves least out.
+        return min(choices, key=lambda one: (max(0, self._taken(one) - budget), one.prompt.questions))
 
     def _record(self, way: Strategy, end: int, **more: Any) -> Record:
         """A compaction that shortens the messages before this place."""
@@ -285,14 +282,6 @@ class Chooser:
     def _taken(self, choice: Choice) -> int:
         """Tokens that the messages of a choice take."""
         return max(0, choice.size.tokens - self._budget.fixed)
-
-
-def boundary(messages: Sequence[Message], keep: int) -> int:
-    """How many messages are older than the last ``keep``: fewer where a call would be parted from its result."""
-    end = max(0, len(messages) - max(1, keep))
-    while end > 0 and not _may_part(messages, end):
-        end -= 1
-    return end
 
 
 def _may_part(messages: Sequence[Message], at: int) -> bool:

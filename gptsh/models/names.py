@@ -11,7 +11,8 @@ def full_name(model: str | None, provider: str | None) -> str | None:
 
     ``echo`` is its own provider.
     """
-    return f"{provider}/{model}" if model and provider and "/" not in model and model != provider else model
+    is_bare = model and provider and "/" not in model and model not in (provider, "echo")
+    return f"{provider}/{model}" if is_bare else model
 
 
 def is_by(message: Message, provider: str, model: str) -> bool:

@@ -125,7 +125,7 @@ class Flags(NamedTuple):
         "List the models that can be asked from here, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
     config: Annotated[str | None, Row("Other", ("--config",),
-        "Config file, in place of the usual one.", metavar="PATH", value="file", word=True)] = None
+        "Config file, in place of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", word=True)] = None
     debug: Annotated[bool, Row("Other", ("--debug",),
         "Show tracebacks and the provider's own words with errors.")] = False
     version: Annotated[bool, Row("Other", ("--version",), "Show the version.")] = False

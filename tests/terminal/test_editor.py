@@ -121,7 +121,7 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.until("Leave; Ctrl-D")
         tmux.until(PROMPT)
         tmux.say("exit")
-        tmux.until("^gptsh: /exit leaves; a blank in front\nsends the line as it is$")
+        tmux.until("^gptsh: /exit leaves; a blank in front se\nnds the line as it is$")
 
 
 @needs_tmux

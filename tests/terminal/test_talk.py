@@ -213,7 +213,7 @@ def test_what_cannot_be_kept_is_left_only_where_the_user_says_so(lab: Home) -> N
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "in memory"])
-def test_labels_of_the_command_line_go_with_the_first_turn_once(lab: Home, *, kept: bool) -> None:
+def test_labels_of_the_command_line_are_set_once(lab: Home, *, kept: bool) -> None:
     lab.run("zero")
     with Conversation(lab, "-s", "0", "--title", "By Hand", "--tag", "x", "--snapshot", "here") as talk:
         if not kept:
@@ -223,7 +223,7 @@ def test_labels_of_the_command_line_go_with_the_first_turn_once(lab: Home, *, ke
             unblock(lab)
             talk.does("two")
         assert labels(lab.doc()) == ("By Hand", ["x"], ["here"])
-        assert lab.doc()["context"]["snapshots"][0]["messages"] == 2
+        assert lab.doc()["context"]["snapshots"][0]["message"] == lab.doc()["messages"][1]["id"]
         lab.run("-s", "0", "--title", "Another")
         talk.does("three")
     assert labels(lab.doc()) == ("Another", ["x"], ["here"])
@@ -236,10 +236,10 @@ NONE = (None, [], [])
     ("args", "lines", "expected"),
     [
         (["-s", "0", "--snapshot", "s", "-m", "no/m"], ["failing", "/model lab/m", "one"], [("T", ["x"], ["s"])]),
-        (["-s", "0"], ["/fork", "one"], [("T", ["x"], []), NONE]),
+        (["-s", "0"], ["/fork", "one"], [("T", ["x"], []), ("T", ["x"], [])]),
         ([], ["/resume 0", "one"], [NONE]),
     ],
-    ids=["wait for a turn that comes to something", "stay with a fork made before it", "are not another session's"],
+    ids=["wait for a turn that comes to something", "a fork inherits them", "are not another session's"],
 )
 def test_labels(lab: Home, args: list[str], lines: list[str], expected: list[object]) -> None:
     lab.run("zero")

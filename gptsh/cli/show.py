@@ -43,10 +43,9 @@ class Form(NamedTuple):
         """What it takes of an answer."""
         if not (self.extract or self.shape):
             return text
-        from gptsh.render.fences import first_block  # noqa: PLC0415 - most answers are taken whole
+        from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are taken whole
 
-        block = first_block(text)
-        return text if block is None else block
+        return next(iter(code_blocks(text)), text)
 
 
 _TEXT = Form("text")

@@ -11,8 +11,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator
 from pygments.util import ClassNotFound
 
-from gptsh.render.blocks import BIGGEST, Blocks, whole
-from gptsh.render.dialect import is_quick, is_ragged, parser, siblings
+from gptsh.render.markdown import is_quick, is_ragged, parse, parser, siblings
 from gptsh.text import visible
 
 _LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
@@ -63,20 +62,10 @@ def link(url: str, label: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Markdown as HTML. What is nested too deeply or too large to be read as such stands there as it came."""
+    """Markdown as HTML. What is nested too deeply to be read as such stands there as it came."""
     text = _shown(text)
-    if len(text) <= BIGGEST:
-        lines = text.split("\n")
-        return _block(whole(parser(), lines, {}), lines)
-    blocks = Blocks()
-    blocks.add(text)
-    blocks.finish()
-    return "".join(_block(block.tokens, block.lines) for block in blocks.ready)
-
-
-def _block(tokens: Sequence[Token], lines: Sequence[str]) -> str:
-    source = "\n".join(lines).strip("\n")
-    return "".join(_elements(tokens)) if tokens else _raw(source) if source.strip() else ""
+    tokens = parse(parser(), text)
+    return "".join(_elements(tokens)) if tokens else _raw(text.strip("\n")) if text.strip() else ""
 
 
 def code(text: str, language: str = "") -> str:
@@ -128,7 +117,7 @@ def _elements(tokens: Sequence[Token]) -> Iterator[str]:
                 yield "".join(_inline(token))
             case "fence" | "code_block":
                 yield code(token.content, token.info.strip())
-            case "definition" | "html_block":
+            case "html_block":
                 yield _raw(token.content.rstrip("\n"))
             case "table_open" if is_ragged(element):
                 yield _raw(token.content)

@@ -5,6 +5,7 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 """
 
 import io
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -19,8 +20,7 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gptsh.render.blocks import Block, Blocks
-from gptsh.render.dialect import is_quick, is_ragged, siblings
+from gptsh.render.markdown import Block, Blocks, is_quick, is_ragged, siblings
 from gptsh.render.plain import Aside, Look, Sink, Writer
 from gptsh.text import visible
 
@@ -30,9 +30,6 @@ _NARROWEST = 16  # columns; what is nested deeper runs over the edge, where the 
 _COLUMN = 8  # columns that a table's column needs at least, with the space around it
 _UNBOUNDED = 1 << 20  # columns
 _RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
-
-_STRETCH = 1 << 14  # characters of a text that are drawn before more of it is read
-_HURRY = 1 << 14  # characters that are left when an answer is broken off: more are not laid out, but shown as they came
 
 # The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
 # not on the one, blue as xterm has it is not on the other.
@@ -75,11 +72,11 @@ class TerminalWriter(Writer):
         super().__init__(out, aside)
         self._look, self._width = look, width
         self._blocks = Blocks()
-        self._begun = self._broken = self._whole = False
+        self._ready: deque[Block] = deque()  # closed, and not shown yet
+        self._begun = self._broken = False
 
     def _say(self, text: str) -> None:
-        self._whole = False
-        self._blocks.add(text)
+        self._ready += self._blocks.add(text)
         if self._aside.part():
             self._begun = False
         self._show()
@@ -87,15 +84,13 @@ class TerminalWriter(Writer):
     def _pause(self) -> None:
         """What is shown on the same terminal is in the order in which it came."""
         if self._aside.shared:
-            self._blocks.finish()
-            self._show()
+            self._end()
             if self._begun:
                 self._begun = False
                 self._aside.write("\n")
 
     def _end(self) -> None:
-        self._whole = True
-        self._blocks.finish()
+        self._ready += self._blocks.finish()
         self._show()
 
     def close(self) -> None:
@@ -103,16 +98,13 @@ class TerminalWriter(Writer):
         self._aside.end()
         if self._broken and self._look.styles:
             self._out.draw("\x1b[0m")
-        self._blocks.finish(parses=None if self._whole else _HURRY)
-        left = sum(len(line) for block in self._blocks.ready for line in block.lines)
-        self._show(raw=left > _HURRY and not self._whole)
+        self._end()
 
-    def _show(self, *, raw: bool = False) -> None:
-        ready = self._blocks.ready
-        while ready:
-            block = ready[0]
-            drawn = _page(self._look, self._width()).draw(block._replace(tokens=[]) if raw else block)
-            ready.popleft()
+    def _show(self) -> None:
+        while self._ready:
+            block = self._ready[0]
+            drawn = _page(self._look, self._width()).draw(block)
+            self._ready.popleft()
             spaced = block.spaced and self._begun
             self._begun = self._broken = True
             self._out.draw(f"\n{drawn}" if spaced else drawn)
@@ -123,17 +115,12 @@ def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
     """Lines for a terminal: texts, each a document of its own, a blank line between two, drawn as they are taken."""
     page, begun = Page(look, width), False
     for text in texts:
-        blocks, first = Blocks(), True
-        for at in range(0, len(text), _STRETCH):
-            blocks.add(text[at : at + _STRETCH])
-            if at + _STRETCH >= len(text):
-                blocks.finish()
-            while blocks.ready:
-                block = blocks.ready.popleft()
-                if begun and (block.spaced or first):
-                    yield ""
-                begun, first = True, False
-                yield page.draw(block).removesuffix("\n")
+        blocks = Blocks()
+        for number, block in enumerate([*blocks.add(text), *blocks.finish()]):
+            if begun and (block.spaced or not number):
+                yield ""
+            begun = True
+            yield page.draw(block).removesuffix("\n")
 
 
 @cache
@@ -194,8 +181,6 @@ class Page:
                 return self._wrapped(self._inline(tokens[1], _HEADINGS.get(token.tag, _HEADING)), width)
             case "fence" | "code_block":
                 return _code(token)
-            case "definition":
-                return [[Segment(line, _DIM)] for line in token.content.split("\n")]
             case "hr":
                 return [[Segment("─" * min(width, _RULE), _DIM)]]
             case "html_block":

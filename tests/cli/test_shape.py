@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.dry import dry
 from tests.support.home import Home, texts, wait_for
-from tests.support.inner import Shape, first_block
+from tests.support.inner import Shape, code_blocks
 from tests.support.server import ModelServer, answer
 
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
@@ -26,11 +26,11 @@ NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"
         ("1. do\n   ```\n   ls\n     -l\n   ```\n", "ls\n  -l\n"),
         ("```\nnever closed", "never closed"),
         ("```\n```", ""),
-        ("> ```\r\n> a\0\r\n>\r\n> b\r\n> ```", "a\0\r\n\r\nb\r\n"),
+        ("> ```\r\n> a\r\n>\r\n> b\r\n> ```", "a\n\nb\n"),
     ],
 )
 def test_the_first_fenced_block(said: str, block: str | None) -> None:
-    assert first_block(said) == block
+    assert next(iter(code_blocks(said)), None) == block
 
 
 FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
@@ -40,7 +40,7 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
     ("said", "finish", "args", "out", "code"),
     [
         (FENCED, "stop", (), "ls -l\n", 0),
-        ("so:\r\n```bat\r\necho 1\0\r\n```\r\n", "stop", (), "echo 1\0\r\n", 0),
+        ("so:\r\n```bat\r\necho 1\r\n```\r\n", "stop", (), "echo 1\n", 0),
         ("just words", "stop", (), "just words\n", 0),
         ("```sh\nrm -rf build", "length", (), "", 5),  # a half command is none
         (FENCED, "stop", ("--schema", "{}"), "", 2),  # which of them?

@@ -11,9 +11,9 @@ from gptsh.llm.sse import payloads
 from gptsh.llm.windows import Shown
 from gptsh.models.cost import cost, usage_from
 from gptsh.models.facts import facts
-from gptsh.render.fences import first_block
+from gptsh.render.markdown import code_blocks
 
 __all__ = [
-    "GptshError", "ModelError", "Shape", "Shown", "TooLong", "UsageError", "cost", "count_text", "facts", "first_block",
+    "GptshError", "ModelError", "Shape", "Shown", "TooLong", "UsageError", "code_blocks", "cost", "count_text", "facts",
     "kind_of", "means_too_long", "num_ctx", "payloads", "proxy_for", "retry_after", "said", "too_long", "usage_from",
 ]  # fmt: skip

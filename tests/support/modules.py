@@ -5,7 +5,7 @@ import sys
 
 from tests.support.home import Home
 
-MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.blocks", "gptsh.render.dialect"}
+MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.markdown"}
 
 
 def modules_after(home: Home, *args: str) -> set[str]:

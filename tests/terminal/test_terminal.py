@@ -97,8 +97,7 @@ BLOCKS = {
     "link": ("[a](http://b) <http://c>", "a (http://b)\nhttp://c\n"),
     "mail": ("<a@b.org>", "a@b.org\n"),
     "image": ("![cat](c.png) ![](d)", "cat (c.png) image\n(d)\n"),
-    "definition before": ("[r]: http://r\n\na\n\n[x][r]", "[r]: http://r\n\na\n\nx (http://r)\n"),
-    "definition behind": ("[x][r]\n\n[r]: http://r\n[q]: u", "[x][r]\n\n[r]: http://r\n[q]: u\n"),
+    "definition": ("[x][r]\n\n[r]: http://r\n[q]: u", "[x][r]\n\n[r]: http://r\n[q]: u\n"),
     "definition alone": ("[Answer]: yes", "[Answer]: yes\n"),
     "formulas": ("\\(a_1*b*\\) \\[ \\frac{a}{b}\n c \\] $a*b*c$", "\\(a_1*b*\\) \\[\n\\frac{a}{b}\n c \\] $a*b*c$\n"),
     "display": ("$$\na & b \\\\ *c* \\{\n$$", "$$\na & b \\\\ *c* \\{\n$$\n"),
@@ -214,7 +213,6 @@ DOCUMENTS = st.lists(PIECES | st.text(max_size=5), max_size=40).map("".join)
 @settings(max_examples=50)
 @given(DOCUMENTS, st.lists(st.integers(1, 9), min_size=1), st.integers(1, 80))
 @example("- a\n\n- b\n1. c\n", [1], 40)
-@example('[r]: http://x\n"t\npara\nend"\n\n[r]', [2], 40)
 def test_how_a_document_is_cut_up_on_its_way_changes_nothing(source: str, sizes: list[int], width: int) -> None:
     assert rendered(*cut(source, sizes), width=width) == rendered(source, width=width)
 
@@ -249,16 +247,6 @@ def test_code_is_whole_wherever_it_stands(language: str, containers: list[str], 
     for how in (PLAIN, COLORED):
         shown = rendered(f"{first}~~~{language}\n{more}|{code}|\n{more}~~~", width=20, how=how)
         assert f"|{code}|\n" in SGR.sub("", shown)
-
-
-def test_the_end_of_a_big_block_that_was_broken_off_is_not_laid_out() -> None:
-    source = "**x** [a](b)\n" * 2000
-    paper = Paper()
-    shown = writer(paper)
-    shown.write(Text(f"*a*\n\n{source}"))
-    shown.close()
-    assert paper.text == f"a\n\n{source}"
-    assert rendered(f"{source}\n") == "x a (b)\n" * 2000
 
 
 # ---- what comes between, behind and too late

@@ -42,7 +42,7 @@ ROOMS = {
     "filetype": {"content/kinds.py"},
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/hypertext.py"},
-    "markdown_it": {"render/terminal.py", "render/blocks.py", "render/dialect.py", "render/hypertext.py"},
+    "markdown_it": {"render/terminal.py", "render/markdown.py", "render/hypertext.py"},
     "prompt_toolkit": {"cli/prompt/editor.py", "cli/prompt/picker.py", "cli/prompt/tty.py"},
     "mcp": {"tools/servers.py"},
     "mcp_types": {"tools/servers.py"},

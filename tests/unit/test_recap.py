@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gptsh.cli.slash.copying import to_clipboard
 from gptsh.core import document
-from gptsh.render.fences import blocks
 from gptsh.render.lists import ROWS, Status, cut, recap, status_line
+from gptsh.render.markdown import code_blocks
 from gptsh.render.plain import Look
 from gptsh.text import columns
 from tests.support.sessions import ask, new
@@ -66,5 +66,5 @@ def test_what_is_copied_holds_no_control_character_but_those_of_the_sequence(tex
 
 def test_all_blocks_of_an_answer_in_order() -> None:
     text = "a\n```py\n1\n```\n- b\n\n  ~~~\n  2\n  ~~~\n\n```\nopen"
-    assert list(blocks(text)) == ["1\n", "2\n", "open"]
-    assert list(blocks("no code")) == []
+    assert code_blocks(text) == ["1\n", "2\n", "open"]
+    assert code_blocks("no code") == []

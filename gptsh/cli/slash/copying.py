@@ -61,9 +61,9 @@ def _answer(messages: Sequence[Message], turn: int | None) -> str:
 
 
 def _block(answer: str, words: Sequence[str]) -> str:
-    from gptsh.render.fences import blocks  # noqa: PLC0415 - as above
+    from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - little is copied
 
-    number, found = _number(words), list(blocks(answer))
+    number, found = _number(words), code_blocks(answer)
     if not found:
         raise UsageError("the last answer has no block of code", "/copy takes all of it")
     if number is not None and number > len(found):

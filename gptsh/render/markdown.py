@@ -1,0 +1,193 @@
+"""The Markdown that is read: CommonMark, tables, strikethrough, and mathematics left as it is written.
+
+``Blocks`` cuts a growing document into blocks that no later line can change: only whole lines are parsed, and every
+block but the last is closed. The last one is closed where its own end has come: the end of a fence, the blank line
+behind a paragraph. Of a list every item but the last is closed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from gptsh.text import visible
+
+_DEEPEST = 20  # levels; markdown-it leaves out what lies deeper
+_LONGEST = 1000  # characters of a formula
+# Characters of code, and of a line of it, that are highlighted: on what they cannot read some lexers take the square.
+_LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
+_CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
+_DOLLARS = re.compile(r"\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])")  # not the dollars of two prices
+_AT_ONCE = ("heading_open", "hr")  # closed by their last line
+_BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block")
+
+
+# ---- the parser
+
+
+def parser() -> MarkdownIt:
+    """A parser whose tables have their source as content. Link definitions are text, since they may come too late."""
+    markdown = MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough").disable("reference")
+    # Before a paragraph, not before all: a line that begins a heading or an item is that, whatever the next one is.
+    markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
+    markdown.inline.ruler.before("escape", "formula", _formula)
+    return markdown
+
+
+def parse(markdown: MarkdownIt, text: str) -> list[Token]:
+    """The tokens of a text; none where it is nested too deeply to be read as Markdown."""
+    try:
+        tokens = markdown.parse(text)
+    except RecursionError:  # images within images
+        return []
+    return [] if any(token.level >= _DEEPEST - 1 for token in tokens) else tokens
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    at = len(state.tokens)
+    if not table(state, start, end, silent):
+        return False
+    if not silent:
+        state.tokens[at].content = state.getLines(start, state.line, state.blkIndent, False)
+    return True
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    r"""Text as it is written: ``\(a_1\)``, ``\[ \frac{a}{b} \]``, ``$$ … $$``, ``$a*b*c$``."""
+    at, source = state.pos, state.src
+    if source[at] not in "\\$":
+        return False
+    end = -1
+    if closing := _CLOSING.get(source[at : at + 2]):
+        end = source.find(closing, at + 2, min(at + _LONGEST, state.posMax)) + 2
+    elif match := _DOLLARS.match(source, at, state.posMax):
+        end = match.end()
+    if end < at + 2 or "`" in source[at:end]:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = source[at:end]
+    state.pos = end
+    return True
+
+
+# ---- what is read of tokens
+
+
+def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Each element of a flat run of tokens, from its opening to its closing one."""
+    start = depth = 0
+    for at, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 0:
+            yield tokens[start : at + 1]
+            start = at + 1
+
+
+def is_ragged(table: Sequence[Token]) -> bool:
+    """Whether a row of a table has more cells than there are columns: they would not be shown."""
+    columns = sum(token.type == "th_open" for token in table)
+    for row in table[0].content.split("\n"):
+        cells: list[str] = escapedSplit(row.strip())
+        if any(map(str.strip, cells[columns + (cells[0] == "") :])):
+            return True
+    return False
+
+
+def is_quick(code: str) -> bool:
+    """Whether code is so short that any lexer is quick with it."""
+    return len(code) <= _LONGEST_CODE and max(map(len, code.split("\n"))) <= _LONGEST_LINE
+
+
+def code_blocks(text: str) -> list[str]:
+    """The content of each fenced code block, wherever it stands (in a list, in a quote), its lines ended by newlines.
+
+    A fence that is never closed goes on to the end.
+    """
+    return [token.content for token in parser().disable("inline").parse(text) if token.type == "fence"]
+
+
+# ---- a growing document
+
+
+class Block(NamedTuple):
+    """A block at the top level, or one item of a list there. It will not change any more."""
+
+    tokens: list[Token]  # empty where it is nested too deeply to be read as Markdown
+    lines: list[str]  # its source, in which the tokens' maps count
+    spaced: bool  # a blank line belongs before it
+
+
+class Blocks:
+    """``add`` and ``finish`` return the blocks that are closed by what has come."""
+
+    def __init__(self) -> None:
+        self._outline = parser().disable("inline")
+        self._parser = parser()
+        self._pieces: list[str] = []  # of a line that has not ended
+        self._lines: list[str] = []  # from the last block on
+        self._before = ""  # the line before them
+        self._listing = False  # they begin with an item of a list that has begun
+        self._fence: re.Pattern[str] | None = None  # what ends the code block that is open
+        self._ends_by_a_blank = False  # the block that is open; in a list or an open comment a blank line says nothing
+        self._enough = 0  # lines; more of them are worth another look in any case
+
+    def add(self, text: str) -> list[Block]:
+        """Take the next piece of the document."""
+        self._pieces.append(text)
+        if "\n" not in text:
+            return []
+        *lines, rest = "".join(self._pieces).split("\n")
+        self._pieces = [rest]
+        closed: list[Block] = []
+        for line in lines:
+            self._lines.append(shown := visible(f"{line}\n")[:-1])
+            if self._fence:
+                worth = self._fence.fullmatch(shown) is not None
+            else:
+                worth = len(self._lines) > self._enough or (self._ends_by_a_blank and not shown.strip())
+            if worth:
+                closed += self._closed(final=False)
+        return closed
+
+    def finish(self) -> list[Block]:
+        """Every block is closed. What comes all the same is a block of its own."""
+        rest, self._pieces = "".join(self._pieces), []
+        if rest:
+            self._lines.append(visible(f"{rest}\n")[:-1])
+        return [*self._closed(final=True)]
+
+    def _closed(self, *, final: bool) -> Iterator[Block]:
+        tokens = [token for token in self._outline.parse("".join(f"{line}\n" for line in self._lines)) if token.map]
+        tops = [token for token in tokens if token.level == 0]
+        done = 0
+        self._fence, self._ends_by_a_blank = None, False
+        for top in tops:
+            start, end = top.map or (0, 0)
+            items = [token.map or [0] for token in tokens if token.level == 1 and token.type == "list_item_open"]
+            ends = [item[0] for item in items if start < item[0] < end]  # of each item but the last
+            whole = final or top is not tops[-1] or self._has_ended(top, start, end)
+            for behind in [*ends, end] if whole else ends:
+                lines = self._lines[done:behind]
+                before = self._lines[done - 1] if done else self._before
+                spaced = not before.strip() or not self._listing
+                yield Block(parse(self._parser, "".join(f"{line}\n" for line in lines)), lines, spaced)
+                done, self._listing = behind, top.type.endswith("list_open")
+            self._listing = self._listing and not whole
+        self._before = self._lines[done - 1] if done else self._before
+        self._lines = self._lines[done:]
+        self._enough = len(self._lines) * 9 // 8
+
+    def _has_ended(self, last: Token, start: int, end: int) -> bool:
+        """Whether the last block has had its end."""
+        if last.type == "fence":
+            ending = re.compile(rf" {{0,3}}{re.escape(last.markup)}{last.markup[0]}*[ \t]*")
+            if end - start > 1 and ending.fullmatch(self._lines[end - 1]):
+                return True
+            self._fence = ending
+        self._ends_by_a_blank = last.type in _BY_A_BLANK and end == len(self._lines)
+        return last.type in _AT_ONCE or (last.type in _BY_A_BLANK and end < len(self._lines))

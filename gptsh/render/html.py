@@ -4,6 +4,17 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator
+from pygments.util import ClassNotFound
 
 from gptsh.content.foreign import translated
 from gptsh.content.media import Media, file_name
@@ -11,9 +22,8 @@ from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, portrait, title_of
 from gptsh.messages import Message
-from gptsh.render.hypertext import code, is_link, link, markdown, plain
-from gptsh.render.stylesheet import STYLE
-from gptsh.text import local_time, one_line
+from gptsh.render.markdown import is_quick, is_ragged, parse, parser
+from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
 _FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # that can be taken out again
@@ -22,6 +32,27 @@ _LONGEST_NAME = 100
 _UNSAFE = re.compile(r"[^\w.() -]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ROLES = ("user", "assistant", "tool", "system")
+_LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REL = "noopener noreferrer nofollow"  # a link that says nothing about where it was followed from
+_OUTER, _LOWEST = 2, 6  # levels of headings: those that the page has for itself, and the last
+_CLASSES = (  # of the style sheet, by what a lexer calls it; the first that fits counts
+    (Comment, "c"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Name.Decorator, "k"),
+    (Name.Function, "f"),
+    (Name.Class, "f"),
+    (Name.Tag, "k"),
+    (Name.Attribute, "f"),
+    (Name.Builtin, "f"),
+    (Literal.String, "s"),
+    (Literal.Number, "n"),
+    (Generic.Deleted, "d"),
+    (Generic.Inserted, "i"),
+    (Generic.Heading, "f"),
+    (Generic.Subheading, "k"),
+)
 
 
 def page(doc: Document, facts: Sequence[Fact] | None = None) -> Iterator[str]:
@@ -39,7 +70,7 @@ def page(doc: Document, facts: Sequence[Fact] | None = None) -> Iterator[str]:
 
 
 def _head(title: str) -> str:
-    style = b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    style = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     allowed = f"default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; form-action 'none'"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -51,7 +82,7 @@ def _head(title: str) -> str:
 <meta name="referrer" content="no-referrer">
 <title>{title}</title>
 <link rel="icon" href="data:,">
-<style>{STYLE}</style>
+<style>{_STYLE}</style>
 </head>
 <body>
 <main>
@@ -118,3 +149,183 @@ def _filename(media: Media, kind: str) -> str:
     ending = _FILES.get(kind) or _UNSAFE.sub("", kind.rpartition("/")[2].partition("+")[0])[:_LONGEST_NAME]
     name = "recording" if media.kind == "audio" else media.kind
     return f"{name}.{ending}" if ending else name
+
+
+# ---- Markdown and code
+
+
+def plain(text: str) -> str:
+    """The text as it is shown: control characters and halves of a character made visible, nothing of it HTML."""
+    return escape(_shown(text))
+
+
+def _shown(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", visible(text))
+
+
+def is_link(url: str) -> bool:
+    """Whether it is an http, https or mailto URL."""
+    return _LINK.fullmatch(url) is not None
+
+
+def link(url: str, label: str) -> str:
+    """A link to a URL that is one."""
+    return f'<a href="{plain(url)}" rel="{_REL}">{plain(label)}</a>'
+
+
+def markdown(text: str) -> str:
+    """Markdown as HTML. What is nested too deeply to be read as such stands there as it came."""
+    markdown = _parser()
+    tokens = parse(markdown, _shown(text))
+    if not tokens:
+        return _raw(text.strip("\n")) if text.strip() else ""
+    return _shown(markdown.renderer.render(tokens, markdown.options, {}))  # entities may stand for control characters
+
+
+def _raw(text: str) -> str:
+    return f'<p class="raw">{plain(text)}</p>\n'
+
+
+def code(text: str, language: str = "") -> str:
+    """Code, highlighted where its language is known and it is not too long; else the language stands above it."""
+    text = _shown(text).removesuffix("\n")
+    name = language.partition(" ")[0]
+    try:
+        lexer = get_lexer_by_name(name, stripnl=False) if name else None
+    except ClassNotFound:
+        lexer = None
+    body = escape(text)
+    if lexer and is_quick(text):
+        pieces = [(_class_of(kind), piece) for kind, piece in lexer.get_tokens(f"{text}\n")]
+        if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change it
+            runs = ((name, escape("".join(piece for _, piece in run))) for name, run in groupby(pieces, lambda p: p[0]))
+            body = "".join(f'<span class="{name}">{run}</span>' if name else run for name, run in runs)
+    label = f'<div class="language">{escape(language)}</div>' if language and not lexer else ""
+    return f'{label}<pre tabindex="0"><code>{body}</code></pre>\n'
+
+
+@cache
+def _class_of(kind: Any) -> str:
+    return next((name for token, name in _CLASSES if kind in token), "")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    markdown = parser()
+    markdown.options["xhtmlOut"] = False
+    setattr(markdown, "validateLink", is_link)  # noqa: B010 - meant to be replaced; other links stay as they are written
+    markdown.core.ruler.push("page", _fit_page)
+    renderer: Any = markdown.renderer
+    rules = renderer.rules
+    rules["fence"] = rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
+    rules["html_block"] = lambda tokens, at, *_: _raw(tokens[at].content.rstrip("\n"))
+    rules["html_inline"] = lambda tokens, at, *_: escape(tokens[at].content)
+    rules["softbreak"] = lambda *_: "<br>\n"
+    rules["table_open"] = lambda *_: '<div class="table"><table>'
+    rules["table_close"] = lambda *_: "</table></div>\n"
+    rules["image"] = _image
+    return markdown
+
+
+def _image(tokens: Sequence[Token], at: int, *_: Any) -> str:
+    """An image as a link to it, since nothing is loaded; within a link its words alone."""
+    label = tokens[at].content or "image"
+    opened = [token.nesting for token in tokens[:at] if token.type in ("link_open", "link_close")]
+    return plain(label) if sum(opened) else link(str(tokens[at].attrs["src"]), label)
+
+
+def _fit_page(state: StateCore) -> None:
+    """Headings below the page's own, links that tell nothing of it, no style but by class, ragged tables as text."""
+    fitting: list[Token] = []
+    for element in _flat(state.tokens):
+        token = element[0]
+        if token.type == "table_open" and is_ragged(element):
+            fitting.append(Token("html_block", "", 0, content=token.content))
+        else:
+            fitting += element
+    state.tokens[:] = fitting
+    for token in fitting:
+        if token.type.startswith("heading_"):
+            token.tag = f"h{min(_LOWEST, int(token.tag[1]) + _OUTER)}"
+        style = str(token.attrs.pop("style", "")).removeprefix("text-align:")
+        if style in ("right", "center"):
+            token.attrs["class"] = style
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrs = {"href": child.attrs["href"], "rel": _REL}
+
+
+def _flat(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Each table as a whole, any other token alone."""
+    at = 0
+    while at < len(tokens):
+        behind = at + 1
+        if tokens[at].type == "table_open":
+            while tokens[behind - 1].type != "table_close":
+                behind += 1
+        yield tokens[at:behind]
+        at = behind
+
+
+_STYLE = """
+:root {
+  color-scheme: light dark;
+  --ground: #fff; --ink: #1d1f23; --soft: #5c6370; --line: #d9dce1; --panel: #f5f6f8; --user: #e9f0fb; --link: #0a58ca;
+  --comment: #5f6773; --keyword: #a0187c; --name: #1f4fa3; --string: #18652c; --number: #9a3e00;
+  --gone: #a61b1b; --new: #18652c;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #16181c; --ink: #e4e6ea; --soft: #a0a7b3; --line: #363b44; --panel: #202329; --user: #1d2b40;
+    --link: #8ab8ff; --comment: #9aa3b0; --keyword: #f291d3; --name: #93bdff; --string: #8fd69e; --number: #f5b078;
+    --gone: #ff9c94; --new: #8fd69e;
+  }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); overflow-wrap: anywhere;
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+main { max-width: 48rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: .5rem 0 1rem; }
+h2 { font-size: 1rem; margin: 0 0 .4rem; }
+h3 { font-size: 1.25rem; } h4 { font-size: 1.1rem; } h5, h6 { font-size: 1rem; }
+h3, h4, h5, h6 { line-height: 1.3; margin: 1.2em 0 .5em; }
+time, .note { color: var(--soft); font-weight: normal; font-size: .85rem; margin-left: .5em; }
+time, .note { display: inline-block; }
+.note { border: 1px solid var(--line); border-radius: .3rem; padding: 0 .35em; }
+a { color: var(--link); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; font-size: .9rem; }
+dt { color: var(--soft); } dd { margin: 0; }
+header { border-bottom: 1px solid var(--line); padding-bottom: 1rem; margin-bottom: 1rem; }
+article { margin: 1.2rem 0; }
+article.user { background: var(--user); border-radius: .6rem; padding: .8rem 1rem; }
+article.tool, article.system { border-left: 3px solid var(--line); padding-left: .8rem; }
+.words > :first-child { margin-top: 0; } .words > :last-child { margin-bottom: 0; }
+.words + .words { margin-top: .8em; }
+article > :last-child { margin-bottom: 0; }
+p { margin: .7em 0; }
+.raw { white-space: pre-wrap; }
+.line, summary { font-size: .85rem; color: var(--soft); font-family: ui-monospace, Menlo, Consolas, monospace; }
+details, .line { margin: .6rem 0; }
+details { border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .7rem; background: var(--ground); }
+summary { cursor: pointer; }
+details[open] > summary { margin-bottom: .5rem; }
+ul, ol { padding-left: 1.6em; margin: .7em 0; }
+li > ul, li > ol { margin: 0; }
+blockquote { margin: .7em 0; padding-left: .9em; border-left: 3px solid var(--line); color: var(--soft); }
+hr { border: 0; border-top: 1px solid var(--line); }
+code { font: .875em/1.5 ui-monospace, Menlo, Consolas, monospace; }
+:not(pre) > code { background: var(--panel); border-radius: .25rem; padding: .1em .3em; }
+pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem .8rem;
+  margin: .7em 0; overflow-x: auto; overflow-wrap: normal; max-height: 40rem; }
+details pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.language { font-size: .75rem; color: var(--soft); margin: .7em 0 -.5em; }
+.table { overflow-x: auto; overflow-wrap: normal; margin: .7em 0; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { background: var(--panel); } .right { text-align: right; } .center { text-align: center; }
+figure { margin: .7em 0; }
+img { max-width: 100%; height: auto; border-radius: .3rem; }
+figcaption { font-size: .8rem; color: var(--soft); }
+.c { color: var(--comment); font-style: italic; } .k { color: var(--keyword); } .f { color: var(--name); }
+.s { color: var(--string); } .n { color: var(--number); } .d { color: var(--gone); } .i { color: var(--new); }
+"""

@@ -189,5 +189,5 @@ class Blocks:
             if end - start > 1 and ending.fullmatch(self._lines[end - 1]):
                 return True
             self._fence = ending
-        self._ends_by_a_blank = last.type in _BY_A_BLANK and end == len(self._lines)
+        self._ends_by_a_blank = last.type in _BY_A_BLANK and all(map(str.strip, self._lines[start:]))
         return last.type in _AT_ONCE or (last.type in _BY_A_BLANK and end < len(self._lines))

@@ -170,9 +170,14 @@ def parts_of(message: Message) -> list[Part]:
     return [{"type": "text", "text": content}] if content else []
 
 
+def is_text(part: Part) -> bool:
+    """Whether a part is text."""
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
 def text_parts_of(message: Message) -> list[Part]:
     """The parts of the content that are text."""
-    return [part for part in parts_of(message) if part.get("type") == "text" and isinstance(part.get("text"), str)]
+    return list(filter(is_text, parts_of(message)))
 
 
 def blocks_of(message: Message) -> list[Block]:
@@ -207,12 +212,11 @@ def words_of(message: Message) -> str:
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: a user message, but no tool result in another tool's dress, and no ``repair``.
+    """Whether a turn begins here: a user message, but no ``repair``.
 
     That is what was asked in the user's place where an answer did not conform to a schema.
     """
-    asks = message["role"] == "user" and not message.get("repair")
-    return asks and not any(part.get("type") == "tool_result" for part in parts_of(message))
+    return message["role"] == "user" and not message.get("repair")
 
 
 def says_nothing(message: Message) -> bool:

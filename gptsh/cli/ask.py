@@ -123,23 +123,31 @@ def attached(paths: Sequence[str]) -> list[Part]:
 
 def parts_of(sources: Sequence[tuple[str, bytearray]]) -> list[Part]:
     """Names and bytes as parts of a question: text, which uses them up, or data that models take. Raises UsageError."""
-    from gptsh.content.kinds import decoded, kind_of  # noqa: PLC0415 - most questions are words
-    from gptsh.content.media import media_part  # noqa: PLC0415 - the same
+    from gptsh.content.attachments import (  # noqa: PLC0415 - most questions are words
+        SENDABLE,
+        UTF_16,
+        kind_of,
+        media_part,
+    )
 
     parts: list[Part] = []
     taken = 0
     for source, data in sources:
         kind = kind_of(data)
         if kind is None:
-            parts.append(text_part(source, decoded(data)))
+            parts.append(text_part(source, data.decode(errors="surrogateescape")))
+            data.clear()
             continue
-        if kind.media_type is None:
-            raise UsageError(f"{source} is {kind.name} ({_size(len(data))})", kind.todo)
+        if kind not in SENDABLE:
+            todo = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+            if kind == UTF_16:
+                todo = "iconv -f utf-16 -t utf-8 makes it text that can be sent"
+            raise UsageError(f"{source} is {kind} ({_size(len(data))})", todo)
         taken += len(data)
         if taken > _MOST:
             most = f"{shown_size(_MOST)} of images, PDF and audio can be sent at most"
             raise UsageError(f"with {source} the attachments are {_size(taken)}", most)
-        parts.append(media_part(source, kind.media_type, data))
+        parts.append(media_part(source, kind, data))
     return parts
 
 

@@ -20,7 +20,7 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.settings import Agent, Settings
 from gptsh.content.answer import Ask, Request, Tools
-from gptsh.content.media import ABILITIES, NAMES, Kind, media_in
+from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
 from gptsh.context import shorten, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target

@@ -1,60 +1,81 @@
-"""Messages as other tools and providers shape them, in our vocabulary. For what is sent; the file stays as it is."""
+"""A message in the shapes of another tool or API, brought into ours. Done once: when a session is read."""
 
 import json
 from typing import Any
 
+from gptsh.content.attachments import PDF, url_part
 from gptsh.jsonio import as_dict
-from gptsh.messages import Block, Call, Message, Part, blocks_of, parts_of, with_blocks
+from gptsh.messages import Block, Message, Part, blocks_of, parts_of, text_part, with_blocks
 
-# Whoever else speaks is heard as the user: nobody knows who it is, and nothing that was said is left out.
-_ROLES: dict[str, Any] = {
-    **{role: role for role in ("system", "user", "assistant", "tool")},
-    "developer": "system",
-    "function": "tool",
-    "model": "assistant",
-    "ai": "assistant",
-}
-_TEXTS = ("input_text", "output_text")  # as the Responses API calls them
-_BLOCKS = ("tool_use", "thinking", "redacted_thinking", "refusal", *_TEXTS)
+# An unknown role is the user's, so that nothing is left out of what is sent.
+_ROLES = {role: role for role in ("system", "user", "assistant", "tool")}
+_ROLES |= {"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"}
 
 
 def translated(message: Message) -> list[Message]:
-    """The message in our vocabulary; more than one where a user's message carries results of tools."""
-    role = _ROLES.get(message["role"], "user")
-    own: Message = message if message["role"] == role else {**message, "role": role}
-    if isinstance(own.get("content"), str) and "function_call" not in own:
-        return [own]
-    types = {part["type"] for part in parts_of(own) if isinstance(part.get("type"), str)}
-    if role == "assistant":
-        legacy = not own.get("tool_calls") and as_dict(message.get("function_call"))
-        return [_answer(own, legacy or None)] if legacy or types.intersection(_BLOCKS) else [own]
-    if types.intersection(_TEXTS):
-        own = {**own, "content": [_text(part) for part in parts_of(own)]}
-    return _results_apart(own) if role == "user" and "tool_result" in types else [own]
+    """The message with our roles and parts; several where a user's message carries results of tools.
+
+    All of these have the id of the one. The functions of OpenAI's first API get ids by their names.
+    """
+    said: str = message["role"]
+    role = _ROLES.get(said, "user")
+    own: Any = message if said == role else {**message, "role": role}
+    if isinstance(own.get("content"), list):
+        parts = list(map(_part, own["content"]))
+        if any(new is not part for new, part in zip(parts, own["content"], strict=True)):
+            own = {**own, "content": parts}
+        if role == "user" and any(part.get("type") == "tool_result" for part in parts):
+            return _results_apart(own)
+    if said == "function" and not own.get("tool_call_id"):
+        own = {**own, "tool_call_id": f"call_{own.get('name')}"}
+    return [_answer(own) if role == "assistant" else own]
 
 
-def _answer(message: Message, legacy: dict[str, Any] | None) -> Message:
-    """An answer whose calls, thinking and refusal stand in its content."""
-    blocks = [_block(kind, block) for kind, block in blocks_of(message)]
-    if legacy:
-        blocks.append(("tool_call", {"id": "", "type": "function", "function": legacy}))
-    own = with_blocks(message, [block for block in blocks if block[0] != "refusal"])
-    refusals = [block["refusal"] for kind, block in blocks if kind == "refusal"]
-    return {**own, "refusal": "".join([own.get("refusal") or "", *refusals])} if refusals else own
+def _part(part: Part) -> Part:
+    """A text of the Responses API, an image or a document of Anthropic's as ours; any other part as it is."""
+    kind, source = part.get("type"), as_dict(part.get("source"))
+    if kind in ("input_text", "output_text"):
+        return {**part, "type": "text"}
+    given = source.get("url" if source.get("type") == "url" else "data")
+    if kind not in ("image", "document") or not isinstance(given, str):
+        return part
+    title = part["title"] if isinstance(part.get("title"), str) else None
+    rest = {key: value for key, value in part.items() if key not in ("type", "source", "title")}
+    if source["type"] == "text":
+        return {**rest, **text_part(title or "document", given)}
+    media_type = str(source.get("media_type") or ("image/png" if kind == "image" else PDF))
+    url = f"data:{media_type};base64,{given}" if source["type"] == "base64" else given
+    return {**rest, **url_part("image/" if kind == "image" else media_type, url, title)}
 
 
-def _block(kind: str, block: dict[str, Any]) -> Block:
-    match block.get("type") if kind == "text" else None:
-        case "tool_use":
-            return "tool_call", _call(block)
-        case "thinking" | "redacted_thinking":
-            return "thinking", block
-        case "refusal" if isinstance(block.get("refusal"), str):
-            return "refusal", block
-    return kind, _text(block) if kind == "text" else block
+def _answer(message: Message) -> Message:
+    """An answer with its calls, thinking and refusal beside its content."""
+    legacy = as_dict(as_dict(message).get("function_call"))
+    types = [part.get("type") for part in parts_of(message)]
+    if not legacy and not any(kind in types for kind in ("tool_use", "thinking", "redacted_thinking", "refusal")):
+        return message
+    blocks: list[Block] = []
+    refusals = [message.get("refusal") or ""]
+    for kind, block in blocks_of(message):
+        match block.get("type") if kind == "text" else None:
+            case "tool_use":
+                blocks.append(("tool_call", _call(block)))
+            case "thinking" | "redacted_thinking":
+                blocks.append(("thinking", block))
+            case "refusal":
+                refusals.append(str(block.get("refusal") or ""))
+            case _:
+                blocks.append((kind, block))
+    if legacy and not message.get("tool_calls"):
+        blocks.append(("tool_call", {"id": f"call_{legacy.get('name')}", "type": "function", "function": legacy}))
+    own: Any = with_blocks(message, blocks)
+    own.pop("function_call", None)
+    if any(refusals):
+        own["refusal"] = "".join(refusals)
+    return own  # type: ignore[no-any-return]
 
 
-def _call(part: Part) -> Call:
+def _call(part: Part) -> Part:
     own, given = part.get("id"), part.get("input")
     arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
     function = {"name": part.get("name"), "arguments": arguments}
@@ -62,35 +83,30 @@ def _call(part: Part) -> Call:
     return {**call, "caller": part["caller"]} if "caller" in part else call
 
 
-def _text(part: Part) -> Part:
-    return {**part, "type": "text"} if part.get("type") in _TEXTS else part
-
-
 def _results_apart(message: Message) -> list[Message]:
-    """The results as messages of tools, then the rest, if there is any."""
-    parts = parts_of(message)
-    results = [_result(message, part) for part in parts if part.get("type") == "tool_result"]
-    rest = [part for part in parts if part.get("type") != "tool_result"]
+    """The results of tools in a user's message as messages of their own, then the rest, if there is any."""
+    results: list[Message] = []
+    rest: list[Part] = []
+    for part in parts_of(message):
+        if part.get("type") != "tool_result":
+            rest.append(part)
+            continue
+        content: Any = part.get("content")
+        if isinstance(content, list):
+            content = [
+                _part(item) if isinstance(item, dict) else {"type": "text", "text": _words(item)} for item in content
+            ]
+        else:
+            content = _words(content)
+        result: Message = {"role": "tool", "content": content, "parent": message.get("parent")}
+        if "id" in message:
+            result["id"] = message["id"]
+        if isinstance(part.get("tool_use_id"), str):
+            result["tool_call_id"] = part["tool_use_id"]
+        if part.get("is_error") is True:
+            result["is_error"] = True
+        results.append(result)
     return [*results, {**message, "content": rest}] if rest else results
-
-
-def _result(message: Message, part: Part) -> Message:
-    said: Any = part.get("content")
-    result: Message = {"role": "tool", "content": _said(said), "parent": message.get("parent")}
-    if "id" in message:
-        result["id"] = message["id"]
-    if isinstance(part.get("tool_use_id"), str):
-        result["tool_call_id"] = part["tool_use_id"]
-    if part.get("is_error") is True:
-        result["is_error"] = True
-    return result
-
-
-def _said(content: Any) -> str | list[Part]:
-    """A result's content: a text, or parts."""
-    if isinstance(content, list):
-        return [_text(item) if isinstance(item, dict) else {"type": "text", "text": _words(item)} for item in content]
-    return _words(content)
 
 
 def _words(value: Any) -> str:

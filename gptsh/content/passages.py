@@ -1,46 +1,140 @@
-"""A message in passages, for whoever shows it to people: words, and what is told in a line and can be unfolded."""
+"""The one walk over a message: its passages in order, for whoever shows it, searches it, or makes one text of it."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
-from gptsh.content.flat import one_text
-from gptsh.content.media import Media, media_in, media_of, name_of, shown
+from gptsh.content.attachments import Media, media_in, media_of, name_of, shown
 from gptsh.jsonio import as_dict, parsed
-from gptsh.messages import WHOLE, Message, Part, blocks_of, parts_of
+from gptsh.messages import WHOLE, Message, Part, blocks_of, is_text, labelled, words_of
 from gptsh.text import shortened, shown_size
 
 FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
-Kind = Literal["words", "file", "media", "thinking", "call", "result", "refusal"]
 
 
 class Passage(NamedTuple):
-    """A stretch of a message. ``words`` and a ``refusal`` are Markdown, all other text is shown as it is.
+    """A passage of a message. ``words`` and a ``refusal`` are Markdown, all other text is shown as it is.
 
-    ``title`` says what it is and ``line`` what is in it, shortened; ``text`` is the whole, None where none can be read.
-    ``part`` is the text part that it is, ``language`` what its text is written in.
+    ``text`` is None where none can be read, as with media, sealed thinking and parts of unknown types. ``name`` is that
+    of a file or of the function called, ``part`` the block of the message, ``language`` that of the text.
     """
 
-    kind: Kind
-    title: str = ""
-    line: str = ""
+    kind: Literal["words", "file", "media", "thinking", "call", "result", "refusal"]
     text: str | None = None
-    language: str = ""
+    name: str = ""
+    part: Part = {}  # noqa: RUF012 - never changed
     media: tuple[Media, ...] = ()
-    part: Part | None = None
+    language: str = ""
+    is_error: bool = False
+
+    @property
+    def title(self) -> str:
+        """What it is, in a few words."""
+        match self.kind:
+            case "call":
+                return f"tool call {self.name}"
+            case "result":
+                return "result, an error" if self.is_error else "result"
+            case "media":
+                kind = self.media[0].described if self.media else str(self.part.get("type") or "part")
+                return ", ".join(filter(None, (self.name, kind)))
+            case "file":
+                return self.name
+        return self.kind
+
+    @property
+    def line(self) -> str:
+        """What is in it, on a line: of a result the first line and the size."""
+        match self.kind:
+            case "call":
+                return f"{self.title}({shortened(str(self.part['function'].get('arguments')), FOLDED)})"
+            case "thinking":
+                return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
+            case "result":
+                text = (self.text or "").strip()
+                first = shortened(text.partition("\n")[0], FOLDED)
+                size = len((self.text or "").encode("utf-8", "surrogatepass"))
+                more = "" if first == text else f"[{shown_size(size)}]"
+                error = "[error]" if self.is_error else ""
+                return " ".join(filter(None, (error, first, more, *map(str, self.media)))) or "[nothing]"
+        return self.title
 
 
-def passages(message: Message) -> Iterator[Passage]:
-    """The passages of a message in our vocabulary (see ``foreign.translated``), in order."""
-    for text in _reasoning(message):
-        yield _thought(text)
-    if message["role"] == "tool":
-        yield _result(message)
-        return
+def walk(message: Message) -> Iterator[Passage]:
+    """The passages in order, beginning with reasoning that came beside the answer; a tool's result part by part."""
+    for text in as_dict(message.get("replay")).values():
+        if text and isinstance(text, str):  # under whatever name its provider gave it
+            yield Passage("thinking", text)
     for kind, block in blocks_of(message):
-        yield _call(block) if kind == "tool_call" else _thinking(block) if kind == "thinking" else _part(block)
+        name, text, media = name_of(block) or "", block.get("text"), media_of(block)
+        if kind == "thinking":
+            thought = block.get("thinking")
+            yield Passage("thinking", thought if isinstance(thought, str) else None, part=block)
+        elif kind == "tool_call":
+            function = as_dict(block.get("function"))
+            yield Passage("call", str(function.get("arguments") or ""), str(function.get("name") or ""), block)
+        elif not is_text(block):
+            yield Passage("media", None, name, block, (media,) if media else ())
+        elif name:
+            stem, _, ending = name.rpartition(".")
+            language = ending if stem and ending not in ("txt", "log") else ""
+            yield Passage("file", text, name, block, language=language)
+        else:
+            yield Passage("words", text, part=block)
     if refusal := message.get("refusal"):
-        yield Passage("refusal", "refusal", text=refusal)
+        yield Passage("refusal", refusal)
+
+
+def passages(message: Message) -> list[Passage]:
+    """The passages for people: arguments of calls are indented, a tool's result is one passage."""
+    found = list(walk(message))
+    if message["role"] != "tool":
+        return [_indented(passage) if passage.kind == "call" else passage for passage in found]
+    text = _joined([passage for passage in found if not passage.media], "\n", in_a_row="\n")
+    media = tuple(media for passage in found for media in passage.media)
+    result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
+    return [*(passage for passage in found if passage.kind == "thinking"), result]
+
+
+def _indented(call: Passage) -> Passage:
+    try:
+        return call._replace(text=json.dumps(parsed(call.text or ""), indent=2, ensure_ascii=False), language="json")
+    except (ValueError, RecursionError):  # as a model may write it
+        return call
+
+
+def one_text(message: Message) -> str:
+    """An answer with its refusal, or a tool's result, as one string; what is no text is named in brackets.
+
+    Texts in a row stand together as they came. Where something else stood between two, a blank line parts them, and a
+    line break those of a tool, unless there is white space already.
+    """
+    return _joined(walk(message), *(("\n", "\n") if message["role"] == "tool" else ("\n\n", "")))
+
+
+def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
+    texts: list[str] = []
+    was_text = False
+    for passage in found:
+        is_said = passage.kind in ("words", "file")
+        if is_said:
+            text = labelled(passage.part)
+        else:
+            text = shown(passage.part) if passage.kind == "media" else passage.text or ""
+        between = in_a_row if is_said and was_text else gap
+        if passage.kind in ("thinking", "call") or not text:
+            was_text = was_text and is_said
+            continue
+        if texts and not (texts[-1][-1:].isspace() or text[0].isspace()):
+            texts.append(between)
+        texts.append(text)
+        was_text = is_said
+    return "".join(texts)
+
+
+def gist_of(message: Message) -> str:
+    """What a question is about: its words, else its text, else what stands in the place of what it carries."""
+    return words_of(message) or " ".join(str(media) for _, media in media_in(message))
 
 
 def speaker(message: Message) -> str:
@@ -60,64 +154,3 @@ def partial(message: Message) -> str:
     """Why an answer is not whole, in the provider's word or ours; empty where it is."""
     finish = message.get("finish_reason") or ""
     return "" if finish.lower() in WHOLE else finish
-
-
-def _reasoning(message: Message) -> list[str]:
-    """The reasoning that came beside the answer; it stands under any name."""
-    return [text for text in as_dict(message.get("replay")).values() if text and isinstance(text, str)]
-
-
-def _thinking(block: Part) -> Passage:
-    text = block.get("thinking")
-    return _thought(text) if isinstance(text, str) else Passage("thinking", "thinking", "thinking, not readable")
-
-
-def _thought(text: str) -> Passage:
-    return Passage("thinking", "thinking", f"thinking, {len(text):,} characters", text)
-
-
-def _call(call: dict[str, Any]) -> Passage:
-    function = as_dict(call.get("function"))
-    title, arguments = f"tool call {function.get('name')}", str(function.get("arguments"))
-    text, language = _pretty(arguments)
-    return Passage("call", title, f"{title}({shortened(arguments, FOLDED)})", text, language)
-
-
-def _pretty(arguments: str) -> tuple[str, str]:
-    """The arguments of a call for reading, and their language: indented where they are JSON."""
-    try:
-        return json.dumps(parsed(arguments), indent=2, ensure_ascii=False), "json"
-    except (ValueError, RecursionError):
-        return arguments, ""
-
-
-def _result(message: Message) -> Passage:
-    """A tool's result: of a long one the first line and the size, and what it carries."""
-    carried = tuple(media for _, media in media_in(message))
-    text = one_text({**message, "content": [part for part in parts_of(message) if media_of(part) is None]})
-    first = shortened(text.strip().partition("\n")[0], FOLDED)
-    more = "" if first == text.strip() else f"[{shown_size(len(text.encode('utf-8', 'surrogatepass')))}]"
-    error = "[error]" if message.get("is_error") is True else ""
-    line = " ".join(filter(None, (error, first, more, *map(str, carried)))) or "[nothing]"
-    return Passage("result", "result, an error" if error else "result", line, text, media=carried)
-
-
-def _part(part: Part) -> Passage:
-    media, name, text = media_of(part), name_of(part), part.get("text")
-    if part.get("type") == "text" and isinstance(text, str):
-        return _file(name, text, part) if name else Passage("words", text=text, part=part)
-    if media and media.text is not None:
-        return _file(name or "document", media.text, None)
-    if media:
-        told = f"{name}, {media.described}" if name else media.described
-        return Passage("media", told, told, media=(media,))
-    if part.get("type") == "tool_result":
-        text = shown(part)
-        return Passage("result", "result", shortened(text, FOLDED) or "[nothing]", text)
-    return Passage("media", told := " ".join(filter(None, (name, str(part.get("type") or "part")))), told)
-
-
-def _file(name: str, text: str, part: Part | None) -> Passage:
-    """Text of a file, its language that of the name."""
-    stem, _, ending = name.rpartition(".")
-    return Passage("file", name, name, text, ending if stem and ending not in ("txt", "log") else "", part=part)

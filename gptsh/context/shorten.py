@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gptsh.content import media
+from gptsh.content import attachments
 from gptsh.context.tokens import count_text
 from gptsh.jsonio import as_dict, parsed
 from gptsh.messages import Message, Part, parts_of
@@ -25,7 +25,7 @@ _MOST_OF_RESULT, _END_OF_RESULT = 200_000, 99_900  # characters of what a tool g
 # ---- what a model reads of a message
 
 
-def as_sent(message: Message, lacks: Collection[media.Kind] = (), cuts: Cuts = ()) -> Message:
+def as_sent(message: Message, lacks: Collection[attachments.Kind] = (), cuts: Cuts = ()) -> Message:
     """The message as a model reads it, with a line in place of what is left out: what ``cuts`` say, or the middle of a
     very long result of a tool. ``lacks`` are the kinds of attachments that the model does not take.
     """
@@ -36,7 +36,7 @@ def as_sent(message: Message, lacks: Collection[media.Kind] = (), cuts: Cuts = (
         for place, start, stop in cuts:
             parts[place] = _without(parts[place], start, stop)
         message = {**message, "content": parts}
-    return media.without(message, lacks)
+    return attachments.without(message, lacks)
 
 
 def _ends(part: Part) -> Part:
@@ -155,10 +155,10 @@ def words_of_name(name: object) -> set[str]:
 
 def _named(part: Part) -> Part:
     """What a tool gave and is no text as a line that names it."""
-    found = media.media_of(part)
+    found = attachments.media_of(part)
     if found is None:
         return part
-    return media.not_sent(part, "left out to save room") if found.text is None else media.named(part, found.text)
+    return attachments.not_sent(part, "left out to save room")
 
 
 def _pruned(part: Part, kept: tuple[int, int]) -> Part:

@@ -7,7 +7,7 @@ is; a call and its results are never parted (see ``compaction``).
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.content.media import media_of
+from gptsh.content.attachments import media_of
 from gptsh.context.shorten import pruned, touched
 from gptsh.context.tokens import MARK, Size, count_media, count_text, fitted
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message

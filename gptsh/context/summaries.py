@@ -11,12 +11,21 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, Request, shortcoming
-from gptsh.content.foreign import translated
-from gptsh.content.media import media_of, name_of, shown
+from gptsh.content.attachments import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.errors import EmptyAnswer, Incomplete, TooLong
 from gptsh.jsonio import as_dicts
-from gptsh.messages import Message, Part, Usage, new_message_id, parts_of, text_of, timestamp, without_reasoning
+from gptsh.messages import (
+    Message,
+    Part,
+    Usage,
+    is_text,
+    new_message_id,
+    parts_of,
+    text_of,
+    timestamp,
+    without_reasoning,
+)
 from gptsh.models.facts import likely_facts, small_params, split_model
 from gptsh.text import shortened, shown_size
 
@@ -266,8 +275,8 @@ def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = Fal
     """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for message in messages:
-        told = [_line_of(own, names, lengths) for own in translated(message) if not (dated and own["role"] == "system")]
-        text = "\n".join([line.replace("\n", "\n ") for line in told if line])
+        told = "" if dated and message["role"] == "system" else _line_of(message, names, lengths)
+        text = told.replace("\n", "\n ")
         moment = moment_of(message) if dated and text and message["role"] == "user" else None
         yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
 
@@ -311,16 +320,16 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
 
 def _is_words(part: Part) -> bool:
     """Whether a part is text that was said, and not one that was piped or attached."""
-    return part.get("type") == "text" and isinstance(part.get("text"), str) and "source" not in part
+    return is_text(part) and "source" not in part
 
 
 def _attachment(part: Part, most: int) -> str:
     """What goes along with the words: its name, its kind or size, and how it begins where it is text."""
     name, media, text = name_of(part), media_of(part), shown(part)
     what = f"attached {_name(name)}" if name else "attached"
-    if media is None and part.get("type") != "text":
+    if media is None and not is_text(part):
         return shortened(text, most)
-    if media and media.text is None:
+    if media:
         return f"[{what}: {shortened(media.described, most)}]"
     size = len(text.encode("utf-8", "surrogatepass"))
     return f"[{what}, {shown_size(size)}: {shortened(text, most)}]"

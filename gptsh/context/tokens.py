@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gptsh.content.media import Media, media_of
+from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import DETAILS, FIELDS, SIGNATURES, Message, Tool, labelled, parts_of, starts_turn, token_count
 
@@ -103,7 +103,7 @@ def _texts(message: Message) -> Iterator[str]:
         if part.get("type") == "text" and isinstance(part.get("text"), str):
             yield labelled(part)
         elif media := media_of(part):
-            yield "\n".join(filter(None, (media.title, media.context, media.text)))
+            yield media.title or ""
         elif part.get("type") not in ("thinking", "redacted_thinking"):
             yield json.dumps(part, ensure_ascii=False)  # of a kind that is not known here
     yield message.get("refusal") or ""
@@ -126,7 +126,7 @@ def replayed(message: Message) -> list[str]:
 
 
 def _count_media(message: Message) -> int:
-    return sum(count_media(media) for part in parts_of(message) if (media := media_of(part)) and media.text is None)
+    return sum(count_media(media) for part in parts_of(message) if (media := media_of(part)))
 
 
 def count_media(media: Media) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from gptsh.content.flat import one_text
-from gptsh.content.foreign import translated
+from gptsh.content.passages import one_text
 from gptsh.context.tokens import Size
 from gptsh.errors import TooLong, UsageError
 from gptsh.jsonio import parsed
@@ -110,9 +109,8 @@ def _asked(params: Mapping[str, Any]) -> int | None:
 
 
 def spoken(messages: Iterable[Message]) -> list[Message]:
-    """What of a session's messages (see ``cuts.as_sent``) can be sent, in our vocabulary: no empty answer."""
-    said = (own for message in messages for own in translated(message))
-    return [own for own in said if own["role"] != "assistant" or not is_empty(own)]
+    """What of a session's messages (see ``cuts.as_sent``) can be sent: no empty answer."""
+    return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
 
 
 def build(

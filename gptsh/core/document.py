@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gptsh.content.media import gist_of
+from gptsh.content.foreign import translated
+from gptsh.content.passages import gist_of
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import (
     Message,
@@ -142,11 +143,14 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
         elif item is not None or key not in new:
             new[key] = item
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
-    messages: list[Message] = []
-    seen: set[str] = set()
+    read: list[Message] = []
     for at, message in enumerate(value["messages"]):
         sound, wrong = check_message(message)
         malformed += [f"messages[{at}].{key}" for key in wrong]
+        read += translated(sound)
+    messages: list[Message] = []
+    seen: set[str] = set()
+    for at, sound in enumerate(read):
         own = sound.get("id")
         if not own or own in seen:
             from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms that few files need

@@ -4,13 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from unicodedata import normalize
 
-from gptsh.content.foreign import translated
-from gptsh.content.media import media_of, name_of
+from gptsh.content.passages import walk
 from gptsh.core import files
 from gptsh.core.document import Document, check_message
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import archive_folder, newest_first, sessions_folder
-from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message
 from gptsh.text import shortened
 
@@ -145,37 +143,31 @@ def search(
 def _passages(head: Document, messages: Iterable[object]) -> Iterator[Passage]:
     """Every text that is searched. The title, which the list shows, comes last: a passage says more."""
     for message in messages:
-        for own in translated(check_message(message)[0]):
-            yield from _texts(own)
+        sound, _ = check_message(message)
+        if sound["role"] != "system":
+            yield from _texts(sound)
     if isinstance(head.get("title"), str):
         yield "title", head["title"]
 
 
 def _texts(message: Message) -> Iterator[Passage]:
-    """The texts of a message, but for reasoning, data and a system prompt."""
-    role, name = message["role"], message.get("name")
-    if role == "system":
-        return
-    who = f"tool ({shortened(name, _NAME)})" if role == "tool" and name else role
-    content = message.get("content")
-    for part in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
-        name, text = name_of(part), part.get("text")
-        if name:
-            yield who, name
-        if part.get("type") != "text":
-            media = media_of(part)
-            text = media and media.text
-        if isinstance(text, str):
-            yield f"{who} ({shortened(name, _NAME)})" if name else who, text
-    for call in as_dicts(message.get("tool_calls")):
-        function = as_dict(call.get("function"))
-        called, arguments = function.get("name"), function.get("arguments")
-        if isinstance(called, str):
-            yield "tool call", called
-        if isinstance(arguments, str):
-            yield f"tool call ({shortened(str(called), _NAME)})", _unescaped(arguments)
-    if refusal := message.get("refusal"):
-        yield who, refusal
+    """The texts of a message, but for reasoning and data."""
+    who = _named("tool", message.get("name")) if message["role"] == "tool" else message["role"]
+    for passage in walk(message):
+        name, text = passage.name, passage.text or ""
+        match passage.kind:
+            case "words" | "refusal":
+                yield who, text
+            case "file" | "media" if name:
+                yield who, name
+                yield _named(who, name), text
+            case "call":
+                yield "tool call", name
+                yield _named("tool call", name), _unescaped(text)
+
+
+def _named(who: str, name: str | None) -> str:
+    return f"{who} ({shortened(name, _NAME)})" if name else who
 
 
 def _unescaped(arguments: str) -> str:

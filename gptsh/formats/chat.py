@@ -4,12 +4,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.content.chat_parts import question
-from gptsh.content.media import AUDIO, Kind, Media, is_misnamed, is_pdf, media_of, named, shown
+from gptsh.content.attachments import AUDIO, Kind, media_of, named, shown
+from gptsh.content.openai_parts import question
 from gptsh.formats.blocks import call_of
-from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, parts_of
-from gptsh.models.providers import PROVIDERS
+from gptsh.jsonio import as_dicts
+from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_text, parts_of
 from gptsh.text import is_unicode
 
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
@@ -37,31 +36,14 @@ def content_of(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
     What is not of ``kinds``, and what has no shape there, is a text that names it.
     """
     parts = [part if _goes(part, kinds) else named(part, shown(part)) for part in parts_of(message)]
-    return question({**message, "content": parts}, PROVIDERS["openai"])
+    return question({**message, "content": parts}, "openai")
 
 
 def _goes(part: Part, kinds: Collection[Kind]) -> bool:
-    if part.get("type") == "text":
-        return isinstance(part.get("text"), str)
     media = media_of(part)
     if media is None:
-        return part.get("type") == "file" and "document" in kinds and _is_by_id(part)
-    return media.text is not None or (media.kind in kinds and _is_taken(part, media))
-
-
-def _is_taken(part: Part, media: Media) -> bool:
-    """Whether a server knows its type. A file that was one there before is taken for what it says it is."""
-    match media.kind:
-        case "audio":
-            return media.media_type in AUDIO
-        case "document":
-            return is_pdf(media) or (part.get("type") == "file" and not is_misnamed(media))
-    return True
-
-
-def _is_by_id(part: Part) -> bool:
-    """Whether a file is one that the provider keeps."""
-    return isinstance(as_dict(part.get("file")).get("file_id"), str)
+        return is_text(part)
+    return media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
 
 
 def call(given: Call) -> Call:

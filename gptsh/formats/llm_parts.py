@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gptsh.content.media import AUDIO, Kind, media_part
+from gptsh.content.attachments import media_part, url_part
 from gptsh.formats import blocks
 from gptsh.formats.database import Database, Row
 from gptsh.formats.draft import SOURCE
@@ -173,24 +173,15 @@ def attached(row: Row, tell: Tell) -> Part:
     if isinstance(content, bytes):
         return _with_data(media_type, content)
     if url and url.startswith(_WEB):
-        return {"type": _kind(media_type), "source": {"type": "url", "url": url, "media_type": media_type}}
+        return url_part(media_type, url, None)
     tell(f"an attachment that is not in the database: {path or url or 'it names neither a file nor a URL'}")
     return {"type": "attachment", "media_type": media_type, **{k: v for k, v in (("path", path), ("url", url)) if v}}
 
 
 def _with_data(media_type: str, data: bytes) -> Part:
-    if media_type.startswith("image/") or media_type in AUDIO or media_type == "application/pdf":
-        part = media_part("", media_type, data)
-        del part["source"]  # it has no name
-        return part
-    part = media_part("", "application/pdf", data)  # for its base64
-    encoded = part["file"]["file_data"].partition(",")[2]
-    return {"type": _kind(media_type), "source": {"type": "base64", "media_type": media_type, "data": encoded}}
-
-
-def _kind(media_type: str) -> Kind:
-    start = media_type.partition("/")[0]
-    return "image" if start == "image" else "audio" if start == "audio" else "document"
+    part = media_part("", media_type, data)
+    del part["source"]  # it has no name
+    return part
 
 
 # ---- the parts of a message

@@ -1,15 +1,14 @@
 """What of a session each format carries: one table, for the notes of an export and docs/import-export.md."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gptsh.config.forms import FORMATS
-from gptsh.content.foreign import translated
-from gptsh.content.media import media_in, media_of
+from gptsh.content.attachments import media_in, media_of
 from gptsh.content.passages import partial
 from gptsh.core.document import Document, tags_of
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import Message, parts_of
+from gptsh.messages import is_text, parts_of
 
 YES, SHOWN, NO = "yes", "as text", "-"
 
@@ -22,54 +21,50 @@ class Feature(NamedTuple):
     carried: tuple[str, str, str, str, str]
 
 
-def _messages(doc: Document) -> Iterator[Message]:
-    return (own for message in doc["messages"] for own in translated(message))
-
-
 def _having(*keys: str) -> Callable[[Document], int]:
     """How many messages have something under one of the keys."""
-    return lambda doc: sum(any(as_dict(message).get(key) for key in keys) for message in _messages(doc))
+    return lambda doc: sum(any(as_dict(message).get(key) for key in keys) for message in doc["messages"])
 
 
 def _calls(doc: Document) -> int:
-    return sum(len(as_dicts(message.get("tool_calls"))) for message in _messages(doc))
+    return sum(len(as_dicts(message.get("tool_calls"))) for message in doc["messages"])
 
 
 def _results(doc: Document) -> int:
-    return sum(message["role"] == "tool" for message in _messages(doc))
+    return sum(message["role"] == "tool" for message in doc["messages"])
 
 
 def _failed(doc: Document) -> int:
-    return sum(message.get("is_error") is True for message in _messages(doc))
+    return sum(message.get("is_error") is True for message in doc["messages"])
 
 
 def _reasoning(doc: Document) -> int:
     """Answers with reasoning as text, beside thinking in blocks."""
-    return sum(any(isinstance(v, str) and v for v in as_dict(m.get("replay")).values()) for m in _messages(doc))
+    return sum(any(isinstance(v, str) and v for v in as_dict(m.get("replay")).values()) for m in doc["messages"])
 
 
 def _sealed(doc: Document) -> int:
     """Answers with what goes back to their provider and is no text for people, such as signatures."""
-    values = (as_dict(message.get("replay")).values() for message in _messages(doc))
+    values = (as_dict(message.get("replay")).values() for message in doc["messages"])
     return sum(any(value and not isinstance(value, str) for value in of_one) for of_one in values)
 
 
 def _broken_off(doc: Document) -> int:
-    return sum(bool(partial(message)) for message in _messages(doc) if message["role"] == "assistant")
+    return sum(bool(partial(message)) for message in doc["messages"] if message["role"] == "assistant")
 
 
 def _media(*kinds: str) -> Callable[[Document], int]:
-    return lambda doc: sum(media.kind in kinds for message in _messages(doc) for _, media in media_in(message))
+    return lambda doc: sum(media.kind in kinds for message in doc["messages"] for _, media in media_in(message))
 
 
 def _system(doc: Document) -> int:
-    return sum(message["role"] == "system" for message in _messages(doc))
+    return sum(message["role"] == "system" for message in doc["messages"])
 
 
 def _odd(doc: Document) -> int:
     """Parts of types that nobody knows."""
-    parts = (part for message in _messages(doc) for part in parts_of(message))
-    return sum(part.get("type") != "text" and media_of(part) is None for part in parts)
+    parts = (part for message in doc["messages"] for part in parts_of(message))
+    return sum(not is_text(part) and media_of(part) is None for part in parts)
 
 
 def _in_context(key: str) -> Callable[[Document], int]:

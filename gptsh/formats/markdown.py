@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from gptsh.content.foreign import translated
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document, tags_of
 from gptsh.core.listing import Fact, portrait, title_of
@@ -65,9 +64,8 @@ def _sections(doc: Document) -> Iterator[_Section]:
         yield _Section({"kind": "other"}, "## System prompt")
         yield _exactly({"kind": _SYSTEM}, system)
     for message in doc["messages"]:
-        for own in translated(message):
-            yield _Section(_of_message(own), f"## {escaped(_heading(own))}")
-            yield from map(_of_passage, passages(own))
+        yield _Section(_of_message(message), f"## {escaped(_heading(message))}")
+        yield from map(_of_passage, passages(message))
 
 
 def _of_message(message: Message) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def _of_passage(passage: Passage) -> _Section:
     text = passage.text or ""
     if passage.kind == "refusal":
         return _exactly({"kind": _REFUSAL}, text)
-    if passage.part is not None:
+    if passage.kind in ("words", "file"):
         more = {key: value for key, value in passage.part.items() if key not in ("type", "text")}
         named = f"{literal(f'[{passage.title}]')}\n\n" if passage.kind == "file" else ""
         return _exactly({"kind": _TEXT, **({"part": more} if more else {})}, text, named, passage.language)

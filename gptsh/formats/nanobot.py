@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from gptsh.content.flat import one_text
-from gptsh.content.media import Kind, media_in
+from gptsh.content.attachments import Kind, media_in
+from gptsh.content.passages import one_text
 from gptsh.context.valid import spoken
 from gptsh.core.document import Document
 from gptsh.formats import chat

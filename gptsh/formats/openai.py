@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh.content.chat_parts import spread
-from gptsh.content.flat import one_text
-from gptsh.content.media import without
+from gptsh.content.attachments import without
+from gptsh.content.openai_parts import spread
+from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, spoken
 from gptsh.core.document import Document
 from gptsh.formats import chat

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gptsh.content.media import Media, media_of, not_sent
+from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.payloads import as_object
 from gptsh.messages import BROKEN_OFF, Call, Message, Part, blocks_of, labelled, parts_of, text_of, text_parts_of
@@ -113,7 +113,7 @@ def _media(part: Part) -> Part:
     if media.kind == "image":
         return {"type": "image", "source": source}
     cited = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
-    more = {"title": media.title, "context": media.context, "citations": cited}
+    more = {"title": name_of(part), "citations": cited}
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
 
 
@@ -128,9 +128,6 @@ def _source(media: Media) -> Part | None:
         return None
     if media.url is not None:
         return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
-    if media.text is not None:
-        known = media.kind == "document" and media.text.strip()
-        return {"type": "text", "media_type": "text/plain", "data": media.text} if known else None
     kinds = _IMAGES if media.kind == "image" else ("application/pdf",)
     return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in kinds else None
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.content.answer import Answer, Request
-from gptsh.content.chat_parts import question, spread
-from gptsh.content.flat import one_text
+from gptsh.content.openai_parts import question, spread
+from gptsh.content.passages import one_text
 from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
@@ -152,7 +152,7 @@ def message_for(message: Message, provider: str, endpoint: Endpoint, model: str)
     elif message["role"] == "tool":
         sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent["content"] = question(message, endpoint)
+        sent["content"] = question(message, endpoint.parts)
     return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
 
 

@@ -198,9 +198,9 @@ class Client:
             from gptsh.llm import ollama  # noqa: PLC0415 - the same
 
             return ollama.takes(part)
-        from gptsh.content import chat_parts  # noqa: PLC0415 - the same
+        from gptsh.content import openai_parts  # noqa: PLC0415 - the same
 
-        return provider.wire == "echo" or chat_parts.takes(part, provider.endpoint)
+        return provider.wire == "echo" or openai_parts.takes(part, provider.endpoint.parts)
 
     def _told_window(self, provider: Provider, name: str) -> int | None:
         """What the server says in time."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from gptsh.content.answer import Answer, Request
-from gptsh.content.media import shown
+from gptsh.content.attachments import shown
 from gptsh.llm.routes import Route
 from gptsh.messages import Event, Message, labelled, parts_of, text_of
 from gptsh.models.cost import usage_from

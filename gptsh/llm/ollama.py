@@ -9,7 +9,7 @@ from typing import Any
 
 from gptsh.config.providers import Provider
 from gptsh.content.answer import Answer, Request
-from gptsh.content.media import Media, media_of, not_sent
+from gptsh.content.attachments import Media, media_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.chat_completions import tools
@@ -19,7 +19,7 @@ from gptsh.llm.ollama_stream import THINKING, Reader, payloads
 from gptsh.llm.parameters import fit
 from gptsh.llm.payloads import as_object, read
 from gptsh.llm.routes import Route
-from gptsh.messages import Event, Message, Part, parts_of, starts_turn, text_of
+from gptsh.messages import Event, Message, Part, is_text, parts_of, starts_turn, text_of
 from gptsh.models.names import is_by
 
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
@@ -161,7 +161,9 @@ def _message(message: Message) -> dict[str, Any]:
     """Role, text and images."""
     seen = [(part, media_of(part)) for part in parts_of(message)]
     images = [media.data for _, media in seen if media and _is_taken(media)]
-    texts = [_as_text(part, media) for part, media in seen if not (media and _is_taken(media))]
+    texts = [
+        part if is_text(part) else _not_taken(part, media) for part, media in seen if not (media and _is_taken(media))
+    ]
     text = text_of({**message, "content": texts}) + (message.get("refusal") or "")
     return {"role": message["role"], "content": text, **({"images": images} if images else {})}
 
@@ -176,14 +178,9 @@ def _is_taken(media: Media) -> bool:
     return media.kind == "image" and media.data is not None
 
 
-def _as_text(part: Part, media: Media | None) -> Part:
-    """A part that is no image as text: a line that tells the model what it does not get, where it is no text itself."""
-    if media is None and part.get("type") == "text":
-        return part
-    if media is None or media.text is None:
-        return not_sent(part, f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images")
-    source = part["source"] if isinstance(part.get("source"), str) else media.title
-    return {"type": "text", "text": media.text, **({"source": source} if source else {})}
+def _not_taken(part: Part, media: Media | None) -> Part:
+    """A line that tells the model what it does not get."""
+    return not_sent(part, f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images")
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator
 from pygments.util import ClassNotFound
 
-from gptsh.content.foreign import translated
-from gptsh.content.media import Media, file_name
+from gptsh.content.attachments import Media
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, portrait, title_of
@@ -64,8 +63,7 @@ def page(doc: Document, facts: Sequence[Fact] | None = None) -> Iterator[str]:
         yield _details("system", "System prompt", f'<div class="words" dir="auto">{markdown(system)}</div>')
     yield "</header>\n"
     for message in doc["messages"]:
-        for own in translated(message):
-            yield from _message(own)
+        yield from _message(message)
     yield "</main>\n</body>\n</html>\n"
 
 
@@ -143,7 +141,7 @@ def _media(media: Media, title: str) -> str:
 def _filename(media: Media, kind: str) -> str:
     """A name under which it can be taken out: no folder in it, no sign that means something to a shell or a reader."""
     if media.kind == "document":
-        named = _UNSAFE.sub("_", file_name(media).rpartition("\\")[2]).strip(". ")
+        named = _UNSAFE.sub("_", media.file_name.rpartition("\\")[2]).strip(". ")
         stem, dot, ending = named.rpartition(".")
         return f"{stem[:_LONGEST_NAME]}{dot}{ending[:_LONGEST_NAME]}" if stem else named[:_LONGEST_NAME] or media.kind
     ending = _FILES.get(kind) or _UNSAFE.sub("", kind.rpartition("/")[2].partition("+")[0])[:_LONGEST_NAME]

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gptsh.content.media import gist_of, media_in, name_of
+from gptsh.content.attachments import media_in, name_of
+from gptsh.content.passages import gist_of
 from gptsh.core.listing import SessionSummary
 from gptsh.messages import Message, Tool, labelled, text_of
 from gptsh.render.plain import Look
@@ -134,7 +135,7 @@ def sent_lines(
 
 
 def _passage(passage: "Passage") -> str:
-    if passage.part is not None:
+    if passage.kind in ("words", "file"):
         return labelled(passage.part)
     if passage.text is None:
         return f"[{passage.line}]"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from gptsh.content.foreign import translated
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, title_of
@@ -19,9 +18,8 @@ def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> I
     yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)
     for message in doc["messages"]:
         yield f"## {escaped(_heading(message))}"
-        for own in translated(message):
-            for passage in passages(own):
-                yield from _full(passage) if full else _folded(passage)
+        for passage in passages(message):
+            yield from _full(passage) if full else _folded(passage)
 
 
 def _heading(message: Message) -> str:

@@ -5,8 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.content.kinds import decoded, kind_of
-from gptsh.content.media import media_part
+from gptsh.content.attachments import SENDABLE, kind_of, media_part
 from gptsh.messages import Call, Message, Part
 from gptsh.text import shown_size
 
@@ -68,10 +67,10 @@ def _media(data: str, uri: str = "") -> Part | None:
     found = _bytes(data)
     kind = kind_of(found) if found else None
     if found and kind is None and uri:
-        return _text(f"{uri}:\n{decoded(bytearray(found))}")
-    if found is None or kind is None or kind.media_type is None:
+        return _text(f"{uri}:\n{found.decode(errors='surrogateescape')}")
+    if found is None or kind not in SENDABLE:
         return None
-    part = media_part(uri, kind.media_type, found)
+    part = media_part(uri, kind, found)
     if not uri:
         part.pop("source")
     return part

@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands 
 def test_what_cannot_be_meant_is_exit_2_in_one_line(lab: Home, model: ModelServer, name: str, form: str) -> None:
     args, said = WRONG[name]
     lab.run("-m", "echo", "before")
-    (lab.cwd / "odd.bin").write_bytes(b"\x89PNG\0\0")
+    (lab.cwd / "odd.bin").write_bytes(b"\x89XYZ\0\0")
     before = [path.read_bytes() for path in lab.files()]
     run = lab.run("-o", form, *args, stdin="")
     assert (run.code, run.stderr.count("\n"), said in run.stderr) == (2, 1, True), run.stderr

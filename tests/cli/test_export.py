@@ -75,7 +75,7 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     ) for carried, line in (
         (part("image", "image/svg+xml"), "[image/svg+xml, 3 bytes]"),
         (part("image", "image/png", ""), "[image/png, 0 bytes]"),
-        (part("document", "application/pdf", ""), "[application/pdf, 0 bytes]"),
+        (part("document", "application/pdf", ""), "document.pdf:\n[application/pdf, 0 bytes]"),
     )},
 }  # fmt: skip
 

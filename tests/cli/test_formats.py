@@ -33,7 +33,7 @@ LEGACY = (
 assistant: picture{}=
 tool: here [image/png]
 assistant: One pixel.
-user: And this file? [image/png] [image/png]
+user: And this file? [image/png] [image_url]
 assistant: A file of your own.
 """
 )
@@ -109,7 +109,7 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     "llm/logs_legacy_0.31.db": ("llm", [
         (LEGACY, {"title": "Grüße, 世界 🐍! Read config.json a…", "messages.4.usage.reasoning_tokens": 7,
                   "agent.system": "Use SI units.\n\nYou are a shell helper.", "messages.4.finish_reason": "stop",
-                  "messages.11.content.2.source.url": "https://example.com/a.png"}),
+                  "messages.11.content.2.image_url.url": "https://example.com/a.png"}),
         ("user: One question\nassistant: Alone.\n", {"title": "One question"}),
     ]),
 }  # fmt: skip

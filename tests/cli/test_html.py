@@ -161,7 +161,7 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
 
 
 @pytest.mark.parametrize(("kind", "media_type", "title", "name"), [
-    ("image", "image/svg+xml", None, "image.svg"), ("image", "", None, "image"),
+    ("image", "image/svg+xml", None, "image.svg"),
     ("document", "application/msword", "../a b\"c.doc", "a b_c.doc"),
     ("document", "text/csv", "\u202efdp.exe/...", "document"),
     ("document", "text/csv", "x" * 300 + ".csv", "x" * 100 + ".csv"),

@@ -78,9 +78,7 @@ EVERYTHING = session(
            replay={"reasoning_content": "reasoned"}, usage={"raw": {"rawusage": 1}}, model="modelname"),
     {"role": "tool", "tool_call_id": "callid", "name": "toolname", "content": "resulttext",
      "raw": {"structured": [COPY, COPY]}},
-    answer([{"type": "text", "text": "in a part"}, {"type": "tool_use", "id": "useid", "name": "usename",
-                                                    "input": {"inputkey": "inputvalue"}}]),
-    user([{"type": "tool_result", "tool_use_id": "useid", "content": [{"type": "text", "text": "foreignresult"}]}]),
+    answer([{"type": "text", "text": "in a part"}]),
     answer("", refusal="refused"),
     title="The titleword",
     agent={"name": "agentname", "model": "modelname", "system": "systemprompt"},
@@ -92,8 +90,7 @@ FOUND = {
     "notes.txt": "user: notes.txt", "shot.jpeg": "user: shot.jpeg", "answered": "assistant: answered",
     "toolname": "tool call: toolname", "ARGVÄLUE": READ,
     "src/a.py": READ, "resulttext": "tool (toolname): resulttext",
-    "part": "assistant: in a part", "inputvalue": 'tool call (usename): {"inputkey": "inputvalue"}',
-    "foreignresult": "tool: foreignresult", "refused": "assistant: refused",
+    "part": "assistant: in a part", "refused": "assistant: refused",
 }  # fmt: skip
 NOT_FOUND = [
     "systemmessage", "systemprompt", "thought", "sealed", "reasoned", "rawusage", "modelname", "callid", "useid",

@@ -78,7 +78,8 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
-    built = valid.build([*messages, QUESTION], "Brief.", NO_SIZE, Room(None), whose=(provider, "lab/m"))
+    read = document.complete({"messages": messages})[0]["messages"]
+    built = valid.build([*read, QUESTION], "Brief.", NO_SIZE, Room(None), whose=(provider, "lab/m"))
     return Request("lab/m", built.messages, {})
 
 

@@ -1,6 +1,6 @@
 """The inner functions over which tests hold a table each: where one of them moves, this is the line to change."""
 
-from gptsh.content.kinds import kind_of
+from gptsh.content.attachments import kind_of
 from gptsh.context.answer_schema import Shape
 from gptsh.context.tokens import count_text
 from gptsh.errors import GptshError, ModelError, TooLong, UsageError

@@ -39,7 +39,7 @@ ROOMS = {
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
-    "filetype": {"content/kinds.py"},
+    "filetype": {"content/attachments.py"},
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/html.py"},
     "markdown_it": {"render/terminal.py", "render/markdown.py", "render/html.py"},

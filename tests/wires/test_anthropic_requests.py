@@ -39,8 +39,7 @@ def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
 
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t",
-         "context": "c", "citations": {"enabled": True}}  # fmt: skip
+FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t"}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plai
         ({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
          {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
           "title": "a.pdf"}),
-        (FACTS, FACTS),
+        (FACTS, {"type": "text", "text": "t:\nfacts"}),
         ({"type": "hologram", "of": "me"}, note("hologram")),
     ],
 )  # fmt: skip

@@ -1,0 +1,200 @@
+"""Images, PDF documents and audio: what bytes are, the part of a message that carries them, and one view of such parts.
+
+Parts have the shapes of OpenAI's chat API; ``foreign`` brings those of other tools into them.
+"""
+
+import re
+from binascii import b2a_base64
+from collections.abc import Collection, Iterator
+from typing import Any, Literal, NamedTuple
+
+from gptsh.jsonio import as_dict
+from gptsh.messages import Message, Part, is_text, text_part
+from gptsh.text import shown_size
+
+Kind = Literal["image", "document", "audio"]
+
+# By kind: the ability of a model that takes it, as the model table names it, and its name for people.
+ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
+NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
+PDF = "application/pdf"
+AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by MIME type, as OpenAI names it
+_SENT = {  # MIME types as ``filetype`` gives them: as they are registered
+    **{kind: kind for kind in ("image/png", "image/jpeg", "image/gif", "image/webp", PDF, "audio/mpeg")},
+    "image/apng": "image/png",  # what shows no animation shows its first image
+    "audio/x-wav": "audio/wav",
+}
+SENDABLE = frozenset(_SENT.values())
+UTF_16, BINARY = "UTF-16 text", "binary data"
+
+_HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
+# Control characters without a use in text. Of use are white space, backspace (man pages), ESC (colours), and the four
+# separators of fields and records.
+_CONTROLS = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
+_MOST_CONTROLS = 0.05  # of the head; compressed or random bytes have more
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
+
+
+# ---- bytes
+
+
+def kind_of(data: bytes | bytearray) -> str | None:
+    """What bytes are: a MIME type, UTF_16 or BINARY; None for text. Those that can be sent are SENDABLE.
+
+    Text is what is UTF-8 or of an older encoding with one byte a letter; single NUL bytes may separate its fields, as
+    in the output of ``find -print0``.
+    """
+    head = bytes(data[:_HEAD])
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return UTF_16
+    if head.startswith(b"%PDF-") and b"%%EOF" in data[-1024:]:  # it may be ASCII throughout
+        return PDF
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    has_nul, is_utf8 = b"\0" in data, _is_utf8(head)
+    is_odd = controls > _MOST_CONTROLS * len(head)
+    if has_nul:  # more of them than a third are letters of two bytes
+        is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
+    if is_utf8 and not is_odd:
+        return None
+    import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for what is hardly text
+
+    # Text in an older encoding may begin with the few letters of a signature, but has no control characters.
+    found = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
+    return _SENT.get(found, found) if found else BINARY if is_odd else None
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Whether it is UTF-8; its end may be within a letter."""
+    try:
+        head.decode()
+    except UnicodeDecodeError as err:
+        return err.reason == "unexpected end of data"
+    return True
+
+
+# ---- parts
+
+
+class Media(NamedTuple):
+    """What a part carries: ``data`` (base64) or a ``url``. ``media_type`` is None where unknown, as with most URLs."""
+
+    kind: Kind
+    media_type: str | None
+    data: str | None = None
+    url: str | None = None
+    title: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Such as ``image/png, 34.1 kB``."""
+        size = None if self.data is None else shown_size((len(self.data) - self.data[-2:].count("=")) * 3 // 4)
+        return ", ".join(filter(None, (self.media_type or self.kind, size or self.url)))
+
+    @property
+    def file_name(self) -> str:
+        """A name for a document without its folders; what may be a PDF is named as one."""
+        name = (self.title or "").rpartition("/")[2] or "document"
+        is_pdf = (self.media_type or PDF).lower() == PDF
+        return f"{name}.pdf" if is_pdf and not name.lower().endswith(".pdf") else name
+
+    def __str__(self) -> str:
+        """Such as ``[image/png, 34.1 kB]``."""
+        return f"[{self.described}]"
+
+
+def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
+    """A part that carries the data, which came from ``source``: a file's name, or ``stdin``."""
+    encoded = b2a_base64(data, newline=False).decode()
+    if media_type in AUDIO:
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": encoded, "format": AUDIO[media_type]},
+            "source": source,
+        }
+    return url_part(media_type, f"data:{media_type};base64,{encoded}", source)
+
+
+def url_part(media_type: str, url: str, source: str | None) -> Part:
+    """A part that carries what a URL, of data or elsewhere, holds: an image, or else a document."""
+    if media_type.startswith("image/"):
+        part: Part = {"type": "image_url", "image_url": {"url": url}}
+    else:
+        named = Media("document", media_type, title=source)
+        part = {"type": "file", "file": {"filename": named.file_name, "file_data": url}}
+    return part if source is None else {**part, "source": source}
+
+
+def media_of(part: Part) -> Media | None:
+    """What a part carries; None for text, and for a part of an unknown type or shape."""
+    kind = part.get("type")
+    inner: Any = part.get(kind) if isinstance(kind, str) else None
+    if kind == "input_audio":
+        data, form = as_dict(inner).get("data"), as_dict(inner).get("format")
+        media_type = next((media_type for media_type, name in AUDIO.items() if name == form), None)
+        return Media("audio", media_type, data=data) if isinstance(data, str) else None
+    if kind == "image_url":
+        url, title = inner if isinstance(inner, str) else as_dict(inner).get("url"), None
+    else:
+        url, title = as_dict(inner).get("file_data"), as_dict(inner).get("filename")
+    if kind not in ("image_url", "file") or not isinstance(url, str):
+        return None
+    own: Kind = "image" if kind == "image_url" else "document"
+    title = title if isinstance(title, str) else None
+    if found := _DATA_URL.match(url):
+        return Media(own, found[1] or None, data=url[found.end() :], title=title)
+    return Media(own, None, url=url, title=title)
+
+
+def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
+    """The parts that a model must be able to take, each with what it carries."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if media := media_of(part):
+            yield part, media
+
+
+def name_of(part: Part) -> str | None:
+    """Where a part came from: a file's name, or ``stdin``."""
+    names = (part.get("source"), as_dict(part.get("file")).get("filename"))
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def shown(part: Part) -> str:
+    """A part for people: its text, or in the place of what it carries such as ``[image/png, 34.1 kB]``."""
+    return str(part["text"] if is_text(part) else media_of(part) or f"[{part.get('type') or 'part'}]")
+
+
+# ---- what stands in the place of a part
+
+
+def without(message: Message, unsupported: Collection[Kind]) -> Message:
+    """The message with a line of text in the place of each part that the model does not take, or any would refuse."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [_or_text(part, unsupported, of_tool=message["role"] == "tool") for part in content]
+    is_same = all(new is part for new, part in zip(parts, content, strict=True))
+    return message if is_same else {**message, "content": parts}
+
+
+def _or_text(part: Part, unsupported: Collection[Kind], *, of_tool: bool) -> Part:
+    media = media_of(part)
+    if media is None:
+        return part
+    if media.kind in unsupported:
+        return not_sent(part, f"this model takes no {NAMES[media.kind]}")
+    # A document that a user attached elsewhere may be known to its provider; what a tool gave may be anything.
+    is_odd = media.media_type not in (None, *SENDABLE) and (of_tool or media.kind == "image")
+    return named(part, str(media)) if media.data is not None and (is_odd or not media.data) else part
+
+
+def not_sent(part: Part, why: str) -> Part:
+    """What a model reads in the place of a part that it does not get, under the part's name."""
+    media = media_of(part)
+    return named(part, f"[gptsh: {media.described if media else part.get('type') or 'a part'}, not sent: {why}]")
+
+
+def named(part: Part, text: str) -> Part:
+    """A text in the place of a part, under the part's name."""
+    name = name_of(part)
+    return text_part(name, text) if name else {"type": "text", "text": text}

@@ -13,6 +13,7 @@ from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, ROWS, SHORT_HELP, F
 from gptsh.cli.reporter import Reporter
 from gptsh.config.forms import output_in
 from gptsh.errors import GptshError, UsageError
+from gptsh.models.names import safe_params
 
 _OF_JOBS = {row.names[0] for row in ROWS if row.group == "Manage"}  # which no question takes
 _EACH = "give it once for each session"
@@ -51,11 +52,11 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     command = build()
     try:
         ctx = command.make_context("gptsh", [*argv])
+    except click.NoSuchOption as err:
+        raise UsageError(f"no such option {err.option_name}", _nearest(err.option_name)) from err
     except click.ClickException as err:
-        odd = isinstance(err, click.NoSuchOption)
         said = err.format_message().rstrip(".")
-        way = "see gptsh --help, or put -- before a prompt that starts with a dash" if odd else "see gptsh --help"
-        raise UsageError(said[:1].lower() + said[1:], way) from err
+        raise UsageError(said[:1].lower() + said[1:], "see gptsh --help") from err
     flags = Flags(**ctx.params)
     told = f"gptsh {__version__}" if flags.version else ""
     told = command.get_help(ctx) if flags.help else told
@@ -75,6 +76,21 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     module, _, function = JOBS[job].target.partition(":")
     done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return done
+
+
+def _nearest(option: str) -> str:
+    """What to do about an option that there is not: the one that was likely meant, at most one."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+
+    names = [name for row in ROWS for name in row.names if name.startswith("--")]
+    longer = [name for name in names if name.startswith(f"{option}-")]
+    near = longer if len(longer) == 1 else get_close_matches(option, names, 1, 0.8)
+    param = option.removeprefix("--").replace("-", "_")
+    if near:
+        return f"did you mean {near[0]}?"
+    if safe_params({param: True}):
+        return f"-p {param}=VALUE sets it"
+    return "see gptsh --help, or put -- before a prompt that starts with a dash"
 
 
 def _check(given: Sequence[str], job: str | None) -> None:

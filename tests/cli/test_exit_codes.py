@@ -183,6 +183,22 @@ def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab:
     assert not lab.state.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "way"),
+    [
+        ("--modle", "did you mean --model?"),
+        ("--search", "did you mean --search-sessions?"),
+        ("--temperature", "-p temperature=VALUE sets it"),
+        ("--max-tokens", "-p max_tokens=VALUE sets it"),
+        ("--nonsense", "see gptsh --help, or put -- before a prompt that starts with a dash"),
+        ("-z", "see gptsh --help, or put -- before a prompt that starts with a dash"),
+    ],
+)
+def test_an_unknown_option_names_the_one_that_was_likely_meant(home: Home, option: str, way: str) -> None:
+    run = home.run(option, "1", "hi")
+    assert (run.code, run.stderr) == (2, f"gptsh: no such option {option}: {way}\n")
+
+
 # ---- the codes of the table
 
 

@@ -18,7 +18,7 @@ from gptsh.render.lists import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Report
-    from gptsh.llm.catalog import Listed, Silent
+    from gptsh.llm.servers import Listed, ListingFailed
     from gptsh.tools.toolbox import Offered
 
 
@@ -97,11 +97,10 @@ def _agent_object(item: tuple[str, str | None, bool]) -> dict[str, Any]:
 def list_models(flags: Flags) -> int:
     """Print a line for each model that can be asked from here, as it is found."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
-    from gptsh.llm.catalog import catalog  # noqa: PLC0415 - nor a network
-    from gptsh.llm.client import Client  # noqa: PLC0415 - the same
+    from gptsh.llm.client import Client  # noqa: PLC0415 - nor a network
 
     loaded = settings.load(os.environ, flags.config)
-    items = islice(_named(catalog(loaded, Client(loaded, os.environ)), flags.model or ""), flags.limit)
+    items = islice(_named(Client(loaded, os.environ).servers.catalog(), flags.model or ""), flags.limit)
     stdio.write_lines(lines_of(flags, items, lambda item: model_line(*item), _model_object))
     return 0
 
@@ -113,12 +112,12 @@ def _model_object(item: "Listed") -> dict[str, Any]:
     return {**named, "price_in": price_in, "price_out": price_out}
 
 
-def _named(items: Iterator["Listed | Silent"], wanted: str) -> Iterator["Listed"]:
+def _named(items: Iterator["Listed | ListingFailed"], wanted: str) -> Iterator["Listed"]:
     """The models whose names have ``wanted`` in them; a line on stderr for each server that does not tell."""
-    from gptsh.llm.catalog import Silent  # noqa: PLC0415 - as above
+    from gptsh.llm.servers import ListingFailed  # noqa: PLC0415 - as above
 
     for item in items:
-        if isinstance(item, Silent):
+        if isinstance(item, ListingFailed):
             stdio.note(f"{item.provider}: {item.why}")
         elif wanted in item.model:
             yield item

@@ -110,7 +110,7 @@ def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent
     if agent.model is None:
         raise no_model(client)
     servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
-    agent = agent._replace(model=client.named(agent.model))
+    agent = agent._replace(model=client.servers.named(agent.model))
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
     return agent, servers
@@ -118,7 +118,7 @@ def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent
 
 def no_model(client: Client) -> ConfigError:
     """What is wrong where nothing says which model is asked: the ways to say it."""
-    near = client.local_models()
+    near = client.servers.local_models()
     ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
     offered = f"; local models: {', '.join(near)}" if near else "; -m echo works offline"
     return ConfigError("no model is chosen", ways + offered)
@@ -247,7 +247,7 @@ class Planner:
         """What is sent of the messages. Raises TooLong, and what a summary raises that is waited for."""
         # A turn that began with too little to look for the window may have grown beyond what fits any.
         if self.room.window is None and self._size(self.spoken(messages)).tokens > ASK_FROM:
-            self.room = self._room(self._client.window(self.model, ask=True))
+            self.room = self._room(self._client.servers.window(self.model, ask=True))
         return self._kept(self._chosen(messages, self.summarise), messages)
 
     def check(self, messages: Sequence[Message]) -> None:
@@ -259,7 +259,7 @@ class Planner:
         window, before = refused.window, sum(map(tokens.count_message, plan.request.messages))
         if window is None or not self.rules.compact:
             return None
-        self._client.learn(self.model, window)
+        self._client.servers.learn(self.model, window)
         self.room = self._room(window)
         if refused.prompt:  # then it is known how far a count is from what the server counts
             self._scale, self._counts = refused.prompt / max(1, before), True
@@ -441,7 +441,7 @@ class Planner:
         least = valid.least_window(size, self.agent.params, self.rules.reserve)
         asks = size > ASK_FROM or truncates
         if asks or least > ASK_FROM or self._flags.dry_run or self.form.structured:
-            window = self._client.window(self.model, ask=asks)
+            window = self._client.servers.window(self.model, ask=asks)
         else:
             window = self._provider.context_window
         if truncates and window is None:
@@ -487,13 +487,15 @@ class Planner:
         if not found:
             return frozenset()
         client, model, asked = self._client, self.model, next(iter(messages[_asked_at(messages) :]), None)
-        lacks = frozenset(k for k in {media.kind for *_, media in found} if client.can(model, ABILITIES[k]) is False)
+        lacks = frozenset(
+            k for k in {media.kind for *_, media in found} if client.servers.can(model, ABILITIES[k]) is False
+        )
         if own := {NAMES[media.kind] for message, _, media in found if message is asked and media.kind in lacks}:
             raise UsageError(f"{model} takes no {', no '.join(sorted(own))}", "choose another model with -m")
         odd = [
             media.kind
             for message, part, media in found
-            if message["role"] != "assistant" and media.kind not in lacks and not client.takes(model, part)
+            if message["role"] != "assistant" and media.kind not in lacks and not client.servers.takes(model, part)
         ]
         if left := len(odd) + sum(media.kind in lacks for *_, media in found):
             what = "1 attachment" if left == 1 else f"{left} attachments"
@@ -634,7 +636,9 @@ def small_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "Small":
     from gptsh.context.summaries import Small  # noqa: PLC0415 - few runs ask one for more than a title
 
     price = partial(settings.cost_of, loaded, model)
-    return Small(ask, model, partial(client.window, model, ask=True), partial(client.learn, model), price)
+    return Small(
+        ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn, model), price
+    )
 
 
 def _asked_at(messages: Sequence[Message]) -> int:

@@ -17,6 +17,11 @@ def config_folder() -> Path:
     return Path(_of("user_config_dir"))
 
 
+def cache_folder() -> Path:
+    """``${XDG_CACHE_HOME:-~/.cache}/gptsh``. Raises ConfigError for a user without a home."""
+    return Path(_of("user_cache_dir"))
+
+
 def _of(kind: str) -> str:
     try:
         return str(getattr(Unix("gptsh", appauthor=False), kind))

@@ -12,12 +12,13 @@ from gptsh.content.answer import Answer, paired
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.anthropic_content import BLOCKS, THOUGHTS
-from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, as_object, load, shown
+from gptsh.llm.errors import reported
+from gptsh.llm.sse import ADVICE, as_object, load, shown
 from gptsh.messages import THINKING, Call
 from gptsh.models.cost import REASONS, usage_from
 
+THOUGHTS = ("thinking", "redacted_thinking")
+BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
 _STOP = {"type": "message_stop"}
 _OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
 

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import shown
-from gptsh.llm.routes import Route
 from gptsh.messages import Event, Message, labelled, parts_of, text_of
 from gptsh.models.cost import usage_from
 
 
-def open_echo(request: Request, _route: Route, answer: Answer) -> Iterator[Event]:
+def read(request: Request, answer: Answer) -> Iterator[Event]:
     """``You said: `` and the last user message, word by word; a word counts as a token."""
     said = next((_said(m) for m in reversed(request.messages) if m["role"] == "user"), "")
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]

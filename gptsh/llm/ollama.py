@@ -1,132 +1,86 @@
-"""The dialect of Ollama's own API: a request to the body of ``/api/chat``.
+"""Ollama's own API, ``/api/chat``: a request to its JSON body, response bytes, an object a line, to an ``Answer``.
 
 It is spoken since only here a request can choose the model's window, and have a prompt refused instead of cut.
 """
 
+import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from gptsh.config.providers import Provider
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import Media, media_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm.chat_completions import tools
-from gptsh.llm.http import Response
-from gptsh.llm.ollama_models import Models, Place, place_of
-from gptsh.llm.ollama_stream import THINKING, Reader, payloads
+from gptsh.llm import sse
+from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.payloads import as_object, read
 from gptsh.llm.routes import Route
+from gptsh.llm.sse import ADVICE, as_object, load, shown
 from gptsh.messages import Event, Message, Part, is_text, parts_of, starts_turn, text_of
+from gptsh.models.cost import WINDOW, usage_from
 from gptsh.models.names import is_by
 
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
+    from gptsh.llm.servers import Servers
+
+REFUSABLE = {
+    "think": re.compile(r"support thinking|think value|\bthink must be|ChatRequest\.think", re.IGNORECASE),
+    "format": re.compile(r"\bformat\b|schema|grammar", re.IGNORECASE),
+}
+THINKING = "thinking"  # the field of reasoning, in both directions
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
-# What a model is loaded with, and how long it stays: a request that says otherwise has it loaded again.
-_LOADED_BESIDE = ("keep_alive", "shift")
-_LOADED_WITH = (
-    "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa", "low_vram"
-)  # fmt: skip
-_REFUSES_THINKING = re.compile(r"support thinking|think value|\bthink must be|ChatRequest\.think", re.IGNORECASE)
-_REFUSES_FORMAT = re.compile(r"\bformat\b|schema|grammar", re.IGNORECASE)
 _NOT_TAKEN = {"image": "images by URL", "document": "documents", "audio": "audio"}
+_KNOWN = {"message", "done", "error"}
+_OF_USAGE = ("_count", "_duration")
 
 
-class Ollama:
-    """The dialect. It remembers what a model refuses, and what it was loaded with."""
-
-    def __init__(self, models: Models) -> None:
-        self._models = models
-        self._no_thinking: set[Place] = set()
-        self._no_format: set[Place] = set()
-        self._loaded: dict[Place, tuple[dict[str, Any], dict[str, Any]]] = {}  # fields, options
-
-    def url(self, route: Route) -> str:
-        """Where the request goes."""
-        return f"{route.provider.base_url}/api/chat"
-
-    def body(self, request: Request, route: Route) -> dict[str, Any]:
-        """What is sent. The server may be asked how the model is loaded."""
-        place = place_of(route.provider, route.model)
-        sent = body(request, route.model, route.provider)
-        if place in self._no_thinking:
-            sent.pop("think", None)
-        if place in self._no_format:
-            sent.pop("format", None)
-        beside, options = self._loading(request, route, sent, sent.pop("options", {}))
-        return {**sent, **beside, **({"options": options} if options else {})}
-
-    def _loading(
-        self, request: Request, route: Route, sent: dict[str, Any], options: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What to change of the fields, and the options with the window.
-
-        A request beside another, whose size nobody tells (a title), has to leave the model as it was loaded.
-        """
-        place = place_of(route.provider, route.model)
-        if not request.tokens and place in self._loaded:
-            beside, loaded = self._loaded[place]
-            return beside, {**options, **loaded}
-        if "num_ctx" not in options:
-            window = self._models.num_ctx(route.provider, route.model, request.tokens)
-            options = {**options, **({"num_ctx": window} if window else {})}
-        self._loaded[place] = _only(_LOADED_BESIDE, sent), _only(_LOADED_WITH, options)
-        return {}, options
-
-    def learns(self, err: ModelError, request: Request, route: Route) -> bool:
-        """Whether the model refused to think as asked, or the answer's schema: it can be asked without."""
-        place, said = place_of(route.provider, route.model), f"{err} {err.detail}"
-        refuses_thinking = err.status == 400 and _REFUSES_THINKING.search(said)  # bad request
-        if refuses_thinking and place not in self._no_thinking:
-            self._no_thinking.add(place)
-            return bool({"think", "reasoning_effort"} & set(request.params))
-        if request.schema is not None and _REFUSES_FORMAT.search(said) and place not in self._no_format:
-            self._no_format.add(place)
-            return True
-        return False
-
-    def read(self, response: Response, route: Route, answer: Answer) -> Iterator[Event]:
-        """The events of the answer. The server may be asked for its window."""
-        reader = Reader(answer, lambda: self._models.allocated(route.provider, route.model))
-        return read(payloads(response.chunks()), reader, answer)
+def url(route: Route) -> str:
+    """Where the request goes."""
+    return f"{route.provider.base_url}/api/chat"
 
 
-def _only(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
-
-
-def body(request: Request, model: str, provider: Provider) -> dict[str, Any]:
-    """The JSON body, but for a window that nobody asked for. ``model`` is the name by which the server knows it.
+def body(
+    request: Request, route: Route, refused: Collection[str] = (), servers: "Servers | None" = None
+) -> dict[str, Any]:
+    """The JSON body, without the fields that are refused. The server may be asked how the model is loaded.
 
     ``truncate`` and ``shift``: a prompt that does not fit is refused, an answer that does not is cut; by default the
-    server would drop what is oldest, and say nothing.
+    server would drop what is oldest, and report nothing.
     """
-    params = fit(request.params, provider.name, model, provider.endpoint).sent
-    beside = _only(_BESIDE_OPTIONS, params)
-    options = _options({name: value for name, value in params.items() if name not in beside})
+    provider = route.provider
+    params = fit(request.params, provider.name, route.model, provider.endpoint).sent
+    beside = {name: params.pop(name) for name in _BESIDE_OPTIONS if name in params}
+    options = {**as_dict(params.pop("options", None)), **params}  # what it does not know it only logs
+    if "max_tokens" in options:
+        options["num_predict"] = options.pop("max_tokens")
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
+    if "num_ctx" not in options and servers and (window := servers.num_ctx(provider, route.model, request.tokens)):
+        options["num_ctx"] = window
+    offered = [
+        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
+        for t in request.tools
+    ]
     sent = {
-        "model": model,
+        "model": route.model,
         "messages": messages(request.messages, provider.name, request.model),
         "stream": request.stream,
         "truncate": False,
         "shift": False,
         **beside,
-        **tools(request),
+        **({"tools": offered} if offered else {}),
+        **({"format": request.schema} if request.schema is not None else {}),
+        **({"options": options} if options else {}),
     }
-    if request.schema is not None:
-        sent["format"] = request.schema
-    return {**sent, "options": options} if options else sent
+    return {name: value for name, value in sent.items() if name not in refused}
 
 
-def _options(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters under Ollama's names; those that it does not know it only warns about, in its log."""
-    options = {**as_dict(params.pop("options", None)), **params}
-    if "max_tokens" in options:
-        options["num_predict"] = options.pop("max_tokens")
-    if isinstance(options.get("stop"), str):
-        options["stop"] = [options["stop"]]
-    return options
+def read(response: "Response", route: Route, answer: Answer, servers: "Servers") -> Iterator[Event]:
+    """What is seen of the answer. The server may be asked for its window."""
+    reader = Reader(answer, lambda: servers.allocated(route.provider, route.model))
+    return sse.read(payloads(response.chunks()), reader, answer)
 
 
 # ---- messages
@@ -188,3 +142,68 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     function = as_dict(call.get("function"))
     named = {"name": str(function.get("name") or ""), "arguments": as_object(str(function.get("arguments") or ""))}
     return {"id": str(call.get("id") or ""), "function": named}
+
+
+# ---- answers
+
+
+def payloads(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    """Each line of a body as an object. One that the end of the stream cuts off is none, unless it is all there is.
+
+    Raises ModelError for a line that is no JSON object, and for what is no answer.
+    """
+    began = False
+    lines = sse.lines(chunks)
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            found = load(line)
+        except ModelError:
+            if began and next(lines, None) is None:
+                return
+            raise
+        if not began and not _KNOWN & set(found):
+            raise ModelError("the response is no answer of Ollama", ADVICE, detail=shown(line))
+        began = True
+        yield found
+
+
+class Reader:
+    """Writes the lines of one answer into it.
+
+    ``window`` tells what the model is loaded with, and is asked where the answer is cut for its length.
+    """
+
+    def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:
+        self._answer, self._window = answer, window
+
+    def take(self, line: dict[str, Any]) -> bool:
+        """One line; whether it was the last. Raises ModelError or TooLong for an error."""
+        answer, message = self._answer, as_dict(line.get("message"))
+        thinking, content, model = message.get(THINKING), message.get("content"), line.get("model")
+        answer.resolved_model = model if isinstance(model, str) else None
+        answer.add_reasoning(thinking if isinstance(thinking, str) else "", THINKING)
+        answer.add_text(content if isinstance(content, str) else "")
+        for call in as_dicts(message.get("tool_calls")):
+            function, call_id = as_dict(call.get("function")), call.get("id")
+            name, arguments = function.get("name"), function.get("arguments")
+            if not isinstance(arguments, str):
+                arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
+            called = {"name": name if isinstance(name, str) else "", "arguments": arguments}
+            answer.add_call({"id": call_id if isinstance(call_id, str) else "", "type": "function", "function": called})
+        if line.get("error"):
+            raise reported(line["error"], line)
+        if line.get("done") is not True:
+            return False
+        usage = usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)})
+        reason = line.get("done_reason")  # older servers end a whole answer with ``done`` alone
+        reason = reason if isinstance(reason, str) and reason else "stop"
+        if reason == "length" and (window := self._window()):
+            usage["raw"][WINDOW] = window
+        answer.usage = usage if usage["raw"] else None
+        answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
+        return True
+
+    def end(self) -> None:
+        """Nothing is known only now."""

@@ -1,8 +1,67 @@
-"""Server-sent events: bytes in, payloads out. On bytes, since JSON may hold U+2028 and other marks of a str's lines."""
+"""JSON as it goes out to a model and as it comes in, whole or in server-sent events, and the loop that reads it.
 
+Lines are cut on bytes, since JSON may hold U+2028 and other marks of a str's lines.
+"""
+
+import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Any, Protocol
+
+from gptsh.content.answer import Answer
+from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.llm.errors import message_in
+from gptsh.messages import Event
+from gptsh.text import is_unicode
+
+ADVICE = "is the base URL right?"
+
+
+def encode(payload: Any) -> bytes:
+    """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if is_unicode(text):  # without copies of two or four bytes a letter: it may hold images
+        return text.encode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """A JSON object, its infinities as null. Raises NoAnswer for nothing, ModelError for anything else."""
+    if not data.strip():
+        raise NoAnswer("the server's answer is empty", ADVICE)
+    try:
+        payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError) as err:
+        raise ModelError(f"the response is garbage: {err}", ADVICE, detail=shown(data)) from err
+    if not isinstance(payload, dict):
+        said = message_in(payload)
+        raise ModelError(f"the provider reported: {said}" if said else "the response is no JSON object", ADVICE)
+    return payload
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a tool call as an object; what is none is wrapped in one."""
+    if not arguments.strip():
+        return {}
+    try:
+        return load(arguments.encode("utf-8", "surrogatepass"))
+    except ModelError:
+        return {"arguments": arguments}
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None  # 1e999 could not be saved
+
+
+def shown(data: bytes) -> str:
+    """What --debug tells of a body."""
+    return data[:2000].decode("utf-8", "replace")
+
+
+# ---- server-sent events
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
@@ -64,3 +123,42 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             pieces = [others[-1]]
     if rest := b"".join(pieces):
         yield rest
+
+
+# ---- an answer
+
+
+class Reader(Protocol):
+    """What writes one answer of an API into an ``Answer``."""
+
+    def take(self, payload: dict[str, Any]) -> bool:
+        """One object that the server sent; whether it was the last. Raises ModelError or TooLong for an error in it."""
+
+    def end(self) -> None:
+        """What is known only now, however it ended."""
+
+
+def read(
+    payloads: Iterable[dict[str, Any]], reader: Reader, answer: Answer, hurry: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """What is seen of an answer, as it comes. ``hurry`` is called when only usage may still come.
+
+    Raises ModelError, TimedOut or TooLong for an error inside, and BrokenOff for payloads that end before it is whole.
+    What is known by then comes before. Trouble behind a whole answer takes nothing from it.
+    """
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
+    try:
+        for payload in payloads:
+            is_last = reader.take(payload)
+            yield from answer.news()
+            if is_last:
+                break
+            if answer.finished:
+                hurry()
+    except (ModelError, TimedOut, TooLong) as err:
+        failure = err
+    reader.end()
+    answer.end()
+    yield from answer.news()
+    if not answer.finished:
+        raise failure

@@ -71,7 +71,10 @@ PROVIDERS: dict[str, Endpoint] = {
         headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
         constants={"anthropic-version": "2023-06-01"},
     ),
-    "gemini": _by_litellm("GEMINI_API_KEY", "GOOGLE_API_KEY", default_model="gemini-flash-latest"),
+    "gemini": Endpoint(  # litellm where that endpoint does not do what is asked
+        "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        ("GEMINI_API_BASE",), "gemini-flash-latest", base_path="/v1beta/openai",
+    ),
     "mistral": Endpoint(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
         stream_options=False, effort="none or high", parts="mistral", user_behind_tool=False,

@@ -16,16 +16,11 @@ from gptsh.core import document, usage
 from gptsh.core.listing import portrait
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encoded, parsed
-from gptsh.llm import anthropic_stream, chat_stream, failures, ollama_stream
-from gptsh.llm.anthropic import Messages
-from gptsh.llm.anthropic import body as anthropic_body
-from gptsh.llm.chat_completions import ChatCompletions
-from gptsh.llm.direct import Dialect
+from gptsh.llm import anthropic, anthropic_stream, chat, errors, ollama
+from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.ollama import Ollama
-from gptsh.llm.ollama_models import Models
-from gptsh.llm.payloads import encode, read
 from gptsh.llm.routes import Route
+from gptsh.llm.sse import encode, read
 from gptsh.messages import Tool
 from gptsh.models.providers import OWN, PROVIDERS, Endpoint
 from gptsh.render.transcript import transcript
@@ -37,10 +32,13 @@ NO_SIZE = Size(0, 0)
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
 
 
-def direct(dialect: Dialect, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
+NOBODY: Any = None  # no server is asked
+
+
+def direct(api: Api, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
     """The request of a wire of ours, to a provider."""
     there = Provider(provider, PROVIDERS.get(provider, endpoint), base_url="http://x/v1")
-    return lambda request: encode(dialect.body(request, Route(there, "m", there.wire)))
+    return lambda request: encode(api.body(request, Route(there, "m", there.wire), (), NOBODY))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
@@ -51,14 +49,14 @@ def through_litellm(provider: str) -> Callable[[Request], bytes]:
 
 # A new wire is one line here: what its request to a provider is.
 DIALECTS: dict[str, Callable[[Request], bytes]] = {
-    "lab": direct(ChatCompletions(), "lab"),
-    "openai": direct(ChatCompletions(), "openai"),
-    "mistral": direct(ChatCompletions(), "mistral"),
-    "deepseek": direct(ChatCompletions(), "deepseek"),
-    "groq": direct(ChatCompletions(), "groq"),
-    "openrouter": direct(ChatCompletions(), "openrouter"),
-    "anthropic": direct(Messages(), "anthropic"),
-    "ollama": direct(Ollama(Models(lambda _: lambda _url, _body: None)), "ollama"),
+    "lab": direct(chat, "lab"),
+    "openai": direct(chat, "openai"),
+    "mistral": direct(chat, "mistral"),
+    "deepseek": direct(chat, "deepseek"),
+    "groq": direct(chat, "groq"),
+    "openrouter": direct(chat, "openrouter"),
+    "anthropic": direct(anthropic, "anthropic"),
+    "ollama": direct(ollama, "ollama"),
     "gemini": through_litellm("gemini"),
 }
 
@@ -108,7 +106,7 @@ def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ())
     there = Provider("anthropic", PROVIDERS["anthropic"], base_url="http://x/v1")
     built = valid.build(messages, None, NO_SIZE, Room(None)).messages
     route = Route(there, model.partition("/")[2], "anthropic")
-    made = anthropic_body(Request(model, built, params or {}), route, without)
+    made = anthropic.body(Request(model, built, params or {}), route, without)
     claude.check(made, claude.HEADERS)
     return made
 
@@ -117,7 +115,7 @@ def offered(provider: str, description: str, parameters: Any) -> Any:
     """A tool as it is offered to a provider's models, in OpenAI's shape."""
     asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
     (tool,) = json.loads(DIALECTS[provider](asked))["tools"]
-    return tool["function"]
+    return tool.get("function", tool)
 
 
 def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
@@ -127,8 +125,8 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "anthropic": lambda: read(anthropic_stream.payloads(pieces, of), anthropic_stream.Reader(answer), answer),
-        "chat": lambda: read(chat_stream.payloads(pieces, of), chat_stream.Reader(answer), answer),
-        "ollama": lambda: read(ollama_stream.payloads(pieces), ollama_stream.Reader(answer, lambda: None), answer),
+        "chat": lambda: read(chat.payloads(pieces, of), chat.Reader(answer), answer),
+        "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None), answer),
     }
     try:
         list(readers[api]())
@@ -144,4 +142,4 @@ def refusal_of(status: int, payload: Any) -> Any:
     """What becomes of an error response of a chat completions server."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     there = Provider("lab", OWN, base_url="http://x/v1")
-    return failures.refusal("http://x/v1", status, {}, body, Route(there, "m", "chat"))
+    return errors.refusal("http://x/v1", status, {}, body, Route(there, "m", "chat"))

@@ -4,11 +4,10 @@ from gptsh.content.attachments import kind_of
 from gptsh.context.answer_schema import Shape
 from gptsh.context.tokens import count_text
 from gptsh.errors import GptshError, ModelError, TooLong, UsageError
-from gptsh.llm.failures import means_too_long, retry_after, said, too_long
+from gptsh.llm.errors import means_too_long, retry_after, said, too_long
 from gptsh.llm.http import proxy_for
-from gptsh.llm.ollama_models import num_ctx
+from gptsh.llm.servers import Shown, num_ctx
 from gptsh.llm.sse import payloads
-from gptsh.llm.windows import Shown
 from gptsh.models.cost import cost, usage_from
 from gptsh.models.facts import facts
 from gptsh.render.markdown import code_blocks

@@ -207,19 +207,13 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words:
     [
         (CLOSED, CLOSED),
         (OPEN, CLOSED),
-        ({"type": "integer", "minimum": 3}, {"type": "integer"}),
-        ({"oneOf": [OPEN, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
         ({"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": OPEN}},
          {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": CLOSED}}),
-        ({"type": "object", "additionalProperties": {"type": "string"}}, None),
-        ({"type": "object", "properties": {"any": True}}, None),
     ],
 )  # fmt: skip
-def test_a_schema_as_the_api_takes_it(home: Home, schema: dict[str, Any], said_as: dict[str, Any] | None) -> None:
+def test_the_objects_of_a_schema_are_closed(home: Home, schema: dict[str, Any], said_as: dict[str, Any]) -> None:
     made = dry(home, SONNET, args=["--schema", json.dumps(schema)]).body
-    told = json.dumps(made.get("system") or "")
-    assert (json.dumps(json.dumps(schema))[1:-1] in told) == (schema != said_as)  # in words what the field cannot say
-    assert made.get("output_config", {}).get("format", {}).get("schema") == said_as
+    assert made["output_config"]["format"]["schema"] == said_as
 
 
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])

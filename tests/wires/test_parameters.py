@@ -125,14 +125,14 @@ NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$def
         ({"type": ["object", "null"], **props(a=TEXT)}, props(a=TEXT), ()),
         ({**props(route=TEXT, file=TEXT), **ONE_OF_TWO}, props(route=TEXT, file=TEXT), ("anyOf",)),
         ({"oneOf": [props("kind", "a", kind={"const": "x"}, a=TEXT), props("kind", "b", kind={"const": "y"}, b=TEXT)]},
-         props("kind", kind={"anyOf": [{"const": "x"}, {"const": "y"}]}, a=TEXT, b=TEXT), ("oneOf",)),
+         {}, ("oneOf",)),
         ({**props("a", a=TEXT), "allOf": [props("b", b=COUNT), {"anyOf": [props("c", c=TEXT), True]}, 7]},
-         props("a", "b", a=TEXT, b=COUNT, c=TEXT), ("allOf",)),
+         props("a", a=TEXT), ("allOf",)),
         ({**NESTED, "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
-         {**props(a=TEXT), **NESTED}, ("anyOf",)),
+         NESTED, ("anyOf",)),
     ],
 )  # fmt: skip
-def test_choices_at_the_top_of_a_tools_schema_are_folded_for_claude_and_told_in_words(
+def test_choices_at_the_top_of_a_tools_schema_stand_in_words_for_claude(
     home: Home, schema: dict[str, Any], sent_as: dict[str, Any], choices: tuple[str, ...]
 ) -> None:
     (sent,) = dry(home, SONNET, params=tool(schema)).body["tools"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.attached import a_pdf
 from tests.support.dry import dry
 from tests.support.home import Home
 from tests.support.server import Cut, ModelServer, chunk, event
@@ -97,6 +98,35 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, 
     assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (model in ("deepseek", "groq"))
     for other in ("n", "deep/m"):
         assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
+
+
+def test_what_gemini_signed_goes_back_beside_the_call(home: Home) -> None:
+    whose = {"provider": "gemini", "model": "gemini/m"}
+    signed = {"google": {"thought_signature": "c2ln"}}
+    litellms = call("c2")
+    litellms["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
+    for made in (call("c1", extra_content=signed), litellms):
+        asked = sent(home, user(), asks(made, **whose), gives(made["id"]), model="gemini/m")[1]
+        assert asked["tool_calls"] == [{**call(made["id"]), "extra_content": signed}]
+
+
+@pytest.mark.parametrize(
+    ("args", "way"),
+    [
+        ((), "url"),
+        (("-p", "reasoning_effort=low", "-p", "max_tokens=9", "-p", "temperature=0.2"), "url"),
+        (("-f", "a.pdf"), "call"),
+    ],
+)
+def test_gemini_is_asked_directly_unless_it_is_about_more(home: Home, args: tuple[str, ...], way: str) -> None:
+    (home.cwd / "a.pdf").write_bytes(a_pdf())
+    env = {"GEMINI_API_KEY": "k"}
+    run = home.run("--dry-run", "-o", "json", "-m", "gemini/gemini-2.5-flash", *args, "hi", env=env)
+    told = json.loads(run.stdout)
+    assert way in told
+    if way == "url":
+        assert told["url"] == "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions"
+        assert told["body"]["model"] == "gemini-2.5-flash"
 
 
 def configured(home: Home, model: ModelServer, *providers: str) -> None:

@@ -235,6 +235,8 @@ def test_a_tool_without_arguments_has_properties_as_openai_wants_them(provider: 
         assert offered(provider, "", given)["parameters"] == {"type": "object", "properties": {}}
 
 
-def test_a_description_is_as_long_as_openai_takes_it() -> None:
-    assert offered("lab", "d" * 1024, {})["description"] == "d" * 1024
-    assert offered("lab", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"
+def test_a_description_is_as_long_as_openai_takes_it_and_whole_for_all_others() -> None:
+    assert offered("openai", "d" * 1024, {})["description"] == "d" * 1024
+    assert offered("openai", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"
+    for provider in ("lab", "groq", "openrouter", "deepseek", "anthropic", "ollama"):
+        assert offered(provider, "word\n" * 300, {})["description"] == "word\n" * 300

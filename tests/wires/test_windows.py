@@ -117,6 +117,51 @@ def test_the_packaged_table_is_for_who_cannot_tell(
     assert window(served, name, OPENAI_API_KEY="k", **own) == expected
 
 
+# ---- what a server reported is kept for a day
+
+
+@pytest.mark.parametrize(
+    ("name", "pages", "found"),
+    [("lab/m", {"/v1/models": vllm(4096)}, 4096), ("lab/m", {}, None), ("openrouter/m", {"/v1/models": vllm(900)}, 900),
+     ("ollama/m", {"/api/show": SHOWN}, 131072)],
+)  # fmt: skip
+def test_a_second_prompt_sends_no_probe(
+    served: Home, model: ModelServer, name: str, pages: dict[str, Any], found: int | None
+) -> None:
+    model.pages = pages
+    assert window(served, name) == found
+    assert model.asked
+    model.asked.clear()
+    assert window(served, name) == found
+    assert {asked.path for asked in model.asked} <= {"/api/ps"}  # which window Ollama has loaded may change at any time
+
+
+def test_after_a_day_a_server_is_asked_again(served: Home, model: ModelServer) -> None:
+    model.pages = {"/v1/models": vllm(4096)}
+    assert window(served) == 4096
+    model.pages = {"/v1/models": vllm(8192)}
+    assert window(served) == 4096
+    kept = served.folder / ".cache" / "gptsh" / "servers.json"
+    known = json.loads(kept.read_text())
+    kept.write_text(json.dumps({place: {**entry, "at": entry["at"] - 86_401} for place, entry in known.items()}))
+    assert window(served) == 8192
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"x": 7}', '{"%s m": {"at": 99999999999, "window": "x", "refused": 7}}'])
+def test_a_spoilt_cache_is_none(served: Home, model: ModelServer, kept: str) -> None:
+    folder = served.folder / ".cache" / "gptsh"
+    folder.mkdir(parents=True)
+    (folder / "servers.json").write_text(kept.replace("%s", model.base_url))
+    assert window(served) is None
+    assert served.run("-m", "lab/m", "hi").code == 0
+
+
+def test_a_list_that_takes_its_time_is_worth_waiting_for_where_it_is_kept(served: Home, model: ModelServer) -> None:
+    listed = json.dumps(vllm(700)).encode()
+    model.pages["/v1/models"] = Script(200, {}, (0.5, listed), "chunked")
+    assert window(served, "openrouter/m") == 700
+
+
 # ---- servers that do not behave
 
 GARBAGE = [b"", b"<html>", b"[" * 100_000, b"null", b"\xff\xfe", b'{"data": [{"id": "m", "max_model_len": 1e999}]}',

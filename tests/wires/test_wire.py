@@ -74,6 +74,27 @@ def test_what_may_pass_is_tried_again(
     assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
 
 
+@pytest.mark.parametrize("error", [{"code": 503, "message": "no"}, {"type": "overloaded_error", "message": "no"}])
+def test_an_overload_inside_a_stream_is_tried_again_before_anything_was_shown(
+    lab: Home, model: ModelServer, error: dict[str, Any]
+) -> None:
+    model.script(event({"error": error}))
+    assert lab.run("hi").stdout == "You said: hi\n"
+    assert len(model.asked) == 2
+    model.script(event(chunk({"content": "half"})), event({"error": error}))
+    assert lab.run("hi").code == 1
+    assert len(model.asked) == 3
+
+
+def test_a_refused_field_is_left_out_by_the_next_run_too(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "extra fields not permitted: stream_options"}})
+    for asked in (2, 3):
+        assert lab.run("hi").code == 0
+        assert len(model.asked) == asked
+        assert "stream_options" not in model.sent[-1]
+    assert "stream_options" in model.sent[0]
+
+
 def test_retry_after_in_each_of_its_forms() -> None:
     assert retry_after({"retry-after": "2"}) == 2
     assert retry_after({"retry-after": "0.5", "retry-after-ms": "120"}) == pytest.approx(0.12)

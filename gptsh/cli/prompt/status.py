@@ -31,7 +31,7 @@ def looked_up(talk: Talk, status: Status) -> Status:
 
     try:
         return status._replace(
-            model=with_provider(status.model), window=talk.app.client.window(status.model, ask=False)
+            model=with_provider(status.model), window=talk.app.client.servers.window(status.model, ask=False)
         )
     except GptshError:
         return status

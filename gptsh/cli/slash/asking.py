@@ -102,7 +102,7 @@ def set_params(talk: Talk, args: str) -> None:
 
 
 def _params(agent: Agent) -> Iterator[str]:
-    from gptsh.llm.failures import without_secret_parameters  # noqa: PLC0415 - few commands show any
+    from gptsh.llm.errors import without_secret_parameters  # noqa: PLC0415 - few commands show any
 
     for key, value in sorted(without_secret_parameters(dict(agent.params)).items()):
         yield one_line(f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}")

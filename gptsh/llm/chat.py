@@ -1,28 +1,204 @@
-"""Answers of the OpenAI chat completions API: response bytes to an ``Answer``. No network here.
+"""The OpenAI chat completions API: a request to its JSON body, response bytes to an ``Answer``. No network here.
 
 Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an index, and in sending
 errors inside a stream of status 200; all of it is read here, by shape and not by provider.
 """
 
 import json
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer
+from gptsh.content.answer import Answer, Request
+from gptsh.content.openai_parts import question, spread
+from gptsh.content.passages import one_text
+from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.failures import reported
-from gptsh.llm.payloads import ADVICE, load, shown
-from gptsh.messages import DETAILS, FIELDS, REASONING_FIELDS, SIGNATURES, THINKING, Call
+from gptsh.llm.errors import reported
+from gptsh.llm.parameters import fit
+from gptsh.llm.routes import Route
+from gptsh.llm.sse import ADVICE, load, shown
+from gptsh.messages import (
+    BROKEN_OFF,
+    DETAILS,
+    FIELDS,
+    REASONING_FIELDS,
+    SIGNATURES,
+    THINKING,
+    Call,
+    Event,
+    Message,
+)
 from gptsh.models.cost import usage_from
+from gptsh.models.names import is_by
+from gptsh.models.providers import LOCAL, Endpoint
+
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
+    from gptsh.llm.servers import Servers
 
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
 # (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
 WANTED_BACK = (DETAILS, "extra_content", "annotations")
+REFUSABLE = {
+    "stream_options": re.compile("stream_options"),
+    "response_format": re.compile("response.?format|json.?schema", re.IGNORECASE),
+}
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
+_UNANSWERED = "(no answer)"
+_CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
+_LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; whether its newest models take more is told nowhere
+_SIGNATURE = "thought_signature"
 _GROWS = ("text", "summary", "data")  # of a piece of reasoning
+
+
+def url(route: Route) -> str:
+    """Where the request goes."""
+    return f"{route.provider.base_url}/chat/completions"
+
+
+def body(
+    request: Request, route: Route, refused: Collection[str] = (), _servers: "Servers | None" = None
+) -> dict[str, Any]:
+    """The JSON body, without the fields that are refused."""
+    provider, endpoint = route.provider, route.provider.endpoint
+    if request.schema is not None and "response_format" in refused:
+        asked = asked_in_words(request.messages, request.schema)
+        request = request._replace(messages=asked, schema=None)
+    prompt = prompt_for(request, endpoint)
+    sent: dict[str, Any] = {
+        "model": route.model,
+        "messages": [message_for(message, route, request.model) for message in prompt],
+        **fit(request.params, provider.name, route.model, endpoint).sent,
+        **tools(request, longest=_LONGEST_DESCRIPTION if provider.name in ("openai", "azure") else None),
+        **response_format(request),
+    }
+    if request.stream:
+        sent["stream"] = True
+        if endpoint.stream_options and "stream_options" not in refused:
+            sent["stream_options"] = {"include_usage": True}
+    return sent
+
+
+def read(response: "Response", _route: Route, answer: Answer, _servers: "Servers | None" = None) -> Iterator[Event]:
+    """What is seen of the answer."""
+    found = payloads(response.chunks(), response.headers.get("content-type", ""))
+    return sse.read(found, Reader(answer), answer, response.hurry)
+
+
+def tools(request: Request, *, longest: int | None = None) -> dict[str, Any]:
+    """The field that offers tools; none where there are none. Descriptions are cut at a word, beyond the longest.
+
+    OpenAI refuses the arguments of a tool without ``properties``.
+    """
+    offered = []
+    for tool in request.tools:
+        text = tool.description
+        if longest is not None and len(text) > longest:
+            words = re.sub(r"\s*\S*\Z", "", text[:longest]) or text[: longest - 1]
+            text = f"{words}…"
+        parameters = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+        offered.append(
+            {"type": "function", "function": {"name": tool.name, "description": text, "parameters": parameters}}
+        )
+    return {"tools": offered} if offered else {}
+
+
+def response_format(request: Request) -> dict[str, Any]:
+    """The field that asks for an answer of the schema; none where there is no schema.
+
+    Not ``strict``, which takes a part of JSON Schema only: the answer is checked here.
+    """
+    if request.schema is None:
+        return {}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
+
+
+def prompt_for(request: Request, endpoint: Endpoint) -> list[Message]:
+    """The messages of a prompt in an order that the provider takes."""
+    prompt: list[Message] = []
+    for message in spread(request.messages):
+        if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
+            prompt.append({"role": "assistant", "content": _UNANSWERED})
+        prompt.append(message)
+    return prompt
+
+
+def message_for(message: Message, route: Route, model: str) -> dict[str, Any]:
+    """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
+
+    ``model`` is the one that is asked, as ``-m`` takes it.
+    """
+    known: Mapping[str, Any] = message
+    sent: dict[str, Any] = {"role": message["role"]}
+    if message["role"] == "assistant":
+        sent |= _answer_for(message, route, model)
+    elif message["role"] == "tool":
+        sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
+    else:
+        sent["content"] = question(message, route.provider.endpoint.parts)
+    return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
+
+
+def _answer_for(message: Message, route: Route, model: str) -> dict[str, Any]:
+    """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
+
+    What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
+    """
+    provider = route.provider
+    own, replay = is_by(message, provider.name, model), as_dict(message.get("replay"))
+    text, calls = one_text(message), message.get("tool_calls")
+    sent = _returned(message, replay) if own else {}
+    if calls:
+        sent["tool_calls"] = [_call(call, own=own, through_litellm=route.wire == "litellm") for call in calls]
+        if provider.endpoint.wants_reasoning:
+            known = _reasoning(replay) if message.get("provider") == provider.name else {}
+            sent |= known or {REASONING_FIELDS[0]: " "}
+    if text or not calls or provider.own_base or provider.name in LOCAL:  # llama-cpp-python refuses null
+        sent["content"] = text
+    elif provider.endpoint.takes_null:
+        sent["content"] = None
+    return sent
+
+
+def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes back with every answer to the model that it came from.
+
+    Of an answer that broke off not the last piece of reasoning, unless it is signed: it is not whole.
+    """
+    sent = {key: replay[key] for key in WANTED_BACK if replay.get(key)}
+    details = as_dicts(replay.get(DETAILS))
+    if message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]:
+        details = details if details[-1].get("signature") else details[:-1]
+    return {key: value for key, value in {**sent, DETAILS: details}.items() if value}
+
+
+def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
+    """A tool call's reasoning under the name that it came with."""
+    return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
+
+
+def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
+    """A call, and to its own model what that added to it for itself alone. Google's signature of a thought stands
+    beside the function, or for litellm within it."""
+    function = {key: value for key, value in call["function"].items() if through_litellm or key in _FUNCTION_KEYS}
+    if not own:
+        plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
+        return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
+    kept = {key: value for key, value in call.items() if value is not None}
+    beside = as_dict(as_dict(call.get("extra_content")).get("google")).get(_SIGNATURE)
+    within = as_dict(call["function"].get(FIELDS)).get(_SIGNATURE)
+    if through_litellm and beside and not within:
+        function[FIELDS] = {_SIGNATURE: beside}
+    if within and not beside and not through_litellm:
+        kept["extra_content"] = {"google": {_SIGNATURE: within}}
+    return {**kept, "function": function}
+
+
+# ---- answers
 
 
 def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:

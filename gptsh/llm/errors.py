@@ -4,16 +4,26 @@ import json
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gptsh.config.providers import Provider
 from gptsh.config.secret import MASK, masked, names_a_secret
 from gptsh.errors import GptshError, ModelError, TooLong
-from gptsh.llm.routes import Route, source_of_key
+from gptsh.jsonio import as_dict
+
+if TYPE_CHECKING:
+    from gptsh.llm.routes import Route
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
+# What an error inside an answer is called, or its status, where another try may do better.
+_PASSING = re.compile(
+    "408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
+    "|server_error|internal_server_error|service_unavailable|unavailable|resource_exhausted",
+    re.IGNORECASE,
+)
 _HOPELESS = re.compile(r'option \\?"\w+\\?" must be of type')  # Ollama finds it while it loads a model: 500
 # Words, and schemas, whose names are the user's own.
 _NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
@@ -56,11 +66,10 @@ _PROMPT = (
 )
 _PART = rf"{_N} (?:in (?:the |your )?(?:messages|functions|tools|prompt)\b|of \w+ input)"  # beside the answer's
 _WINDOWS, _PROMPTS = range(256, 10**8 + 1), range(1, 10**9)  # what can be one
-BAD_REQUEST = (400, 422)  # of a field, or of what it says
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
-def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: Route) -> GptshError:
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: "Route") -> GptshError:
     """A refusing response as an error: what was said, what to do, and whether another try may do better.
 
     TooLong where the prompt does not fit, else ModelError. ``headers`` have lower-case names.
@@ -85,10 +94,15 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, rout
 
 
 def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
-    """An error that stands in an answer; ``payload`` is what --debug tells."""
+    """An error that stands in an answer; ``payload`` is what --debug prints. An overload may soon be over."""
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"
-    return too_long(what, reason, detail) if means_too_long(json.dumps(error)) else ModelError(what, detail=detail)
+    if means_too_long(json.dumps(error)):
+        return too_long(what, reason, detail)
+    err, codes = ModelError(what, detail=detail), as_dict(error)
+    kinds = [str(codes.get(key)) for key in ("code", "status", "type")]
+    err.retry = any(_PASSING.fullmatch(kind) for kind in kinds)
+    return err
 
 
 def means_too_long(text: str) -> bool:
@@ -216,3 +230,10 @@ def _find(payload: Any, depth: int) -> str | None:
     elif isinstance(payload, dict):
         inner = [payload[key] for key in _KEYS if key in payload]
     return next((text for item in inner if (text := _find(item, depth - 1))), None)
+
+
+def source_of_key(provider: Provider) -> str:
+    """Where the user would look for the key."""
+    if provider.key_command:
+        return f"api_key_command under [providers.{provider.name}]"
+    return provider.key_var or next(iter(provider.key_vars), f"[providers.{provider.name}]")

@@ -1,0 +1,406 @@
+"""What is known of servers without asking a model: the models that they list, windows, abilities, what they refuse.
+
+What a server reports of itself is kept for a day in ``servers.json`` in the cache folder, by base URL and model, since
+a process often sends one prompt. Documents are read by shape; one that does not come, or is garbage, is no failure.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gptsh.config.folders import cache_folder
+from gptsh.config.providers import Provider
+from gptsh.config.settings import Settings
+from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm.routes import Route, Routes, wire_for
+from gptsh.messages import Part, token_count
+from gptsh.models.catalog import compatible_endpoints
+from gptsh.models.facts import Facts, facts, is_retired, models_of, split_model
+from gptsh.models.providers import DIRECT, LOCAL, NO_SHAPE, Wire
+
+PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
+SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
+LEAST = 4096  # tokens of a window that Ollama is asked for
+_PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is kept
+_PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
+_DAY = 86_400  # seconds
+_ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # as Ollama calls them
+_NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
+_OWN_NAMES = ("azure",)  # a model is called there what its owner called it
+
+Get = Callable[..., Any]  # a URL, and a body to post: the document, None for a status but 200; raises GptshError
+
+
+class Shown(NamedTuple):
+    """What Ollama reports of a model: the window that its file sets and the one it was trained for, in tokens.
+
+    ``abilities`` are its own words, such as ``vision``; None where it reports none.
+    """
+
+    num_ctx: int | None = None
+    trained: int | None = None
+    abilities: tuple[str, ...] | None = None
+
+
+class Listed(NamedTuple):
+    """One model as ``-m`` takes it, its transport, its window in tokens, its prices in USD per token in and out."""
+
+    model: str
+    wire: Wire
+    window: int | None
+    prices: tuple[float, float] | None
+
+
+class ListingFailed(NamedTuple):
+    """A server that does not list its models."""
+
+    provider: str
+    why: str
+
+
+class Servers:
+    """What one process knows of servers, and asks them."""
+
+    def __init__(self, settings: Settings, routes: Routes) -> None:
+        self._settings, self._routes = settings, routes
+        self._memory = _Memory()
+        self._limits: dict[tuple[str, str], int] = {}  # windows that refusals have named, by base URL and model
+        self._silent: set[tuple[str, str]] = set()  # not to be asked again by this process
+
+    # ---- models
+
+    def named(self, model: str) -> str:
+        """The model with its provider, where that depends on what is here: a bare name may be one that Ollama has."""
+        provider = self._settings.providers.get("ollama")
+        if split_model(model)[0] is not None or provider is None:
+            return model
+        served = {listed["id"] for listed in self._here(provider)}
+        return f"ollama/{model}" if served & {model, f"{model}:latest"} else model
+
+    def local_models(self) -> list[str]:
+        """One model of each local server that answers, as ``-m`` takes it."""
+        providers = [(name, self._settings.providers.get(name)) for name in LOCAL]
+        return [
+            f"{name}/{model['id']}" for name, provider in providers if provider for model in self._here(provider)[:1]
+        ]
+
+    def _here(self, provider: Provider) -> list[dict[str, Any]]:
+        """What a server on this machine lists; nothing where none answers at once."""
+        try:
+            return self._models(provider, PROBE_TIMEOUT)
+        except GptshError:
+            return []
+
+    def _models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
+        """What a server lists, each with its ``id``. Raises GptshError where it does not."""
+        base = f"{provider.base_url}{'/v1' if provider.wire == 'ollama' else ''}"
+        listed = self._getter(provider, seconds, None if seconds > PROBE_TIMEOUT else _PROBED)(f"{base}/models")
+        if listed is None:
+            raise ModelError(f"{provider.name} does not list its models")
+        return _entries(listed)
+
+    def catalog(self) -> Iterator[Listed | ListingFailed]:
+        """Every model that can be asked, provider by provider; the built-in one first."""
+        yield Listed("echo", "echo", None, (0.0, 0.0))
+        for name in dict.fromkeys([*self._settings.providers, *compatible_endpoints()]):
+            provider = self._settings.providers.get(name)
+            if provider is None or name in _OWN_NAMES:
+                continue
+            if provider.key or provider.key_command or (provider.wire in DIRECT and not provider.needs_key):
+                yield from self._catalog_of(provider)
+
+    def _catalog_of(self, provider: Provider) -> Iterator[Listed | ListingFailed]:
+        asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
+        known = [] if asks else [found for found in models_of(provider.name) if not is_retired(found.entry)]
+        for found in known:
+            wire, window = wire_for(provider, found.name, {}), provider.context_window or found.window
+            yield Listed(f"{provider.name}/{found.name}", wire, window, provider.priced(found).prices)
+        if known or provider.wire not in DIRECT:
+            return
+        is_local = provider.name in LOCAL and not provider.own_base
+        try:
+            for model in self._models(provider, PROBE_TIMEOUT if is_local else _PATIENCE):
+                window = provider.context_window or _listed_window(model)
+                prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
+                yield Listed(f"{provider.name}/{model['id']}", provider.wire, window, prices)
+        except GptshError as err:
+            if not is_local:  # that none runs here is no news
+                yield ListingFailed(provider.name, str(err))
+
+    # ---- windows
+
+    def window(self, model: str, *, ask: bool) -> int | None:
+        """Tokens that a prompt may have: as configured, else as the server says, else as the packaged table has it.
+
+        At most what a refusal has named. ``ask``: a server that can tell may be asked, once. None where nobody knows.
+        Raises ConfigError for a name that cannot be routed.
+        """
+        provider, name = self._settings.providers.of(model)
+        window = provider.context_window or self._reported(provider, name, ask=ask)
+        if window is None and provider.name not in LOCAL:
+            # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
+            window = facts(provider.name, name).window
+        return min(filter(None, (window, self._limits.get((provider.base_url, name)))), default=None)
+
+    def learn(self, model: str, window: int) -> None:
+        """Report no more tokens than these as the window of a model, from now on: a refusal has named them."""
+        provider, name = self._settings.providers.of(model)
+        place = provider.base_url, name
+        self._limits[place] = min(window, self._limits.get(place, window))
+
+    def _reported(self, provider: Provider, name: str, *, ask: bool) -> int | None:
+        """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
+        is_own = provider.own_base or provider.name in LOCAL
+        if provider.wire == "ollama":
+            shown = self.shown(provider, name) if ask else Shown()
+            return shown.trained or shown.num_ctx
+        if provider.wire not in DIRECT or not (is_own or provider.name == "openrouter"):
+            return None
+        place = provider.base_url, name
+        entry = self._memory.of(*place)
+        if "window" not in entry and ask and place not in self._silent:
+            self._silent.add(place)
+            with contextlib.suppress(GptshError):  # asked again by the next process
+                is_long = provider.name == "openrouter"  # its list
+                get = self._getter(provider, *((_PATIENCE, None) if is_long else (PROBE_TIMEOUT, _PROBED)))
+                window = next(filter(None, _windows(provider, name, get)), None)
+                self._memory.note(*place, window=window)
+                return window
+        return _first(entry.get("window"))
+
+    # ---- abilities
+
+    def can(self, model: str, ability: str) -> bool | None:
+        """Whether a model has ``vision``, ``pdf_input``, ``audio_input`` or ``function_calling``; None: nobody knows.
+
+        Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
+        """
+        provider, name = self._settings.providers.of(model)
+        if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
+            return False
+        if provider.wire != "ollama":
+            return facts(provider.name, name).can(ability)
+        abilities = self.shown(provider, name).abilities if ability in _ABILITIES else None
+        return None if abilities is None else _ABILITIES[ability] in abilities
+
+    def takes(self, model: str, part: Part) -> bool:
+        """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
+        provider, _ = self._settings.providers.of(model)
+        if provider.wire == "anthropic":
+            from gptsh.llm import anthropic  # noqa: PLC0415 - few questions carry anything
+
+            return anthropic.takes(part)
+        if provider.wire == "ollama":
+            from gptsh.llm import ollama  # noqa: PLC0415 - the same
+
+            return ollama.takes(part)
+        from gptsh.content import openai_parts  # noqa: PLC0415 - the same
+
+        return provider.wire == "echo" or openai_parts.takes(part, provider.endpoint.parts)
+
+    # ---- Ollama
+
+    def shown(self, provider: Provider, model: str) -> Shown:
+        """What an Ollama server reports, or reported today, of a model."""
+        place = provider.base_url, _tagged(model)
+        kept = self._memory.of(*place).get("shown")
+        if isinstance(kept, list) and len(kept) == len(Shown._fields):
+            abilities = tuple(map(str, kept[2])) if isinstance(kept[2], list) else None
+            return Shown(_first(kept[0]), _first(kept[1]), abilities)
+        shown = Shown()
+        if place not in self._silent:
+            self._silent.add(place)
+            with contextlib.suppress(GptshError):
+                shown = _shown(self._getter(provider, PROBE_TIMEOUT), provider, model)
+                self._memory.note(*place, shown=shown)
+        return shown
+
+    def allocated(self, provider: Provider, model: str) -> int | None:
+        """The window with which Ollama has loaded a model now; None where it is not loaded."""
+        with contextlib.suppress(GptshError):
+            return _loaded(self._getter(provider, PROBE_TIMEOUT), provider, model)
+        return None
+
+    def num_ctx(self, provider: Provider, model: str, needed: int) -> int | None:
+        """The window to ask Ollama for, in tokens; None leaves it to the server. What is configured stands.
+
+        A model that is asked for another window than it has is loaded again, which takes seconds.
+        """
+        if provider.context_window:
+            return provider.context_window
+        return num_ctx(needed, self.allocated(provider, model), lambda: self.shown(provider, model))
+
+    # ---- refusals
+
+    def refused(self, route: Route) -> frozenset[str]:
+        """The fields that the server has refused for this model."""
+        kept = self._memory.of(route.provider.base_url, route.model).get("refused")
+        return frozenset(map(str, kept)) if isinstance(kept, list) else frozenset()
+
+    def refuse(self, route: Route, fields: Iterable[str]) -> None:
+        """Remember fields that it has refused."""
+        self._memory.note(route.provider.base_url, route.model, refused=sorted({*self.refused(route), *fields}))
+
+    def _getter(self, provider: Provider, seconds: float, most: int | None = _PROBED) -> Get:
+        """What gets documents of a server, all of them in so many seconds."""
+        until = time.monotonic() + seconds
+
+        def get(url: str, body: Mapping[str, Any] | None = None) -> Any:
+            posted = json.dumps(body).encode() if body else None
+            if (left := until - time.monotonic()) <= 0:
+                raise TimedOut(f"{provider.name} does not answer in time")
+            found = self._routes.fetch(provider, url, left, posted, most=most)
+            try:
+                return json.loads(found)
+            except (ValueError, RecursionError):
+                return None
+
+        return get
+
+
+class _Memory:
+    """``servers.json``: what is known by base URL and model, for a day. That it cannot be used is no loss."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, Any]] | None = None
+
+    def of(self, base: str, model: str) -> dict[str, Any]:
+        """What is known there."""
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries.get(f"{base} {model}", {})
+
+    def note(self, base: str, model: str, **known: Any) -> None:
+        """Add to that."""
+        entry = {"at": round(time.time()), **self.of(base, model), **known}
+        self._entries = {**self._read(), f"{base} {model}": entry}
+        with contextlib.suppress(OSError, ConfigError):
+            path = cache_folder() / "servers.json"
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            written.write_text(json.dumps(self._entries))
+            os.replace(written, path)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            kept = json.loads((cache_folder() / "servers.json").read_bytes())
+        except (OSError, ValueError, RecursionError, ConfigError):
+            return {}
+        entries = {place: as_dict(entry) for place, entry in as_dict(kept).items()}
+        since = time.time() - _DAY
+        return {place: entry for place, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
+
+
+def num_ctx(needed: int, allocated: int | None, shown: Callable[[], Shown]) -> int | None:
+    """The window to ask Ollama for; ``needed``: tokens of prompt and answer, 0 where unknown.
+
+    ``allocated``: what the model is loaded with now. ``shown`` is asked only where that is too little.
+    """
+    if allocated is not None and allocated >= needed:
+        return allocated
+    if allocated is None and needed <= SMALL:
+        return None
+    known = shown() if needed > SMALL else Shown()
+    wanted = max(1 << (max(needed, LEAST) - 1).bit_length(), known.num_ctx or 0)
+    return min(wanted, known.trained or wanted)
+
+
+# ---- documents
+
+
+def _windows(provider: Provider, model: str, get: Get) -> Iterator[int | None]:
+    """The windows that a server reports, way by way."""
+    root, name = provider.base_url.removesuffix("/v1"), provider.name
+    if name != "lm_studio":
+        listed = _entries(get(f"{provider.base_url}/models"))
+        # llama.cpp lists the one model that it serves under a name that nobody needs to use.
+        found = [entry for entry in listed if entry["id"] == model or (len(listed) == 1 and "meta" in entry)]
+        yield next(map(_listed_window, found), None)
+    if name in ("hosted_vllm", "openrouter"):
+        return
+    if name != "lm_studio":  # llama.cpp before it reported this in its list
+        props = as_dict(get(f"{root}/props"))
+        yield _first(as_dict(props.get("default_generation_settings")).get("n_ctx"))
+    if name == "llamafile":
+        return
+    if name == "lm_studio":
+        yield _of_lm_studio(as_dict(get(f"{root}/api/v1/models")), model)
+    else:
+        # Ollama by OpenAI's API: what is loaded, else what the model's file sets, else what it was trained for. That
+        # is an upper bound: a prompt beyond the server's own choice is cut, and only the answer's report shows that.
+        shown = _shown(get, provider, model)
+        if window := shown.num_ctx or shown.trained:
+            yield _loaded(get, provider, model) or window
+    older = as_dict(next((e for e in _entries(get(f"{root}/api/v0/models")) if e["id"] == model), None))
+    yield _first(older.get("loaded_context_length"), older.get("max_context_length"))
+
+
+def _of_lm_studio(payload: dict[str, Any], model: str) -> int | None:
+    """What it is loaded with, else the model's maximum, an upper bound; since 0.4."""
+    for entry in as_dicts(payload.get("models")):
+        instances = as_dicts(entry.get("loaded_instances"))
+        own = [instance for instance in instances if instance.get("id") == model]
+        if own or model in (entry.get("key"), entry.get("id")):
+            loaded = [as_dict(instance.get("config")) | instance for instance in own or instances]
+            return _first(*(settings.get("context_length") for settings in loaded), entry.get("max_context_length"))
+    return None
+
+
+def _loaded(get: Get, provider: Provider, model: str) -> int | None:
+    running = as_dicts(as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/ps")).get("models"))
+    wanted = _tagged(model)
+    named = [
+        entry for entry in running if wanted in (_tagged(str(entry.get("name"))), _tagged(str(entry.get("model"))))
+    ]
+    return _first(*(entry.get("context_length") for entry in named))
+
+
+def _shown(get: Get, provider: Provider, model: str) -> Shown:
+    shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": model}))
+    parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
+    chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    return Shown(
+        _first(int(chosen[1]) if chosen else None),
+        _first(info.get(f"{info.get('general.architecture')}.context_length")),
+        tuple(name for name in abilities if isinstance(name, str)) if isinstance(abilities, list) else None,
+    )
+
+
+def _entries(payload: Any) -> list[dict[str, Any]]:
+    """The models in the payload of ``/models``, each with its ``id``."""
+    found = payload.get("data") if isinstance(payload, dict) else payload
+    return [entry for entry in as_dicts(found) if entry.get("id") and isinstance(entry["id"], str)]
+
+
+def _listed_window(entry: Mapping[str, Any]) -> int | None:
+    """The window in an entry of ``/models``: vLLM's, llama.cpp's, OpenRouter's for who answers first, the model's."""
+    return _first(
+        entry.get("max_model_len"),
+        as_dict(entry.get("meta")).get("n_ctx"),
+        as_dict(entry.get("top_provider")).get("context_length"),
+        entry.get("context_length"),
+    )
+
+
+def _prices(pricing: Any) -> tuple[float, float] | None:
+    try:
+        found = float(pricing["prompt"]), float(pricing["completion"])
+    except (TypeError, KeyError, ValueError):
+        return None
+    return found if all(map(math.isfinite, found)) and min(found) >= 0 else None  # -1 is "it depends"
+
+
+def _tagged(name: str) -> str:
+    """Ollama's name of a model with its tag."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def _first(*sizes: object) -> int | None:
+    """The first that can be a window."""
+    return next(filter(None, map(token_count, sizes)), None)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
-from gptsh.content.attachments import media_in
+from gptsh.content.attachments import media_in, shown
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parsed
 from gptsh.llm import errors, parameters, routes
 from gptsh.llm.routes import Route, Routes
 from gptsh.llm.servers import Servers
-from gptsh.messages import Event, Finished, Retrying
+from gptsh.messages import Event, Finished, Retrying, labelled, parts_of, text_of
+from gptsh.models.cost import usage_from
 from gptsh.models.providers import Wire
 
 if TYPE_CHECKING:
@@ -142,9 +143,7 @@ class Client:
         """What will be seen of the answer, once the request is accepted."""
         answer.clear()
         if route.wire == "echo":
-            from gptsh.llm import echo  # noqa: PLC0415 - as in ``_api``
-
-            return echo.read(request, answer)
+            return _echo(request, answer)
         if route.wire == "litellm":
             return self._litellm.read(request, route, answer)
         from gptsh.llm.sse import encode  # noqa: PLC0415 - as in ``_api``
@@ -206,6 +205,21 @@ class Client:
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs need it
 
         return Bridge(self._settings.network, self._environ)
+
+
+def _echo(request: Request, answer: Answer) -> Iterator[Event]:
+    """The built-in offline model: ``You said: `` and the last user message, word by word; a word counts as a token."""
+    parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
+    said = "\n\n".join(labelled(part) if "text" in part else shown(part) for part in parts)
+    words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
+    for word in words if request.stream else ["".join(words)]:
+        answer.add_text(word)
+        yield from answer.news()
+    prompt = sum(len(text_of(message).split()) for message in request.messages)
+    answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
+    answer.finish("stop")
+    answer.end()
+    yield from answer.news()
 
 
 def _api(wire: Wire) -> Api:

@@ -4,7 +4,7 @@ docs/file-format.md describes each key.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,8 +29,8 @@ _SUMMARIES = 5  # kept in a session, besides the one that its compaction uses
 
 Document = dict[str, Any]
 
-# Order in the file. Unknown keys follow these, and messages are last, so a listing reads the head alone.
-_KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
+# Their order in the file. Unknown keys follow these, and messages are last, so a listing reads the head alone.
+KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
 
 
 def blank(ident: str, moment: str) -> Document:
@@ -62,62 +62,59 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _list_of(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
-
-
-def _is(*kinds: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, kinds)
-
-
-def _record(*, text: str = "", number: str = "", table: str = "", cost: str = "") -> Callable[[object], bool]:
-    """A table in which each named key has its type, or null, or is absent."""
-    kinds: dict[str, Callable[[object], bool]] = dict.fromkeys(text.split(), _text)
-    kinds |= dict.fromkeys(number.split(), _is(int)) | dict.fromkeys(table.split(), _is(dict))
-    kinds |= dict.fromkeys(cost.split(), is_cost)
-    return lambda value: (
+Shape = dict[str, Callable[[Any], bool]]  # by key, whether its value is right; null and absent are always right
+_FITS: Shape = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int),
+    "duration": lambda value: isinstance(value, (int, float)),
+    "table": lambda value: isinstance(value, dict),
+    "list": lambda value: isinstance(value, list),
+    "time": _is_time,
+    "cost": is_cost,
+    # By message id: the place of a part, and from where to where its text is left out.
+    "cuts": lambda value: (
         isinstance(value, dict)
-        and all(item is None or key not in kinds or kinds[key](item) for key, item in value.items())
-    )
-
-
-def _identified(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: fits(value) and isinstance(as_dict(value).get("id"), str)
-
-
-def _is_cut(value: object) -> bool:
-    """Which part of a message, and from where to where its text is left out."""
-    return isinstance(value, list) and len(value) == 3 and all(isinstance(item, int) for item in value)
-
-
-_text = _is(str)
-# What the code relies on, but for messages; null and absent are always right. A name with a dot is a key of a table.
-_SHAPE: dict[str, Callable[[object], bool]] = {
-    "version": _is(int), "title": _text, "created_at": _is_time, "updated_at": _is_time,
-    **dict.fromkeys(("provider", "usage", "stats", "meta", "agent", "context"), _is(dict)),
-    **dict.fromkeys(("provider.name", "agent.name", "agent.model", "agent.model_small", "agent.system"), _text),
-    **dict.fromkeys(("meta.output", "meta.cwd", "meta.project", "meta.forked_from", "meta.imported_at"), _text),
-    **dict.fromkeys(("agent.params", "meta.imported", "usage.tokens", "usage.carried_tokens"), _is(dict)),
-    "context.cuts": lambda value: isinstance(value, dict) and all(map(_list_of(_is_cut), value.values())),
-    "usage.cost": is_cost, "usage.carried": is_cost, "usage.carried_model": _text, "context.consolidated": _text,
-    "context.compaction": _record(text="id at strategy upto summary pruned", number="before after room budget kept"),
-}  # fmt: skip
-# Lists of which a malformed item is left out, and the others stay.
-_LISTS: dict[str, Callable[[object], bool]] = {
-    "usage.calls": _identified(_record(text="kind model at", table="tokens", cost="cost")),
-    "context.summaries": _identified(_record(text="created_at first last until text model", number="messages tokens")),
-    **dict.fromkeys(("meta.tags", "meta.mcp_allowed_servers", "meta.mcp_approved"), _text),
-    "context.snapshots": _identified(_record(text="name created_at message reason", number="tokens")),
+        and all(isinstance(cuts, list) for cuts in value.values())
+        and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cuts in value.values() for cut in cuts)
+    ),
 }
-# Of a message; all other keys are kept as they are.
-_MESSAGE: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(["id", "parent", "timestamp", "agent", "provider", "model", "resolved_model"], _text),
-    **dict.fromkeys(["request_id", "response_id"], _text),
-    **dict.fromkeys(["finish_reason", "stop_sequence", "compaction", "tool_call_id", "name", "refusal"], _text),
-    **dict.fromkeys(("thinking", "order"), _is(list)),
-    **dict.fromkeys(("usage", "replay"), _is(dict)),
-    "duration_ms": _is(int, float), "cost": is_cost,
-}  # fmt: skip
+
+
+def _shape(**kinds: str) -> Shape:
+    return {key: _FITS[kind] for kind, keys in kinds.items() for key in keys.split()}
+
+
+def _wrong(table: Mapping[str, Any], shape: Shape) -> list[str]:
+    """The keys of a table whose values have another type than the code relies on."""
+    return [key for key, item in table.items() if item is not None and key in shape and not shape[key](item)]
+
+
+_COMPACTION = _shape(text="id at strategy upto summary pruned", number="before after room budget kept")
+_FITS["compaction"] = lambda value: isinstance(value, dict) and not _wrong(value, _COMPACTION)
+_DOCUMENT = _shape(number="version", text="title", time="created_at updated_at")
+_TABLES: dict[str, Shape] = {
+    "provider": _shape(text="name"),
+    "usage": _shape(table="tokens carried_tokens", cost="cost carried", text="carried_model"),
+    "stats": {},
+    "meta": _shape(text="output cwd project forked_from imported_at", table="imported"),
+    "agent": _shape(text="name model model_small system", table="params"),
+    "context": _shape(compaction="compaction", cuts="cuts", text="consolidated"),
+}
+# Lists in which a malformed item is left out and the others stay: of records, which have an id, or of texts (None).
+_LISTS: dict[tuple[str, str], Shape | None] = {
+    ("usage", "calls"): _shape(text="kind model at", table="tokens", cost="cost"),
+    ("context", "summaries"): _shape(text="created_at first last until text model", number="messages tokens"),
+    ("context", "snapshots"): _shape(text="name created_at message reason", number="tokens"),
+    **dict.fromkeys([("meta", "tags"), ("meta", "mcp_allowed_servers"), ("meta", "mcp_approved")]),
+}
+_MESSAGE = _shape(
+    text="id parent timestamp agent provider model resolved_model request_id response_id finish_reason stop_sequence "
+    "compaction tool_call_id name refusal",
+    list="thinking order",
+    table="usage replay",
+    duration="duration_ms",
+    cost="cost",
+)
 
 
 def complete(value: object, ident: str | None = None, moment: str | None = None) -> tuple[Document, list[str]]:
@@ -130,19 +127,27 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     """
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
-    given, malformed = _sound(value)
+    malformed = _wrong(value, _DOCUMENT)
+    given = {key: item for key, item in value.items() if key not in malformed}
     ident = ident or str(given.get("id") or "")
     began = given.get("created_at") or (moment if _is_time(moment) else None)
     new = blank(ident, began or "1970-01-01T00:00:00.000Z")
-    for key, item in given.items():
-        if isinstance(item, dict) and isinstance(new.get(key), dict):
-            new[key] = {
-                **new[key],
-                **{name: inner for name, inner in item.items() if inner is not None or name not in new[key]},
-            }
-        elif item is not None or key not in new:
-            new[key] = item
+    new |= {key: item for key, item in given.items() if item is not None and key not in _TABLES}
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
+    for name, shape in _TABLES.items():
+        table = given.get(name) or {}
+        if not isinstance(table, dict):
+            malformed.append(name)
+            table = {}
+        wrong = _wrong(table, shape)
+        known = {key: item for key, item in table.items() if key not in wrong}
+        for (holder, key), record in _LISTS.items():
+            if holder == name and known.get(key) is not None:
+                items = known[key] if isinstance(known[key], list) else []
+                known[key] = [item for item in items if _is_item(item, record)]
+                wrong += [key] if known[key] != table[key] else []
+        new[name] |= {key: item for key, item in known.items() if item is not None or key not in new[name]}
+        malformed += [f"{name}.{key}" for key in wrong]
     read: list[Message] = []
     for at, message in enumerate(value["messages"]):
         sound, wrong = check_message(message)
@@ -162,28 +167,14 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     new["messages"] = messages
     if not given.get("version"):
         _carry(new)
-    new["stats"] = {**new["stats"], **stats(messages)}
+    new["stats"] |= stats(messages, new["stats"]["preview"])
     return new, malformed
 
 
-def _sound(value: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The document without its malformed keys, its messages aside, and the names of these keys."""
-    sound, malformed = dict(value), []
-    for name, fits in _SHAPE.items():
-        table, _, key = name.rpartition(".")
-        holder = sound.get(table) if table else sound
-        if isinstance(holder, dict) and holder.get(key) is not None and not fits(holder[key]):
-            malformed.append(name)
-            rest = {other: item for other, item in holder.items() if other != key}
-            sound = {**sound, table: rest} if table else rest
-    for name, fits in _LISTS.items():
-        table, _, key = name.rpartition(".")
-        items = as_dict(sound.get(table)).get(key)
-        if items is not None and not _list_of(fits)(items):
-            malformed.append(name)
-            left = [item for item in items if fits(item)] if isinstance(items, list) else []
-            sound = {**sound, table: {**sound[table], key: left}}
-    return sound, malformed
+def _is_item(value: object, record: Shape | None) -> bool:
+    if record is None:
+        return isinstance(value, str)
+    return isinstance(value, dict) and isinstance(value.get("id"), str) and not _wrong(value, record)
 
 
 def check_message(value: object) -> tuple[Message, list[str]]:
@@ -195,19 +186,17 @@ def check_message(value: object) -> tuple[Message, list[str]]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("not a session: a message without a role")
     content, calls = message.get("content"), message.get("tool_calls")
-    parts = content if isinstance(content, list) else (None,)
+    parts = content if isinstance(content, list) else [None]
     if not isinstance(content, (str, type(None))) and not all(isinstance(part, dict) for part in parts):
         raise ValueError("not a session: a message whose content is neither text nor parts")
-    for call in () if calls is None else calls if isinstance(calls, list) else (calls,):
-        if (
-            not isinstance(call, dict)
-            or not isinstance(call.get("id"), str)
-            or not isinstance(call.get("function"), dict)
+    for call in () if calls is None else calls if isinstance(calls, list) else [None]:
+        if not isinstance(call, dict) or not (
+            isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
         ):
             raise ValueError("not a session: a message whose 'tool_calls' are none")
-    wrong = [key for key, item in message.items() if key in _MESSAGE and item is not None and not _MESSAGE[key](item)]
-    sound: Any = {key: item for key, item in message.items() if key not in wrong} if wrong else message
-    return sound, wrong
+    if wrong := _wrong(message, _MESSAGE):
+        message = {key: item for key, item in message.items() if key not in wrong}
+    return message, wrong
 
 
 def _carry(doc: Document) -> None:
@@ -231,12 +220,6 @@ def is_unsaved(doc: Document) -> bool:
     return bool(doc["updated_at"] == doc["created_at"])
 
 
-def ordered(doc: Document) -> Document:
-    """The document in the order of the file: known keys, unknown keys, messages."""
-    known = {key: doc[key] for key in _KEYS if key in doc}
-    return {**known, **{k: v for k, v in doc.items() if k != "messages"}, "messages": doc["messages"]}
-
-
 # ---- counting
 
 
@@ -245,10 +228,11 @@ def turns(messages: Sequence[Message]) -> list[int]:
     return [at for at, message in enumerate(messages) if starts_turn(message)]
 
 
-def stats(messages: Sequence[Message]) -> dict[str, Any]:
-    """``turns``, ``messages`` and a ``preview`` of the first question."""
+def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
+    """``turns``, ``messages`` and a ``preview`` of the first question, unless that is known."""
     starts = turns(messages)
-    preview = shortened(gist_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
+    if not isinstance(preview, str) or not preview:
+        preview = shortened(gist_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
     return {"turns": len(starts), "messages": len(messages), "preview": preview}
 
 
@@ -265,7 +249,7 @@ def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | N
 def count(doc: Document) -> None:
     """Bring ``stats`` and ``usage.cost`` up to date with messages and calls. Counting twice counts once."""
     usage = doc["usage"]
-    doc["stats"] = {**doc["stats"], **stats(doc["messages"])}
+    doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
     costs = [item.get("cost") for item in (*doc["messages"], *usage["calls"])]
     usage["cost"] = sum_costs([*costs, usage.get("carried")])
 
@@ -365,10 +349,9 @@ def merge(
     new["messages"] = join_messages(ours["messages"], theirs["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
-    if approved := [*approved_tools(theirs), *approved_tools(ours)]:
-        new["meta"]["mcp_approved"] = list(dict.fromkeys(approved))
-    if tags:
-        new["meta"]["tags"] = list(dict.fromkeys([*tags_of(new), *tags]))
+    for key, more in (("mcp_approved", ours["meta"].get("mcp_approved") or ()), ("tags", tags)):
+        if more:
+            new["meta"][key] = list(dict.fromkeys([*(new["meta"].get(key) or ()), *more]))
     calls = {call["id"]: call for doc in (theirs, ours) for call in doc["usage"]["calls"]}
     new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
     grows = len(new["messages"]) > len(theirs["messages"])
@@ -377,26 +360,26 @@ def merge(
     if grows or moves:
         new["agent"], new["provider"] = ours["agent"], ours["provider"]
         new["meta"] |= {key: ours["meta"][key] for key in ("mcp_allowed_servers", "output") if key in ours["meta"]}
-    new["context"] = _merged_context(ours, theirs, new["messages"], keep_snapshots)
-    return new
-
-
-def _merged_context(ours: Document, theirs: Document, messages: Sequence[Message], keep: int | None) -> dict[str, Any]:
     own, known = ours["context"], theirs["context"]
-    new = {**own, **known, "cuts": {**known["cuts"], **own["cuts"]}}
     compactions = [record for record in (known["compaction"], own["compaction"]) if record]
-    new["compaction"] = max(compactions, key=lambda record: record.get("at") or "", default=None)
+    compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
     summaries = {item["id"]: item for item in (*known["summaries"], *own["summaries"])}
     newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_SUMMARIES:]
-    used = (new["compaction"] or {}).get("summary")
-    new["summaries"] = [item for item in summaries.values() if item in newest or item["id"] == used]
+    used = compaction and compaction.get("summary")
+    places = {message["id"]: place for place, message in enumerate(new["messages"])}
+    marks: list[str] = [mark for mark in (known["consolidated"], own["consolidated"]) if mark]
+    new["context"] = {
+        **own,
+        **known,
+        "compaction": compaction,
+        "summaries": [item for item in summaries.values() if item in newest or item["id"] == used],
+        "cuts": {**known["cuts"], **own["cuts"]},
+        "consolidated": max(marks, key=lambda mark: places.get(mark, -1), default=None),
+    }
     if own["snapshots"] or known["snapshots"]:
         from gptsh.core import snapshots  # noqa: PLC0415 - few sessions have any
 
-        new["snapshots"] = snapshots.merge(ours, theirs, keep)
-    places = {message["id"]: place for place, message in enumerate(messages)}
-    marks: list[str] = [mark for mark in (known["consolidated"], own["consolidated"]) if mark]
-    new["consolidated"] = max(marks, key=lambda mark: places.get(mark, -1), default=None)
+        new["context"]["snapshots"] = snapshots.merge(ours, theirs, keep_snapshots)
     return new
 
 
@@ -406,23 +389,15 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
     So two turns asked at once stand as question, answer, question, answer.
     """
     known = {message["id"] for message in theirs}
-    turns_by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: what stands before any question
-    for turn in (_by_turn(theirs), _by_turn(ours, without=known)):
-        for question, messages in turn.items():
-            turns_by_question.setdefault(question, []).extend(messages)
-    return [message for messages in turns_by_question.values() for message in messages]
-
-
-def _by_turn(messages: Sequence[Message], without: Collection[str] = ()) -> dict[str | None, list[Message]]:
-    """The messages under the id of the question that began their turn."""
-    found: dict[str | None, list[Message]] = {}
-    question: str | None = None
-    for message in messages:
-        if starts_turn(message):
-            question = message["id"]
-        if message["id"] not in without:
-            found.setdefault(question, []).append(message)
-    return found
+    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: what stands before any question
+    for messages, skipped in ((theirs, set()), (ours, known)):
+        question: str | None = None
+        for message in messages:
+            if starts_turn(message):
+                question = message["id"]
+            if message["id"] not in skipped:
+                by_question.setdefault(question, []).append(message)
+    return [message for turn in by_question.values() for message in turn]
 
 
 def end_of_turn(messages: Sequence[Message], member: str | None) -> int:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from gptsh.core.document import Document, complete, is_unsaved
-from gptsh.errors import StoreBusy
-from gptsh.jsonio import parsed, parsed_from
+from gptsh.core.document import KEYS, Document, complete, count
+from gptsh.errors import StoreBusy, StoreError
+from gptsh.jsonio import encoded, parsed, parsed_from
 from gptsh.messages import just_after
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
@@ -35,23 +35,20 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     Raises StoreBusy when another process holds it for longer than ``wait`` seconds, OSError when it cannot be made.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until, pause = time.monotonic() + wait, 0.001
     try:
-        _acquire(descriptor, path, time.monotonic() + wait)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise StoreBusy(f"{path} is locked by another process", "try again") from None
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.005)
         yield
     finally:
         os.close(descriptor)
-
-
-def _acquire(descriptor: int, path: Path, until: float) -> None:
-    pause = 0.001
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise StoreBusy(f"{path} is locked by another process", "try again") from None
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.005)
 
 
 def replace(path: Path, data: bytes, *, durable: bool) -> None:
@@ -93,24 +90,33 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
+def write_document(path: Path, doc: Document, *, durable: bool) -> None:
+    """Count a document anew, and put it in the place of its file. Raises OSError, StoreError for what is no JSON."""
+    count(doc)
+    known = {key: doc[key] for key in KEYS}
+    rest = {key: item for key, item in doc.items() if key != "messages"}
+    try:
+        data = encoded({**known, **rest, "messages": doc["messages"]})
+    except ValueError as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
+    replace(path, data, durable=durable)
+
+
 def read_document(path: Path | str) -> tuple[Document, list[str]]:
     """The whole document, its id that of the file name, and the names of its malformed keys, which are left out.
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
-    return completed(read_bytes(os.fspath(path)), os.fspath(path))
-
-
-def completed(data: bytes, name: str) -> tuple[Document, list[str]]:
-    """As ``read_document``, of the bytes of a file of this name."""
+    with open(os.open(path, _READ), "rb") as file:
+        data = file.read()
     try:
         value = parsed(data.decode("utf-8"))
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
-    day, hour = name[-25:-17], name[-16:-10]
-    moment = f"{day[:4]}-{day[4:6]}-{day[6:]}T{hour[:2]}:{hour[2:4]}:{hour[4:]}.000Z"
-    doc, malformed = complete(value, _id_in(name), moment)
-    if is_unsaved(doc):  # other programs leave these two equal
+    name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
+    moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
+    doc, malformed = complete(value, name[16:20], moment)
+    if doc["updated_at"] == doc["created_at"]:  # as other programs leave them; here it means never saved
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
 
@@ -134,9 +140,9 @@ def parse(data: bytes, path: str) -> tuple[Document, Iterator[object]]:
     """
     head = _split(data) if data.endswith(b"]}") else None
     if not _is_head(head):
-        doc = completed(data, path)[0]
+        doc, _ = read_document(path)
         return doc, iter(doc["messages"])
-    head["id"] = _id_in(path)
+    head["id"] = path[-9:-5]
     return head, _messages(data)
 
 
@@ -167,7 +173,7 @@ def read_head(path: Path | str) -> Document:
         os.close(descriptor)
     if not _is_head(head):
         return read_document(name)[0]
-    head["id"] = _id_in(name)
+    head["id"] = name[-9:-5]
     return head
 
 
@@ -221,8 +227,3 @@ def _scan(data: bytes) -> dict[str, Any] | None:
             return None
         found[key] = value
     return None
-
-
-def _id_in(path: str) -> str:
-    """The id in the file's name, which is the session's identity even where the file was copied by hand."""
-    return path[-9:-5]

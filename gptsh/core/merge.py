@@ -117,8 +117,7 @@ class Importer:
 
     def _write(self, doc: Document, path: Path, used: int) -> None:
         """``used`` is the time of the file: what is imported is not what was used last."""
-        document.count(doc)
-        files.replace(path, sessions.encoded_document(document.ordered(doc)), durable=False)
+        files.write_document(path, doc, durable=False)
         os.utime(path, ns=(used, used))
         self.written.append(path)
 

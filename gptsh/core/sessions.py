@@ -31,7 +31,6 @@ from gptsh.core.references import (
     split_ref,
 )
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
-from gptsh.jsonio import encoded
 from gptsh.messages import (
     Message,
     just_after,
@@ -226,16 +225,18 @@ def save_session(
     Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written, BadSession
     when its file must not be, UsageError for an unknown snapshot.
     """
-    _fill(doc)
-    folder = sessions_folder()
+    if not ("context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"])):
+        _fill(doc)
+    is_new = document.is_unsaved(doc)
     try:
-        get_sessions_dir()
+        folder = get_sessions_dir()
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
-            path = _place(doc, at)
-            is_new = not os.path.lexists(path)
-            theirs = {**doc, "messages": [], "title": None} if is_new else _read(path)
-            refuse_newer(theirs, path.name)
-            if not document.is_unsaved(doc) and theirs["messages"] and not document.same_session(doc, theirs):
+            path = _place(doc, at, is_new=is_new)
+            theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
+            if theirs["version"] > VERSION:
+                refuse_newer(theirs, path.name)
+            is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
+            if not is_new and is_other and not document.same_session(doc, theirs):
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
             if without_snapshot is not None:
@@ -243,10 +244,10 @@ def save_session(
 
                 snapshots.delete(new, without_snapshot)
             if touch:
-                new["updated_at"] = max(timestamp(), just_after(new["created_at"]))
-            document.count(new)
+                now = timestamp()
+                new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
             written = None if touch else path.stat()
-            files.replace(path, encoded_document(document.ordered(new)), durable=durable)
+            files.write_document(path, new, durable=durable)
             if written:
                 os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
             doc.update(new)  # it is on disk now, whatever fails below
@@ -257,29 +258,21 @@ def save_session(
             if durable:
                 files.sync(path.parent)
     except OSError as err:
-        raise StoreError(f"the session cannot be saved: {err.filename or folder}: {err.strerror}") from err
+        where = err.filename or sessions_folder()
+        raise StoreError(f"the session cannot be saved: {where}: {err.strerror}") from err
     return str(path)
 
 
 def _fill(doc: Document) -> None:
     """Give a document that a script made the keys that it lacks, and its messages ids. Raises StoreError."""
-    if "context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"]):
-        return
-    messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
     try:
+        messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
         full, malformed = document.complete({**doc, "messages": messages}, doc.get("id") or new_id(()), timestamp())
     except (TypeError, ValueError) as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     if malformed:
         raise StoreError(f"the session cannot be saved: {', '.join(malformed)} has the wrong type")
     doc.update(full)
-
-
-def encoded_document(doc: Document) -> bytes:
-    try:
-        return encoded(doc)
-    except ValueError as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
 
 
 def refuse_newer(doc: Document, filename: str) -> None:
@@ -289,13 +282,12 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {ref_of(filename)}@")
 
 
-def _place(doc: Document, at: str | None) -> Path:
+def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
-    if not document.is_unsaved(doc):
-        for name in (at or "", name_for(doc)):
-            if FILENAME.fullmatch(name) and os.path.lexists(path := path_of(name)):
-                return path
-        for folder in (sessions_folder(), archive_folder()):  # renamed, or of another program
+    if not is_new:
+        if os.path.lexists(path := path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
+            return path
+        for folder in (sessions_folder(), archive_folder()):
             for name in names_in(folder):
                 if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
                     return folder / name

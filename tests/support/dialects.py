@@ -91,7 +91,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
     joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
-    assert json.dumps(document.ordered(joined))
+    assert encoded(joined)
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
     assert size.tokens <= size.at_most

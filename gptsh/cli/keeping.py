@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.cli import lists, stdio
 from gptsh.cli.options import Flags
-from gptsh.core import references, retention
+from gptsh.core import references, retention, sessions
 from gptsh.core.listing import SessionSummary
 from gptsh.core.references import ID, in_short
 from gptsh.core.retention import Change
@@ -23,6 +23,19 @@ def delete_sessions(flags: Flags) -> int:
 def archive_sessions(flags: Flags) -> int:
     """Move the sessions of the references to the archive."""
     return carry_out(flags, retention.remove(_chosen(flags.archive_session), archive=True))
+
+
+def delete_snapshot(flags: Flags) -> int:
+    """Delete the snapshot of ``REF@NAME``. Raises UsageError where there is none."""
+    ref, name = references.split_ref(flags.delete_snapshot or "")
+    if not name:
+        raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
+    filename = references.filename_of(ref)
+    sessions.save_session(sessions.load_session(filename), at=filename, without_snapshot=name)
+    done = {"session": filename[ID], "snapshot": name, "state": "deleted"}
+    line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
+    stdio.write_lines(lists.lines_of(flags, [done], lambda _: line, lambda item: item))
+    return 0
 
 
 def prune_sessions(flags: Flags) -> int:

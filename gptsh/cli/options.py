@@ -102,6 +102,8 @@ class Flags(NamedTuple):
     archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
         "Archive a session: in no list, still found by its id. Repeatable.",
         metavar="REF", value="session", word=True, many=True)] = ()
+    delete_snapshot: Annotated[str | None, Row("Manage", ("--delete-snapshot",),
+        "Delete a snapshot; all messages stay.", metavar="REF@NAME", value="session", word=True)] = None
     prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes delete them.")] = False
     keep: Annotated[int | None, Row("Manage", ("--keep",),
@@ -183,6 +185,7 @@ JOBS: Mapping[str, Job] = {
     "--import-session": Job("importing:import_session"),
     "--delete-session": Job("keeping:delete_sessions"),
     "--archive-session": Job("keeping:archive_sessions"),
+    "--delete-snapshot": Job("keeping:delete_snapshot"),
     "--prune-sessions": Job("keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--archive", "--yes")),
     "--usage": Job("manage:show_usage", FILTERS),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),

@@ -104,11 +104,13 @@ def _test(word: str) -> Callable[[bytes], bool]:
             return not between or lowered.count(needle) > sum(map(lowered.count, between)) or rb"\u00" in lowered
 
         return has_needle
-    letters = max(re.findall(r"[^\x00-\x7f]+", word), key=len)
-    forms = [dict.fromkeys(normalize(form, case) for form in ("NFC", "NFD") for case in (char, char.upper()))
-             for char in letters]  # fmt: skip
-    pattern = "".join(f"(?:{'|'.join(map(re.escape, form))})" for form in forms)
-    search_in = re.compile(pattern.encode("utf-8", "surrogatepass").lower()).search
+    letters = max(re.findall(r"(?:[^\x00-\x7f]|[!#-.0-\[\]-~])+", word), key=len)
+    pieces = []
+    for letter in letters:
+        cases = dict.fromkeys((letter, letter.upper() if len(letter.upper()) == 1 else letter))
+        forms = dict.fromkeys(normalize(form, case) for form in ("NFC", "NFD") for case in cases)
+        pieces.append(re.escape(letter) if letter.isascii() else f"(?:{'|'.join(map(re.escape, forms))})")
+    search_in = re.compile("".join(pieces).encode("utf-8", "surrogatepass").lower()).search
     return lambda lowered: search_in(lowered) is not None or rb"\u" in lowered
 
 

@@ -8,7 +8,7 @@ from gptsh.cli.options import JOBS
 from tests.support.home import Home
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
-NAMED = (*VALUED, "--archive-session")
+NAMED = (*VALUED, "--archive-session", "--delete-snapshot")
 ASKING = (["--dry-run"], ["--no-save"], ["-x"], ["--schema", "{}"], ["-p", "a=1"], ["-f", "x"], ["--system", "x"],
           ["-n"], ["--truncate", "tail"], ["--compact"], ["--title", "x"], ["--snapshot", "x"])  # fmt: skip
 OTHERS = (["-a", "x"], ["-m", "x"], ["--tag", "x"], ["--here"], ["--limit", "0"], ["-s", "0"], ["-c"],
@@ -32,7 +32,7 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     assert not home.state.exists()
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("--list-models", "--delete-session")])
+@pytest.mark.parametrize("job", sorted(JOBS.keys() - {"--list-models", "--delete-session", "--delete-snapshot"}))
 def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fails_one(one: Home, job: str) -> None:
     one.configure("")
     value = {"--import-session": [str(one.files()[0])], "--search-sessions": ["hello"],

@@ -96,6 +96,21 @@ def test_a_name_taken_again_by_hand_moves_and_is_shown(one: Home) -> None:
     assert (named(origin), fork["stats"]["turns"]) == (["here"], 3)
 
 
+def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: Home) -> None:
+    one.run("-s", "0", "--snapshot", "here")
+    one.run("-s", "0", "--snapshot", "there", "two")
+    ident, messages = one.doc()["id"], one.doc()["messages"]
+    shown = one.run("--show-session", "0").stdout
+    assert shown.index("snapshot: there") < shown.index("snapshot: here")  # newest first
+    assert one.run("--delete-snapshot", "0@here") == (f"deleted snapshot here of session {ident}\n", "", 0)
+    assert (named(one.doc()), one.doc()["messages"]) == (["there"], messages)
+    again = one.run("--delete-snapshot", f"{ident}@here")
+    assert (again.stdout, again.code, "there is there" in again.stderr) == ("", 2, True)
+    done = json.loads(one.run("--delete-snapshot", "0@there", "-o", "json").stdout)
+    assert done == [{"session": ident, "snapshot": "there", "state": "deleted"}]
+    assert [one.run("--delete-snapshot", ref).code for ref in ("0", "0@", "zzzz@there")] == [2, 2, 2]
+
+
 # ---- automatic ones
 
 

@@ -219,8 +219,8 @@ class _Completer(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """What can stand where the cursor is, in a line that is a command."""
         before, talk = document.text_before_cursor, self._talk
-        taken = as_dicts(talk.doc["context"].get("snapshots")) if talk.doc else ()
-        snapshots = [str(item.get("name")) for item in taken]
+        taken = as_dicts(talk.doc["context"].get("snapshots")) if talk.doc else []
+        snapshots = [str(item.get("name")) for item in reversed(taken)]
         for offer in offers(before, talk.flags.config, snapshots) if "\n" not in before else ():
             yield Completion(offer.text, -offer.replaces, display_meta=offer.said)
 

@@ -1,0 +1,63 @@
+"""The pages of docs/ about the store: what they show runs, and what they name is what a session has."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptsh.core import document, sessions
+from tests.support.home import Home
+from tests.support.paths import ROOT
+
+API, FORMAT = ((ROOT / "docs" / name).read_text() for name in ("api.md", "file-format.md"))
+
+
+@pytest.fixture
+def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of a script that runs in this process."""
+    monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
+    return home
+
+
+def test_the_page_about_the_functions_runs(store: Home) -> None:
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", API, re.DOTALL)
+    for block in blocks:
+        exec(compile(block, "docs/api.md", "exec"), names)
+    assert len(blocks) == 4
+    assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
+    assert sessions.get_sessions_dir() == Path(names["path"]).parent == store.sessions
+    assert "Feeling Fine Check (script|openai/gpt-4.1)" in store.run("--list-sessions").stdout
+    assert json.loads(store.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
+
+
+def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_refused(store: Home) -> None:
+    doc: dict[str, Any] = {
+        "id": "7x2m", "created_at": "2025-10-27T09:15:30Z", "updated_at": "2025-10-27T09:15:30Z",
+        "agent": {"name": "default", "model": "echo"}, "provider": {"name": "echo"},
+        "usage": {"tokens": {"total": 68}, "cost": 0.00043}, "messages": [{"role": "user", "content": "I am fine"}],
+    }  # fmt: skip
+    path = Path(sessions.save_session(doc))
+    assert path.name == "20251027-091530-7x2m.json"
+    doc["messages"].append({"role": "assistant", "content": "Good."})
+    assert sessions.save_session(doc) == str(path)
+    saved = sessions.load_session("7x2m")
+    assert (saved["usage"]["cost"], saved["stats"]["turns"], len(saved["messages"])) == (0.00043, 1, 2)
+    for wrong in ({"title": 7}, {"messages": ["x"]}, {"messages": 7}, {"title": float("nan")}):
+        with pytest.raises(sessions.StoreError):
+            sessions.save_session({**wrong})
+    assert store.files() == [path]
+
+
+def test_the_page_about_the_file_names_every_key(home: Home) -> None:
+    example = json.loads(re.findall(r"```json\n(.*?)```", FORMAT, re.DOTALL)[0])
+    assert list(example) == [*document.KEYS, "messages"]
+    assert document.complete(example)[1] == []
+    home.run("-m", "echo", "--title", "T", "hello")
+    doc = home.doc()
+    keys = [*doc, *(key for table in ("provider", "usage", "stats", "meta", "agent", "context") for key in doc[table])]
+    keys += [key for message in doc["messages"] for key in message]
+    named = set(example) | set(re.findall(r"`\.?(?:[a-z]+\.)?([a-z_]+)`", FORMAT))
+    assert sorted(set(keys) - named) == []

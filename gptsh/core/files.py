@@ -1,14 +1,11 @@
 """Session files as bytes: the lock, the replace that cannot tear, reading a head without the messages."""
 
-import codecs
 import contextlib
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
 
 from gptsh.core.document import KEYS, Document, complete, count
 from gptsh.errors import StoreBusy, StoreError
@@ -23,9 +20,6 @@ _TAIL = 64  # bytes; the end of the messages must be found in them
 _PIECE = 1 << 16  # bytes of a read; holds nearly every session
 _MESSAGES = b',"messages":['  # as our own writer leaves it
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
-
-_OPEN_OR_COMMA = re.compile(r'\s*[{,]\s*(?=")')
-_COLON = re.compile(r"\s*:\s*")
 
 
 @contextlib.contextmanager
@@ -138,12 +132,11 @@ def parse(data: bytes, path: str) -> tuple[Document, Iterator[object]]:
 
     Raises ValueError when it is no session, also between its messages.
     """
-    head = _split(data) if data.endswith(b"]}") else None
-    if not _is_head(head):
+    head = _head(data) if data.endswith(b"]}") else None
+    if head is None:
         doc, _ = read_document(path)
         return doc, iter(doc["messages"])
-    head["id"] = path[-9:-5]
-    return head, _messages(data)
+    return {**head, "id": path[-9:-5]}, _messages(data)
 
 
 def _messages(data: bytes) -> Iterator[object]:
@@ -161,43 +154,27 @@ def _messages(data: bytes) -> Iterator[object]:
 
 
 def read_head(path: Path | str) -> Document:
-    """The document without its messages, read from the first block of the file where that holds it; unchecked.
+    """The document without its messages, unchecked, read from the first block of the file where that holds it.
 
-    Raises ValueError when it is no session, OSError when it cannot be read.
+    A file that our writer did not leave is read whole. Raises ValueError when it is no session, OSError when it cannot
+    be read.
     """
     name = os.fspath(path)
     descriptor = os.open(name, _READ)
     try:
-        head = _head(descriptor)
+        data = os.read(descriptor, _BLOCK)
+        while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
+            data += more
+        size = os.fstat(descriptor).st_size
+        end = data[-_TAIL:] if len(data) >= size else os.pread(descriptor, _TAIL, size - _TAIL)
     finally:
         os.close(descriptor)
-    if not _is_head(head):
-        return read_document(name)[0]
-    head["id"] = name[-9:-5]
-    return head
+    head = _head(data) if end.rstrip().endswith(b"]}") else None  # else it is torn, or keys stand behind the messages
+    return {**head, "id": name[-9:-5]} if head else read_document(name)[0]
 
 
-def _is_head(head: Document | None) -> TypeGuard[Document]:
-    """Whether it was found where our writer puts it: jq and the first gptsh leave the keys in any order."""
-    return head is not None and next(iter(head), None) == "version" and "id" in head
-
-
-def _head(descriptor: int) -> Document | None:
-    """What stands before the messages; None where they do not come last."""
-    data = os.read(descriptor, _BLOCK)
-    end = data[-_TAIL:]
-    if len(data) == _BLOCK:
-        end = os.pread(descriptor, _TAIL, max(0, os.fstat(descriptor).st_size - _TAIL))
-    if not end.endswith(b"]}") and not b"".join(end.split()).endswith(b"]}"):  # torn, or with keys behind the messages
-        return None
-    head = _split(data)
-    while head is None and (head := _scan(data)) is None and (more := os.read(descriptor, len(data))):
-        data += more
-    return head
-
-
-def _split(data: bytes) -> Document | None:
-    """The head as our own writer leaves it, in a third of the time of a scan; None where it looks otherwise.
+def _head(data: bytes) -> Document | None:
+    """The keys before the messages, as our own writer leaves them: ``version`` first; None where it looks otherwise.
 
     No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
     """
@@ -206,24 +183,4 @@ def _split(data: bytes) -> Document | None:
         head, _ = parsed_from(data[:end].decode() + "}") if end > 0 else (None, 0)
     except (ValueError, RecursionError):
         return None
-    return head if isinstance(head, dict) else None
-
-
-def _scan(data: bytes) -> dict[str, Any] | None:
-    """The top-level keys before ``messages``; None when the block ends before them."""
-    text, _ = codecs.utf_8_decode(data, "strict", False)  # the block may end within a character
-    found: dict[str, Any] = {}
-    at = 0
-    while separator := _OPEN_OR_COMMA.match(text, at):
-        try:
-            key, at = parsed_from(text, separator.end())
-            at = (_COLON.match(text, at) or separator).end()
-            if key == "messages":
-                return found if text.startswith("[", at) else None
-            value, at = parsed_from(text, at)
-        except (ValueError, RecursionError):
-            return None
-        if at == len(text):  # a number may go on in the next block
-            return None
-        found[key] = value
-    return None
+    return head if isinstance(head, dict) and next(iter(head), None) == "version" and "id" in head else None

@@ -60,11 +60,14 @@ def test_an_id_that_is_taken_is_not_given_again(store: Store, home: Home) -> Non
 
 
 def test_leftovers_of_killed_processes_are_swept_after_an_hour(home: Home, one: Path) -> None:
-    for name, age in (("old", 4000), ("young", 0)):
-        (home.sessions / f"{name}.tmp").write_text("{")
-        os.utime(home.sessions / f"{name}.tmp", (time.time() - age,) * 2)
+    folders = [home.sessions, home.state / "archive", home.state / "names", home.state]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        for name, age in (("old", 4000), ("young", 0)):
+            (folder / f"{name}.tmp").write_text("{")
+            os.utime(folder / f"{name}.tmp", (time.time() - age,) * 2)
     home.run("-m", "echo", "another")
-    assert [path.name for path in home.sessions.glob("*.tmp")] == ["young.tmp"]
+    assert [[path.name for path in folder.glob("*.tmp")] for folder in folders] == [["young.tmp"]] * 4
 
 
 def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelServer) -> None:
@@ -190,24 +193,16 @@ UNREADABLE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "listed"),
-    [
-        *(("", raw, False) for raw in NOT_SESSIONS),
-        *(("messages", value, True) for value in UNREADABLE),  # a list reads no messages
-    ],
-)
-def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(
-    home: Home, one: Path, place: str, value: Any, listed: bool
-) -> None:
-    bad = keep(home, "20990101-000000-aaaa", value if not place else {**home.doc(), "id": "aaaa"})
-    if place:
-        change(bad, place, value)
+@pytest.mark.parametrize("odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE)))
+def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home: Home, one: Path, odd: Any) -> None:
+    bad = keep(home, "20990101-000000-aaaa", odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"})
+    if not isinstance(odd, bytes):
+        change(bad, "messages", odd)
         bad.write_text(bad.read_text().replace("Infinity", "1e400"))
     before = bad.read_bytes()
     run = home.run(*LIST)
-    assert re.findall(r"^\[(\d)", run.stdout, re.MULTILINE) == (["0"] if listed else []) + ["1"]  # its index stays
-    assert listed or re.fullmatch(rf"gptsh: skipped {re.escape(str(bad))}: .+\n", run.stderr)
+    assert re.findall(r"^\[(\d)", run.stdout, re.MULTILINE) == ["1"]  # its index stays
+    assert re.fullmatch(rf"gptsh: skipped {re.escape(str(bad))}: .+\n", run.stderr)
     for args in (SHOW, ASK, ("-s", "0", "--tag", "z")):
         run = home.run(*args)
         assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1), args

@@ -60,7 +60,7 @@ def test_events_tell_what_happened_in_order(home: Home, model: ModelServer) -> N
         "session_created", "message_recorded", "reasoning", "text", "text", "usage", "message_recorded",
         "session_saved", "title", "done",
     ]  # fmt: skip
-    named = SCRIPTING.partition("Events have a `type`:")[2].partition("with all keys")[0]
+    named = SCRIPTING.partition("Each event has a `type`:")[2].partition("with all keys")[0]
     assert {e["type"] for e in seen} <= set(re.findall("`([a-z_]+)`", named))
     assert seen[0] == {"type": "session_created", "session": doc["id"]}
     assert seen[1] == {"type": "message_recorded", "id": question["id"], "role": "user"}

@@ -22,7 +22,7 @@ def fill(home: Home) -> None:
     here = {"meta": {"tags": [], "project": str(home.cwd)}}
     put(home, "aaaa", 2, title="Nginx proxy", **here)
     put(home, "1111", 8, title="日本語 \x1b[31m\u202e docker", **here)
-    put(home, "cccc", 400, title=None, stats={"turns": 12, "messages": 1, "preview": "how to dance"}, **here)
+    put(home, "cccc", 400, title=None, stats={"turns": 1, "messages": 1, "preview": "how to dance"}, **here)
     put(home, "dddd", 1, title="Elsewhere", meta={"tags": [], "project": "/elsewhere", "forked_from": "aaaa@aaaa-1"})
 
 
@@ -44,10 +44,10 @@ def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
         tmux.keys("Down", "C-n", "C-n")
         tmux.until("^>   1d  Elsewhere")
         tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
-        tmux.until("^>   1y  how to dance +12 turns")
+        tmux.until("^>   1y  how to dance +1 turn")
         tmux.resize(40, 8)
         seen = tmux.until("^Enter  / filter  n new  d delete  q quit$")
-        assert "turns" not in seen
+        assert "1 turn" not in seen
         assert "how to dance" in chosen(tmux)
         tmux.keys("C-c")
         assert tmux.code() == 130

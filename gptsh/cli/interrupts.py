@@ -7,6 +7,7 @@ answer. What waits within a shield, for a model or a reader, is interrupted all 
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
@@ -16,6 +17,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 0.001  # seconds; 0 would be never
 _AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
 _GRACE = 0.25  # seconds behind a first Ctrl-C until another one ends the process: by then the answer is saved
+_WOKEN = 0.05  # seconds in which a signal reaches its handler
 _STUCK = 2.0  # the same in a conversation, which then hangs
 
 _Item = TypeVar("_Item")
@@ -62,6 +64,9 @@ class Interrupts:
         self._raised = False  # a signal, not the deadline
         self._hand: Callable[[], None] | None = None  # what is called instead of raising
         self._first: float | None = None  # when the first SIGINT came
+        self._handled = 0  # signals that have reached the handler
+        self._wakeup = -1  # where the interpreter writes a byte for each signal
+        self._wakeup_before = -1
         self._before: dict[int, Any] = {}  # the handlers that stood where ours stand
         self.before_kill: list[Callable[[], object]] = []  # what a second SIGINT does before it ends the process
 
@@ -73,6 +78,10 @@ class Interrupts:
         if self.seconds:
             self._install(signal.SIGALRM)
             signal.setitimer(signal.ITIMER_REAL, self.seconds, _AGAIN)
+        reads, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        threading.Thread(target=self._see_it_handled, args=(reads,), daemon=True).start()
         _entered.append(self)
         return self
 
@@ -82,6 +91,23 @@ class Interrupts:
         self.disarm()
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+        if self._wakeup >= 0:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.close(self._wakeup)
+
+    def _see_it_handled(self, reads: int) -> None:
+        """Send a signal once more that has not reached its handler.
+
+        One that comes in the instant before the main thread waits for something does not end that waiting.
+        """
+        seen = 0
+        while came := os.read(reads, 64):
+            seen += sum(signum in self._before for signum in came)
+            time.sleep(_WOKEN)
+            if self._handled < seen:
+                seen = self._handled
+                signal.pthread_kill(threading.main_thread().ident or 0, came[-1])
+        os.close(reads)
 
     def _install(self, signum: int) -> None:
         self._before.setdefault(signum, signal.signal(signum, self._on_signal))
@@ -168,6 +194,7 @@ class Interrupts:
             raise Interrupted(signum)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        self._handled += 1
         if signum == signal.SIGINT:
             now = time.monotonic()
             self._first = self._first or now

@@ -37,7 +37,7 @@ class Spinner:
         self._screen, self._width, self._text, self._patience = screen, width, text, patience
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
-        self._lock = threading.Lock()  # held for as long as a frame is drawn, or what decides about it changes
+        self._drawing = False  # no lock: a signal may be raised anywhere, also between taking one and giving it back
         self._since = 0.0  # when the first frame may be drawn
         self._drawn = False
 
@@ -75,20 +75,21 @@ class Spinner:
 
     def _draws_from(self, moment: float) -> bool:
         """Set when the next frame may be drawn; whether one stands there that is now to be erased."""
-        mine = self._lock.acquire(timeout=self._patience)  # a frame may be stuck: halted between a look and a write
         self._since = moment
-        if mine:
-            self._lock.release()
+        end = time.monotonic() + self._patience  # a frame may be stuck: halted between a look and a write
+        while self._drawing and time.monotonic() < end:
+            time.sleep(0.001)
         return self._drawn
 
     def _turn(self) -> None:
         frame = 0
         while self._screen and not self._stopped.wait(_PERIOD):
-            with self._lock:
-                if time.monotonic() >= self._since:
-                    line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
-                    self._drawn |= self._offer(self._screen, f"{_ERASE}{_cut(line, self._width() - 1)}")
-                    frame += 1
+            self._drawing = True  # before the look at the time, so that who changed that waits for this frame
+            if time.monotonic() >= self._since:
+                line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
+                self._drawn |= self._offer(self._screen, f"{_ERASE}{_cut(line, self._width() - 1)}")
+                frame += 1
+            self._drawing = False
 
     @staticmethod
     def _offer(screen: Screen, text: str) -> bool:

@@ -239,6 +239,9 @@ def _in_our_words(error: BaseException, route: Route) -> GptshError:
         secure = "CERTIFICATE_VERIFY_FAILED" in text
         todo = "SSL_CERT_FILE names another CA bundle" if secure else ""
         return ModelError(f"{'no secure connection to' if secure else 'nothing answers at'} {where}: {text}", todo)
+    if "No module named" in text:  # litellm takes the SDK of tool servers for OpenAI's Responses API
+        todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
+        return ModelError(f"{provider.name} needs a Python package: {text}", todo, detail=repr(error))
     broke_off = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
     what = f"the connection to {provider.name} broke off" if broke_off else f"{provider.name} failed: {text}"
     err = ModelError(what, detail=repr(error))

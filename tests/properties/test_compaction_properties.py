@@ -22,7 +22,7 @@ from tests.support.talks import TOLD, kept, sum_up
 
 APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama"]
 FRAME = 80  # tokens of the headings under which words stand where older messages are left out
-LINE = 20  # tokens around the words of one question there
+LINE = 40  # tokens around the words of one question there: its number, its line, what is said of those left out
 SYSTEM = "Brief and to the point."
 PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}, "source": "a.png"}
 CONFIG = """[agents.default]

@@ -41,7 +41,7 @@ def test_runs_starting_and_resuming_one_name_at_once_share_one_session(lab: Home
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # on a machine that others use a run takes seconds
 def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
-    home.run("-m", "echo", "-s", "@k", stdin="x" * 2_000_000)  # a file so large that saving is half of the run
+    home.run("-m", "echo", "-s", "@k", stdin="lorem ipsum " * 170_000)  # a file so large that saving is half of the run
     seed, acknowledged, killed, usual = random.Random(4711), [], 0, 1.0
     for number in range(300):
         started = time.monotonic()

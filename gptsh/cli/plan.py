@@ -143,7 +143,7 @@ def begin(
         "params": safe_params(agent.params),
         "system": agent.system,
     }
-    provider = {"name": loaded.providers.of(agent.model or "")[0].name}
+    provider = {"name": loaded.providers.of(agent.model or "").name}
     if stored is None:
         try:
             cwd = os.getcwd()
@@ -204,7 +204,7 @@ class Planner:
         self.max_rounds = app.settings.max_rounds if tools else 1
         self.costs: list[float | None] = []
         self._settings, self._client, self._flags, self._session = app.settings, app.client, flags, session
-        self._provider, self._name = app.settings.providers.of(self.model)
+        self._provider = app.settings.providers.of(self.model)
         self.provider = self._provider.name
         self._doc = session.doc
         self._memory = _memory(who.agent) if who.agent.memory and who.agent.system != "" else ""
@@ -468,7 +468,7 @@ class Planner:
 
             # Ollama takes one for every model, and shows it to none.
             provider = self._provider
-            takes = None if provider.wire == "ollama" else facts(provider.name, self._name).can("response_schema")
+            takes = None if provider.wire == "ollama" else facts(provider.name, provider.model).can("response_schema")
             if takes or (takes is None and provider.wire in DIRECT):
                 self._schema = shape.schema
             if not takes:

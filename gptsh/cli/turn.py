@@ -547,5 +547,6 @@ def title_of(app: App, session: Session, planner: Planner) -> Title | None:
     offline = "echo" in (session.doc["provider"]["name"], split_model(small or "echo")[0])
     if not loaded.sessions.titles or not first_turn or not session.wants_title or small is None or offline:
         return None
-    provider, _ = loaded.providers.of(small)
-    return Title(words_of(messages[starts[0]]), small, app.client.ask, goes_beside=provider.is_hosted)
+    return Title(
+        words_of(messages[starts[0]]), small, app.client.ask, goes_beside=not loaded.providers.of(small).is_local
+    )

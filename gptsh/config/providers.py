@@ -6,21 +6,17 @@ from typing import Annotated, NamedTuple
 from gptsh.config import schema
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
-from gptsh.models.cost import at_prices
-from gptsh.models.facts import Facts, facts, split_model
+from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
 from gptsh.models.providers import (
     AZURE_V1,
     AZURE_V1_VERSIONS,
     DIRECT,
-    ECHO,
-    LOCAL,
     OWN,
     PROVIDERS,
-    Endpoint,
-    Wire,
+    Provider,
     compatible,
-    endpoint,
+    known_provider,
     near_providers,
 )
 
@@ -52,43 +48,6 @@ class ProviderTable(NamedTuple):
     prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
 
 
-class Provider(NamedTuple):
-    """Where a model is asked, and how one is let in. ``key`` is None where only ``key_command`` prints it.
-
-    ``key_var`` is the variable that held the key. ``own_base``: it is not where the provider's own servers are.
-    ``model_small`` is a full name. ``context_window`` is in tokens. ``prices`` are by model, ``*`` those of all others.
-    """
-
-    name: str
-    endpoint: Endpoint = ECHO
-    base_url: str = ""
-    key: Secret | None = None
-    key_vars: tuple[str, ...] = ()
-    key_command: str | None = None
-    needs_key: bool = False
-    headers: Mapping[str, str] = {}
-    model_small: str | None = None
-    context_window: int | None = None
-    key_var: str | None = None
-    own_base: bool = False
-    prices: Mapping[str, Prices] = {}
-
-    @property
-    def wire(self) -> Wire:
-        """By which API it is reached."""
-        return self.endpoint.wire
-
-    @property
-    def is_hosted(self) -> bool:
-        """Whether its own vendor serves it: no server of the user's own, which may have one slot."""
-        return not (self.own_base or self.name in LOCAL or self.wire == "ollama")
-
-    def priced(self, known: Facts) -> Facts:
-        """A model of this provider at the prices of the config file, where it sets any."""
-        own = self.prices.get(known.name) or self.prices.get("*")
-        return at_prices(known, own._asdict()) if own and any(price is not None for price in own) else known
-
-
 class Providers:
     """Every provider by name, made when it is asked for: the config file's table over what is known."""
 
@@ -106,7 +65,7 @@ class Providers:
             known = AZURE_V1
         elif table.base_url:
             known = PROVIDERS.get(name) or compatible(name) or OWN
-        elif found := endpoint(name) or (OWN if name in self.tables else None):
+        elif found := known_provider(name) or (OWN if name in self.tables else None):
             known = found
         else:
             return None
@@ -125,9 +84,8 @@ class Providers:
         key_var = next(filter(is_set, key_vars), None)
         headers = {header: environ.get(variable, "") for header, variable in known.header_vars.items()}
         headers = {header: text for header, text in headers.items() if text and text.isascii() and text.isprintable()}
-        return Provider(
-            name,
-            known,
+        return known._replace(
+            name=name,
             base_url=base_url,
             key=Secret(environ[key_var].strip()) if key_var else None,
             key_vars=key_vars,
@@ -138,7 +96,7 @@ class Providers:
             context_window=table.context_window or None,
             key_var=key_var,
             own_base=own_base,
-            prices=table.prices,
+            prices={model: prices._asdict() for model, prices in table.prices.items()},
         )
 
     def full(self, model: str, otherwise: str | None = None) -> str:
@@ -154,11 +112,8 @@ class Providers:
             owner = "gemini" if gemini and (gemini.key or gemini.key_command) else owner
         return full_name(model, owner or otherwise) or model
 
-    def of(self, model: str) -> tuple[Provider, str]:
-        """The provider of a model and the name by which that provider knows it.
-
-        Raises ConfigError for a name that cannot be routed.
-        """
+    def of(self, model: str) -> Provider:
+        """The provider of a model, with the name by which it knows it. Raises ConfigError for one that has none."""
         name, bare = split_model(model)
         if name is None:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
@@ -170,9 +125,9 @@ class Providers:
             raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
         if not 0 < len(bare) <= _LONGEST_NAME:
             raise ConfigError(f"{bare[:40]!r} is no name of a model", _HOW_TO_NAME)
-        if (provider.wire in DIRECT or provider.endpoint.needs_base) and not provider.base_url:
-            way = " or ".join((*provider.endpoint.base_vars, f"base_url under [providers.{name}]"))
+        if (provider.wire in DIRECT or provider.needs_base) and not provider.base_url:
+            way = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {way}")
         if provider.base_url and not schema.URL.holds(provider.base_url):
             raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
-        return provider, bare
+        return provider._replace(model=bare)

@@ -295,5 +295,5 @@ def configured_models(settings: Settings) -> Iterator[str]:
 
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """USD for one call of a model; None where it is not known. Raises ConfigError as ``Providers.of``."""
-    provider, name = settings.providers.of(model)
-    return cost(provider.priced(facts(provider.name, name)), usage["raw"])
+    provider = settings.providers.of(model)
+    return cost(provider.priced(facts(provider.name, provider.model)), usage["raw"])

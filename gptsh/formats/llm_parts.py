@@ -18,7 +18,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Block, Call, Part, Usage, token_count, with_blocks
 from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
-from gptsh.models.providers import endpoint
+from gptsh.models.providers import known_provider
 
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _WEB = ("https://", "http://")
@@ -120,7 +120,7 @@ def facts(row: Row) -> Facts:
 def provider_of(model: str | None) -> str | None:
     """Whose a model is, as far as its name says."""
     provider = split_model(model)[0] if model else None
-    return provider if provider and endpoint(provider) else None
+    return provider if provider and known_provider(provider) else None
 
 
 def _moment(cell: object) -> str | None:

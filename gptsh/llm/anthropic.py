@@ -15,7 +15,6 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.anthropic_stream import BLOCKS, THOUGHTS, Reader, payloads
 from gptsh.llm.parameters import fit
-from gptsh.llm.routes import Route
 from gptsh.llm.sse import as_object
 from gptsh.messages import (
     BROKEN_OFF,
@@ -32,6 +31,7 @@ from gptsh.messages import (
 )
 from gptsh.models.facts import Facts, likely_facts
 from gptsh.models.names import is_by
+from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -65,35 +65,36 @@ _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
-def url(route: Route) -> str:
+def url(provider: Provider) -> str:
     """Where the request goes."""
-    return f"{route.provider.base_url}/messages"
+    return f"{provider.base_url}/messages"
 
 
-def read(response: "Response", _route: Route, answer: Answer, _servers: "Servers | None" = None) -> Iterator[Event]:
+def read(
+    response: "Response", _provider: Provider, answer: Answer, _servers: "Servers | None" = None
+) -> Iterator[Event]:
     """What is seen of the answer."""
     found = payloads(response.chunks(), response.headers.get("content-type", ""))
     return sse.read(found, Reader(answer), answer, response.hurry)
 
 
 def body(
-    request: Request, route: Route, refused: Collection[str] = (), _servers: "Servers | None" = None
+    request: Request, provider: Provider, refused: Collection[str] = (), _servers: "Servers | None" = None
 ) -> dict[str, Any]:
     """The JSON body, without what is refused, by the names of ``REFUSABLE``."""
-    provider = route.provider
-    params = fit(request.params, provider.name, route.model, provider.endpoint).sent
+    params = fit(request.params, provider).sent
     asked = request.messages
     if request.schema is not None and "schema" in refused:
         asked = asked_in_words(asked, request.schema)
     elif request.schema is not None:
         form = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | form
-    said = conversation(asked, provider.name, route.model, thinking="thinking" not in refused)
-    _agree(params, _loop(said.messages), likely_facts(provider.name, route.model))
+    said = conversation(asked, provider.name, provider.model, thinking="thinking" not in refused)
+    _agree(params, _loop(said.messages), likely_facts(provider.name, provider.model))
     limit = params.pop("max_tokens", None)
     sent: dict[str, Any] = {
-        "model": route.model,
-        "max_tokens": _limit(route, params) if limit is None else limit,
+        "model": provider.model,
+        "max_tokens": _limit(provider, params) if limit is None else limit,
         **({"system": said.system} if said.system else {}),
         "messages": said.messages,
         **params,
@@ -113,10 +114,10 @@ def _closed(schema: Any) -> Any:
     return {"additionalProperties": False, **closed} if closed.get("type") == "object" else closed
 
 
-def _limit(route: Route, params: dict[str, Any]) -> int:
+def _limit(provider: Provider, params: dict[str, Any]) -> int:
     """Tokens of an answer whose length nobody has limited: the API wants a number."""
-    known = likely_facts(route.provider.name, route.model)
-    window = route.provider.context_window or known.window
+    known = likely_facts(provider.name, provider.model)
+    window = provider.context_window or known.window
     most = token_count(known.entry.get("max_output_tokens")) or _USUAL_LIMIT
     limit = min(most, window // 4) if window else most
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens")) or 0

@@ -18,7 +18,6 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.routes import Route
 from gptsh.llm.sse import ADVICE, load, shown
 from gptsh.messages import (
     BROKEN_OFF,
@@ -33,7 +32,7 @@ from gptsh.messages import (
 )
 from gptsh.models.cost import usage_from
 from gptsh.models.names import is_by
-from gptsh.models.providers import LOCAL, Endpoint
+from gptsh.models.providers import LOCAL, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -55,35 +54,36 @@ _SIGNATURE = "thought_signature"
 _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 
 
-def url(route: Route) -> str:
+def url(provider: Provider) -> str:
     """Where the request goes."""
-    return f"{route.provider.base_url}/chat/completions"
+    return f"{provider.base_url}/chat/completions"
 
 
 def body(
-    request: Request, route: Route, refused: Collection[str] = (), _servers: "Servers | None" = None
+    request: Request, provider: Provider, refused: Collection[str] = (), _servers: "Servers | None" = None
 ) -> dict[str, Any]:
     """The JSON body, without the fields that are refused."""
-    provider, endpoint = route.provider, route.provider.endpoint
     if request.schema is not None and "response_format" in refused:
         asked = asked_in_words(request.messages, request.schema)
         request = request._replace(messages=asked, schema=None)
-    prompt = prompt_for(request, endpoint)
+    prompt = prompt_for(request, provider)
     sent: dict[str, Any] = {
-        "model": route.model,
-        "messages": [message_for(message, route, request.model) for message in prompt],
-        **fit(request.params, provider.name, route.model, endpoint).sent,
+        "model": provider.model,
+        "messages": [message_for(message, provider, request.model) for message in prompt],
+        **fit(request.params, provider).sent,
         **tools(request, longest=_LONGEST_DESCRIPTION if provider.name in ("openai", "azure") else None),
         **response_format(request),
     }
     if request.stream:
         sent["stream"] = True
-        if endpoint.stream_options and "stream_options" not in refused:
+        if provider.stream_options and "stream_options" not in refused:
             sent["stream_options"] = {"include_usage": True}
     return sent
 
 
-def read(response: "Response", _route: Route, answer: Answer, _servers: "Servers | None" = None) -> Iterator[Event]:
+def read(
+    response: "Response", _provider: Provider, answer: Answer, _servers: "Servers | None" = None
+) -> Iterator[Event]:
     """What is seen of the answer."""
     found = payloads(response.chunks(), response.headers.get("content-type", ""))
     return sse.read(found, Reader(answer), answer, response.hurry)
@@ -117,17 +117,17 @@ def response_format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
 
 
-def prompt_for(request: Request, endpoint: Endpoint) -> list[Message]:
+def prompt_for(request: Request, provider: Provider) -> list[Message]:
     """The messages of a prompt in an order that the provider takes."""
     prompt: list[Message] = []
     for message in spread(request.messages):
-        if not endpoint.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
+        if not provider.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
             prompt.append({"role": "assistant", "content": _UNANSWERED})
         prompt.append(message)
     return prompt
 
 
-def message_for(message: Message, route: Route, model: str) -> dict[str, Any]:
+def message_for(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
 
     ``model`` is the one that is asked, as ``-m`` takes it.
@@ -135,31 +135,30 @@ def message_for(message: Message, route: Route, model: str) -> dict[str, Any]:
     known: Mapping[str, Any] = message
     sent: dict[str, Any] = {"role": message["role"]}
     if message["role"] == "assistant":
-        sent |= _answer_for(message, route, model)
+        sent |= _answer_for(message, provider, model)
     elif message["role"] == "tool":
         sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent["content"] = question(message, route.provider.endpoint.parts)
+        sent["content"] = question(message, provider.parts)
     return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
 
 
-def _answer_for(message: Message, route: Route, model: str) -> dict[str, Any]:
+def _answer_for(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
 
     What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
     """
-    provider = route.provider
     own, replay = is_by(message, provider.name, model), as_dict(message.get("replay"))
     text, calls = one_text(message), message.get("tool_calls")
     sent = _returned(message, replay) if own else {}
     if calls:
-        sent["tool_calls"] = [_call(call, own=own, through_litellm=route.wire == "litellm") for call in calls]
-        if provider.endpoint.wants_reasoning:
+        sent["tool_calls"] = [_call(call, own=own, through_litellm=provider.wire == "litellm") for call in calls]
+        if provider.wants_reasoning:
             known = _reasoning(replay) if message.get("provider") == provider.name else {}
             sent |= known or {REASONING_FIELDS[0]: " "}
     if text or not calls or provider.own_base or provider.name in LOCAL:  # llama-cpp-python refuses null
         sent["content"] = text
-    elif provider.endpoint.takes_null:
+    elif provider.takes_null:
         sent["content"] = None
     return sent
 

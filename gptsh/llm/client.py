@@ -14,11 +14,11 @@ from gptsh.content.attachments import media_in, shown
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parsed
 from gptsh.llm import errors, parameters, routes
-from gptsh.llm.routes import Route, Routes
+from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
 from gptsh.messages import Event, Finished, Retrying, labelled, parts_of, text_of
 from gptsh.models.cost import usage_from
-from gptsh.models.providers import Wire
+from gptsh.models.providers import Provider, Wire
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -39,13 +39,15 @@ class Api(Protocol):
         str, re.Pattern[str]
     ]  # what a server may refuse that it can be asked without: how its refusal names it
 
-    def url(self, route: Route) -> str:
+    def url(self, provider: Provider) -> str:
         """Where the request goes."""
 
-    def body(self, request: Request, route: Route, refused: Collection[str], servers: Servers | None) -> dict[str, Any]:
+    def body(
+        self, request: Request, provider: Provider, refused: Collection[str], servers: Servers | None
+    ) -> dict[str, Any]:
         """What is sent, without the fields that are refused; a server may be asked how a model is loaded."""
 
-    def read(self, response: "Response", route: Route, answer: Answer, servers: Servers) -> Iterator[Event]:
+    def read(self, response: "Response", provider: Provider, answer: Answer, servers: Servers) -> Iterator[Event]:
         """What is seen of the answer, which is written into. Raises ModelError, TimedOut or TooLong."""
 
 
@@ -64,10 +66,10 @@ class Client:
     def warm(self, model: str) -> None:
         """Begin to load what asking this model takes seconds to load. A model that cannot be reached is no failure."""
         try:
-            provider, name = self._settings.providers.of(model)
+            provider = self._settings.providers.of(model)
         except ConfigError:
             return
-        if routes.wire_for(provider, name, {}) == "litellm":
+        if routes.wire_for(provider, {}) == "litellm":
             self._litellm.warm()
 
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
@@ -76,10 +78,10 @@ class Client:
         Returns the parameters, in words, that it would refuse and that are therefore not sent. Raises ConfigError
         for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
-        route = self._routes.of(model, params, tools=tools)
-        if route.wire == "litellm":
+        provider = self._routes.of(model, params, tools=tools)
+        if provider.wire == "litellm":
             self._litellm.warm()
-        return parameters.fit(params, route.provider.name, route.model, route.provider.endpoint).left_out
+        return parameters.fit(params, provider).left_out
 
     def wire(self, request: Request) -> Wire:
         """By which API it would be asked. Raises as ``prepare``."""
@@ -87,21 +89,21 @@ class Client:
 
     def preview(self, request: Request) -> dict[str, Any]:
         """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
-        route = self._route_of(request)
-        if route.wire == "echo":
+        provider = self._route_of(request)
+        if provider.wire == "echo":
             return {"messages": request.messages}
-        if route.wire == "litellm":
+        if provider.wire == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
 
-            return {"call": errors.without_secret_parameters(arguments(request, route, self._settings.network))}
+            return {"call": errors.without_secret_parameters(arguments(request, provider, self._settings.network))}
         from gptsh.llm.sse import encode, load  # noqa: PLC0415 - as in ``_api``
 
-        api = _api(route.wire)
-        body = load(encode(api.body(request, route, self._all_refused(route), self.servers)))
-        headers = routes.headers_for(route.provider, route.wire, route.key, masked=True)
+        api = _api(provider.wire)
+        body = load(encode(api.body(request, provider, self._all_refused(provider), self.servers)))
+        headers = routes.headers(provider, masked=True)
         return {
             "method": "POST",
-            "url": api.url(route),
+            "url": api.url(provider),
             "headers": headers,
             "body": errors.without_secret_parameters(body),
         }
@@ -113,11 +115,11 @@ class Client:
 
         Raises ModelError or TimedOut, also in mid-answer, and ConfigError as ``prepare``.
         """
-        route, attempt = self._route_of(request), 0
+        provider, attempt = self._route_of(request), 0
         try:
             while True:
                 try:
-                    events = self._open(request, route, answer)
+                    events = self._open(request, provider, answer)
                     first = _first(events)
                     break
                 except NoAnswer:
@@ -126,64 +128,64 @@ class Client:
                         raise
                     request = request._replace(stream=False)
                 except ModelError as err:
-                    if self._learns(err, request, route):
+                    if self._learns(err, request, provider):
                         continue
                     pause = self._pause(err, attempt)
                     if pause is None:
                         raise
-                    yield Retrying(pause, str(errors.without_secrets(err, route.secrets)))
+                    yield Retrying(pause, str(errors.without_secrets(err, provider.secrets)))
                     time.sleep(pause)
                     attempt += 1
             yield first
             yield from events
         except GptshError as err:
-            raise errors.without_secrets(err, route.secrets)  # noqa: B904 - it is the same error
+            raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 
-    def _open(self, request: Request, route: Route, answer: Answer) -> Iterator[Event]:
+    def _open(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """What will be seen of the answer, once the request is accepted."""
         answer.clear()
-        if route.wire == "echo":
+        if provider.wire == "echo":
             return _echo(request, answer)
-        if route.wire == "litellm":
-            return self._litellm.read(request, route, answer)
+        if provider.wire == "litellm":
+            return self._litellm.read(request, provider, answer)
         from gptsh.llm.sse import encode  # noqa: PLC0415 - as in ``_api``
 
-        api = _api(route.wire)
-        body = encode(api.body(request, route, self._all_refused(route), self.servers))
-        response = self._routes.http.post(api.url(route), body, route.headers)
+        api = _api(provider.wire)
+        body = encode(api.body(request, provider, self._all_refused(provider), self.servers))
+        response = self._routes.http.post(api.url(provider), body, routes.headers(provider))
         if response.status != 200:  # OK
             said = response.small_body()
             response.close()
-            raise errors.refusal(response.url, response.status, response.headers, said, route)
+            raise errors.refusal(response.url, response.status, response.headers, said, provider)
         named = (response.headers[name] for name in _REQUEST_IDS if name in response.headers)
         answer.request_id = next(named, None)
-        return self._read(api, response, route, answer)
+        return self._read(api, response, provider, answer)
 
-    def _read(self, api: Api, response: "Response", route: Route, answer: Answer) -> Iterator[Event]:
+    def _read(self, api: Api, response: "Response", provider: Provider, answer: Answer) -> Iterator[Event]:
         try:
-            yield from api.read(response, route, answer, self.servers)
+            yield from api.read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parsed(response.headers[_COST]))
         finally:
             response.close()
 
-    def _all_refused(self, route: Route) -> set[str]:
+    def _all_refused(self, provider: Provider) -> set[str]:
         """The fields that the server has refused for this model."""
-        place = route.provider.base_url, route.model
-        return self._refused.get(place, set()) | self.servers.refused(route)
+        place = provider.base_url, provider.model
+        return self._refused.get(place, set()) | self.servers.refused(provider)
 
-    def _learns(self, err: ModelError, request: Request, route: Route) -> bool:
+    def _learns(self, err: ModelError, request: Request, provider: Provider) -> bool:
         """Whether the server has refused something that it can be asked without, from now on."""
-        if err.status not in _REFUSALS or route.wire == "litellm":
+        if err.status not in _REFUSALS or provider.wire == "litellm":
             return False
-        api, refused = _api(route.wire), self._all_refused(route)
+        api, refused = _api(provider.wire), self._all_refused(provider)
         new = {name for name, how in api.REFUSABLE.items() if how.search(f"{err} {err.detail}")} - refused
-        if api.body(request, route, refused | new, None) == api.body(request, route, refused, None):
+        if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False
-        self._refused.setdefault((route.provider.base_url, route.model), set()).update(new)
+        self._refused.setdefault((provider.base_url, provider.model), set()).update(new)
         if lasting := new - _OF_REQUEST:
-            self.servers.refuse(route, lasting)
+            self.servers.refuse(provider, lasting)
         return True
 
     def _pause(self, err: ModelError, attempt: int) -> float | None:
@@ -195,7 +197,7 @@ class Client:
         too_late = self.deadline is not None and time.monotonic() + pause >= self.deadline
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
-    def _route_of(self, request: Request) -> Route:
+    def _route_of(self, request: Request) -> Provider:
         found = (media for message in request.messages for _, media in media_in(message))
         documents = any(media.kind == "document" or media.url is not None for media in found)
         return self._routes.of(request.model, request.params, tools=bool(request.tools), documents=documents)

@@ -4,15 +4,12 @@ import json
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gptsh.config.providers import Provider
 from gptsh.config.secret import MASK, masked, names_a_secret
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.jsonio import as_dict
-
-if TYPE_CHECKING:
-    from gptsh.llm.routes import Route
+from gptsh.models.providers import Provider
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
@@ -69,27 +66,29 @@ _WINDOWS, _PROMPTS = range(256, 10**8 + 1), range(1, 10**9)  # what can be one
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
-def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, route: "Route") -> GptshError:
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
     """A refusing response as an error: what was said, what to do, and whether another try may do better.
 
     TooLong where the prompt does not fit, else ModelError. ``headers`` have lower-case names.
     """
     reason, detail = said(body), body.decode("utf-8", "replace")
     if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
-        return too_long(f"{route.provider.name} has no room for the prompt: {reason}", reason, detail)
+        return too_long(f"{provider.name} has no room for the prompt: {reason}", reason, detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
     if status in (401, 403):
-        key = source_of_key(route.provider)
-        err = ModelError(f"{route.provider.name} refused the key {reason}", f"check {key}", detail=detail)
+        key = source_of_key(provider)
+        err = ModelError(f"{provider.name} refused the key {reason}", f"check {key}", detail=detail)
     elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along
         err = ModelError(f"{url} redirects to {headers['location']}", "change base_url")
     elif status == 404:  # the model or the path
-        pull = f"ollama pull {route.model}, or see -m" if route.wire == "ollama" and "model" in reason else ""
-        err = ModelError(f"{url} does not know {route.model!r} {reason}", pull or "see -m and base_url", detail=detail)
+        pull = f"ollama pull {provider.model}, or see -m" if provider.wire == "ollama" and "model" in reason else ""
+        err = ModelError(
+            f"{url} does not know {provider.model!r} {reason}", pull or "see -m and base_url", detail=detail
+        )
     elif "not support tools" in reason:
-        err = ModelError(f"{route.model} takes no tools {reason}", "choose another model with -m", detail=detail)
+        err = ModelError(f"{provider.model} takes no tools {reason}", "choose another model with -m", detail=detail)
     else:
-        err = ModelError(f"{route.provider.name} refused {reason}", detail=detail)
+        err = ModelError(f"{provider.name} refused {reason}", detail=detail)
     return _judged(err, status, headers)
 
 

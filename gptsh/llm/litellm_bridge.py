@@ -24,9 +24,10 @@ from gptsh.errors import GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import chat, errors, sse
 from gptsh.llm.parameters import fit
-from gptsh.llm.routes import Route
+from gptsh.llm.routes import headers
 from gptsh.messages import FIELDS, THINKING, Event, Message
 from gptsh.models.names import is_by
+from gptsh.models.providers import Provider
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import fetches the model table
@@ -85,14 +86,14 @@ class Bridge:
         except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
             self._failure = err
 
-    def read(self, request: Request, route: Route, answer: Answer) -> Iterator[Event]:
+    def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """What is seen of the answer. Raises ModelError, TimedOut or TooLong."""
         self.warm()
         self._loading.join()
         if self._failure:
-            raise _in_our_words(self._failure, route)
-        incoming = _Incoming(route, self._network)
-        call = arguments(request, route, self._network)
+            raise _in_our_words(self._failure, provider)
+        incoming = _Incoming(provider, self._network)
+        call = arguments(request, provider, self._network)
         threading.Thread(target=_work, args=(call, incoming), daemon=True).start()
         chunks = incoming.chunks(answer)
         if not request.stream:
@@ -103,9 +104,9 @@ class Bridge:
 class _Incoming:
     """What litellm's thread hands over, waited for as long as the settings say."""
 
-    def __init__(self, route: Route, network: Network) -> None:
+    def __init__(self, provider: Provider, network: Network) -> None:
         self.items: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self.route, self._network = route, network
+        self.provider, self._network = provider, network
         self._until = math.inf  # of ``time.monotonic``
 
     def chunks(self, answer: Answer) -> Iterator[dict[str, Any]]:
@@ -121,12 +122,12 @@ class _Incoming:
             item = self.items.get(timeout=max(0.0, min(seconds, self._until - time.monotonic())))
         except queue.Empty:
             todo = "raise first_byte_timeout or idle_timeout under [network]"
-            raise TimedOut(f"{self.route.provider.name} went silent", todo) from None
+            raise TimedOut(f"{self.provider.name} went silent", todo) from None
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
         if isinstance(item, BaseException):
-            raise _in_our_words(item, self.route) from None  # its causes may show the key
+            raise _in_our_words(item, self.provider) from None  # its causes may show the key
         return item
 
     def hurry(self) -> None:
@@ -145,40 +146,39 @@ def _work(call: dict[str, Any], incoming: _Incoming) -> None:
         response = litellm.completion(**call)
         for number, chunk in enumerate(response if call["stream"] else [response]):
             head = {} if number else {"request_id": _request_id(response)}
-            incoming.items.put(head | _plain(chunk, response, incoming.route))
+            incoming.items.put(head | _plain(chunk, response, incoming.provider))
         incoming.items.put(None)
     except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
         incoming.items.put(err)
 
 
-def arguments(request: Request, route: Route, network: Network) -> dict[str, Any]:
+def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
-    provider = route.provider
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    prompt = chat.prompt_for(request, provider.endpoint)
-    base = provider.base_url.removesuffix(provider.endpoint.base_path)  # for Google's own API
+    prompt = chat.prompt_for(request, provider)
+    base = provider.base_url.removesuffix(provider.base_path)  # for Google's own API
     call = {
-        **fit(request.params, provider.name, route.model, provider.endpoint._replace(wire="litellm")).sent,
+        **fit(request.params, provider).sent,
         **chat.tools(request),
         **chat.response_format(request),
-        "model": f"{provider.name}/{'responses/' if by_responses else ''}{route.model}",
-        "messages": json.loads(sse.encode([_message(message, route, request.model) for message in prompt])),
+        "model": f"{provider.name}/{'responses/' if by_responses else ''}{provider.model}",
+        "messages": json.loads(sse.encode([_message(message, provider, request.model) for message in prompt])),
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, network.idle_timeout) + _GRACE,
         "max_retries": 0,
         "num_retries": 0,
         "stream_options": {"include_usage": True} if request.stream else None,
-        "extra_headers": dict(route.headers) or None,
-        "api_key": str(route.key or "none") if by_responses or route.key else None,
+        "extra_headers": headers(provider) or None,
+        "api_key": str(provider.key or "none") if by_responses or provider.key else None,
         "api_base": base or None,
     }
     return {name: value for name, value in call.items() if value is not None}
 
 
-def _message(message: Message, route: Route, model: str) -> dict[str, Any]:
+def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """A message as litellm takes it; what is signed goes back to the model that it came from."""
-    sent = chat.message_for(message, route, model)
-    if is_by(message, route.provider.name, model):
+    sent = chat.message_for(message, provider, model)
+    if is_by(message, provider.name, model):
         blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
         fields = as_dict(as_dict(message.get("replay")).get(FIELDS))
         sent |= {key: value for key, value in {THINKING: blocks, FIELDS: fields}.items() if value}
@@ -190,7 +190,7 @@ def _request_id(response: Any) -> str | None:
     return next((str(headers[name]) for name in _REQUEST_IDS if headers.get(name)), None)
 
 
-def _plain(chunk: Any, stream: Any, route: Route) -> dict[str, Any]:
+def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
     """A chunk as the dict that would have come from a server, without what litellm has made up.
 
     That are ids, costs, the model as it was asked for, an end that nobody has seen, usage that is an estimate.
@@ -199,7 +199,7 @@ def _plain(chunk: Any, stream: Any, route: Route) -> dict[str, Any]:
     plain.pop("model", None)
     if _MADE_UP_ID.match(plain.get("id") or ""):
         del plain["id"]
-    if route.provider.name not in _CUT_OR_WHOLE and getattr(stream, "received_finish_reason", "?") is None:
+    if provider.name not in _CUT_OR_WHOLE and getattr(stream, "received_finish_reason", "?") is None:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
     if "usage" in plain and hasattr(stream, "chunks"):
@@ -207,7 +207,7 @@ def _plain(chunk: Any, stream: Any, route: Route) -> dict[str, Any]:
         plain["usage"] = reported[-1].model_dump(exclude_none=True) if reported else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
-    if "claude" in route.model:  # Anthropic does not report them: an estimate
+    if "claude" in provider.model:  # Anthropic does not report them: an estimate
         usage.get("completion_tokens_details", {}).pop("reasoning_tokens", None)
     if not usage.get("total_tokens"):
         plain.pop("usage", None)
@@ -217,17 +217,16 @@ def _plain(chunk: Any, stream: Any, route: Route) -> dict[str, Any]:
 # ---- errors
 
 
-def _in_our_words(error: BaseException, route: Route) -> GptshError:
+def _in_our_words(error: BaseException, provider: Provider) -> GptshError:
     """litellm's error as ours: by the response that it came from, else by what litellm makes of it."""
-    provider = route.provider
     if refusing := _cause(error, "HTTPStatusError"):
         response: Any = refusing.response  # type: ignore[attr-defined]
-        headers = {name.lower(): value for name, value in response.headers.items()}
+        told = {name.lower(): value for name, value in response.headers.items()}
         try:
             body = bytes(response.content)
         except RuntimeError:  # httpx.StreamError: it broke off before it was read
             body = b""
-        return errors.refusal(str(response.url).partition("?")[0], response.status_code, headers, body, route)
+        return errors.refusal(str(response.url).partition("?")[0], response.status_code, told, body, provider)
     text = str(error)
     while (shorter := _NOISE.sub("", text.strip())) != text:  # before what the provider said, and behind it
         text = shorter

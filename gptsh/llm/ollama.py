@@ -15,11 +15,11 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.routes import Route
 from gptsh.llm.sse import ADVICE, as_object, load, shown
 from gptsh.messages import Event, Message, Part, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW, usage_from
 from gptsh.models.names import is_by
+from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -36,35 +36,34 @@ _KNOWN = {"message", "done", "error"}
 _OF_USAGE = ("_count", "_duration")
 
 
-def url(route: Route) -> str:
+def url(provider: Provider) -> str:
     """Where the request goes."""
-    return f"{route.provider.base_url}/api/chat"
+    return f"{provider.base_url}/api/chat"
 
 
 def body(
-    request: Request, route: Route, refused: Collection[str] = (), servers: "Servers | None" = None
+    request: Request, provider: Provider, refused: Collection[str] = (), servers: "Servers | None" = None
 ) -> dict[str, Any]:
     """The JSON body, without the fields that are refused. The server may be asked how the model is loaded.
 
     ``truncate`` and ``shift``: a prompt that does not fit is refused, an answer that does not is cut; by default the
     server would drop what is oldest, and report nothing.
     """
-    provider = route.provider
-    params = fit(request.params, provider.name, route.model, provider.endpoint).sent
+    params = fit(request.params, provider).sent
     beside = {name: params.pop(name) for name in _BESIDE_OPTIONS if name in params}
     options = {**as_dict(params.pop("options", None)), **params}  # what it does not know it only logs
     if "max_tokens" in options:
         options["num_predict"] = options.pop("max_tokens")
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
-    if "num_ctx" not in options and servers and (window := servers.num_ctx(provider, route.model, request.tokens)):
+    if "num_ctx" not in options and servers and (window := servers.num_ctx(provider, request.tokens)):
         options["num_ctx"] = window
     offered = [
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
         for t in request.tools
     ]
     sent = {
-        "model": route.model,
+        "model": provider.model,
         "messages": messages(request.messages, provider.name, request.model),
         "stream": request.stream,
         "truncate": False,
@@ -77,9 +76,9 @@ def body(
     return {name: value for name, value in sent.items() if name not in refused}
 
 
-def read(response: "Response", route: Route, answer: Answer, servers: "Servers") -> Iterator[Event]:
+def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
     """What is seen of the answer. The server may be asked for its window."""
-    reader = Reader(answer, lambda: servers.allocated(route.provider, route.model))
+    reader = Reader(answer, lambda: servers.allocated(provider))
     return sse.read(payloads(response.chunks()), reader, answer)
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict
 from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts, refused
-from gptsh.models.providers import Effort, Endpoint
+from gptsh.models.providers import Effort, Provider
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
@@ -25,21 +25,22 @@ class Fitted(NamedTuple):
     left_out: list[str]
 
 
-def fit(params: Mapping[str, Any], provider: str, name: str, endpoint: Endpoint) -> Fitted:
+def fit(params: Mapping[str, Any], provider: Provider) -> Fitted:
     """The user's parameters for one model. litellm knows the names that its models use, but not what they refuse."""
-    left_out = refused(provider, name, params)
+    name = provider.model
+    left_out = refused(provider.name, name, params)
     sent = {key: value for key, value in params.items() if key not in left_out}
-    if endpoint.wire == "litellm":
+    if provider.wire == "litellm":
         return Fitted(sent, left_out)
-    if endpoint.wire == "anthropic":
-        return _for_anthropic(sent, left_out, likely_facts(provider, name))
+    if provider.wire == "anthropic":
+        return _for_anthropic(sent, left_out, likely_facts(provider.name, name))
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
-        counted = provider in OPENAIS and is_openai_reasoning(name)
+        counted = provider.name in OPENAIS and is_openai_reasoning(name)
         sent[_LIMITS[counted]] = limit
     effort = sent.get("reasoning_effort")
     if isinstance(effort, str):
         del sent["reasoning_effort"]
-        said = _EFFORTS[endpoint.effort](name, effort)
+        said = _EFFORTS[provider.effort](name, effort)
         sent |= said
         left_out += [] if said else ["reasoning_effort"]
     return Fitted(sent, left_out)

@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gptsh.config.folders import cache_folder
-from gptsh.config.providers import Provider
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm.routes import Route, Routes, wire_for
+from gptsh.llm.routes import Routes, wire_for
 from gptsh.messages import Part, token_count
 from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, is_retired, models_of, split_model
-from gptsh.models.providers import DIRECT, LOCAL, NO_SHAPE, Wire
+from gptsh.models.providers import DIRECT, LOCAL, NO_SHAPE, Provider, Wire
 
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
 SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
@@ -119,7 +118,7 @@ class Servers:
         asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
         known = [] if asks else [found for found in models_of(provider.name) if not is_retired(found.entry)]
         for found in known:
-            wire, window = wire_for(provider, found.name, {}), provider.context_window or found.window
+            wire, window = wire_for(provider._replace(model=found.name), {}), provider.context_window or found.window
             yield Listed(f"{provider.name}/{found.name}", wire, window, provider.priced(found).prices)
         if known or provider.wire not in DIRECT:
             return
@@ -141,35 +140,35 @@ class Servers:
         At most what a refusal has named. ``ask``: a server that can tell may be asked, once. None where nobody knows.
         Raises ConfigError for a name that cannot be routed.
         """
-        provider, name = self._settings.providers.of(model)
-        window = provider.context_window or self._reported(provider, name, ask=ask)
+        provider = self._settings.providers.of(model)
+        window = provider.context_window or self._reported(provider, ask=ask)
         if window is None and provider.name not in LOCAL:
             # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
-            window = facts(provider.name, name).window
-        return min(filter(None, (window, self._limits.get((provider.base_url, name)))), default=None)
+            window = facts(provider.name, provider.model).window
+        return min(filter(None, (window, self._limits.get((provider.base_url, provider.model)))), default=None)
 
     def learn(self, model: str, window: int) -> None:
         """Report no more tokens than these as the window of a model, from now on: a refusal has named them."""
-        provider, name = self._settings.providers.of(model)
-        place = provider.base_url, name
+        provider = self._settings.providers.of(model)
+        place = provider.base_url, provider.model
         self._limits[place] = min(window, self._limits.get(place, window))
 
-    def _reported(self, provider: Provider, name: str, *, ask: bool) -> int | None:
+    def _reported(self, provider: Provider, *, ask: bool) -> int | None:
         """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
         is_own = provider.own_base or provider.name in LOCAL
         if provider.wire == "ollama":
-            shown = self.shown(provider, name) if ask else Shown()
+            shown = self.shown(provider) if ask else Shown()
             return shown.trained or shown.num_ctx
         if provider.wire not in DIRECT or not (is_own or provider.name == "openrouter"):
             return None
-        place = provider.base_url, name
+        place = provider.base_url, provider.model
         entry = self._memory.of(*place)
         if "window" not in entry and ask and place not in self._silent:
             self._silent.add(place)
             with contextlib.suppress(GptshError):  # asked again by the next process
                 is_long = provider.name == "openrouter"  # its list
                 get = self._getter(provider, *((_PATIENCE, None) if is_long else (PROBE_TIMEOUT, _PROBED)))
-                window = next(filter(None, _windows(provider, name, get)), None)
+                window = next(filter(None, _windows(provider, get)), None)
                 self._memory.note(*place, window=window)
                 return window
         return _first(entry.get("window"))
@@ -181,17 +180,17 @@ class Servers:
 
         Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
         """
-        provider, name = self._settings.providers.of(model)
+        provider = self._settings.providers.of(model)
         if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
             return False
         if provider.wire != "ollama":
-            return facts(provider.name, name).can(ability)
-        abilities = self.shown(provider, name).abilities if ability in _ABILITIES else None
+            return facts(provider.name, provider.model).can(ability)
+        abilities = self.shown(provider).abilities if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities
 
     def takes(self, model: str, part: Part) -> bool:
         """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
-        provider, _ = self._settings.providers.of(model)
+        provider = self._settings.providers.of(model)
         if provider.wire == "anthropic":
             from gptsh.llm import anthropic  # noqa: PLC0415 - few questions carry anything
 
@@ -202,13 +201,13 @@ class Servers:
             return ollama.takes(part)
         from gptsh.content import openai_parts  # noqa: PLC0415 - the same
 
-        return provider.wire == "echo" or openai_parts.takes(part, provider.endpoint.parts)
+        return provider.wire == "echo" or openai_parts.takes(part, provider.parts)
 
     # ---- Ollama
 
-    def shown(self, provider: Provider, model: str) -> Shown:
+    def shown(self, provider: Provider) -> Shown:
         """What an Ollama server reports, or reported today, of a model."""
-        place = provider.base_url, _tagged(model)
+        place = provider.base_url, _tagged(provider.model)
         kept = self._memory.of(*place).get("shown")
         if isinstance(kept, list) and len(kept) == len(Shown._fields):
             abilities = tuple(map(str, kept[2])) if isinstance(kept[2], list) else None
@@ -217,35 +216,35 @@ class Servers:
         if place not in self._silent:
             self._silent.add(place)
             with contextlib.suppress(GptshError):
-                shown = _shown(self._getter(provider, PROBE_TIMEOUT), provider, model)
+                shown = _shown(self._getter(provider, PROBE_TIMEOUT), provider)
                 self._memory.note(*place, shown=shown)
         return shown
 
-    def allocated(self, provider: Provider, model: str) -> int | None:
+    def allocated(self, provider: Provider) -> int | None:
         """The window with which Ollama has loaded a model now; None where it is not loaded."""
         with contextlib.suppress(GptshError):
-            return _loaded(self._getter(provider, PROBE_TIMEOUT), provider, model)
+            return _loaded(self._getter(provider, PROBE_TIMEOUT), provider)
         return None
 
-    def num_ctx(self, provider: Provider, model: str, needed: int) -> int | None:
+    def num_ctx(self, provider: Provider, needed: int) -> int | None:
         """The window to ask Ollama for, in tokens; None leaves it to the server. What is configured stands.
 
         A model that is asked for another window than it has is loaded again, which takes seconds.
         """
         if provider.context_window:
             return provider.context_window
-        return num_ctx(needed, self.allocated(provider, model), lambda: self.shown(provider, model))
+        return num_ctx(needed, self.allocated(provider), lambda: self.shown(provider))
 
     # ---- refusals
 
-    def refused(self, route: Route) -> frozenset[str]:
+    def refused(self, provider: Provider) -> frozenset[str]:
         """The fields that the server has refused for this model."""
-        kept = self._memory.of(route.provider.base_url, route.model).get("refused")
+        kept = self._memory.of(provider.base_url, provider.model).get("refused")
         return frozenset(map(str, kept)) if isinstance(kept, list) else frozenset()
 
-    def refuse(self, route: Route, fields: Iterable[str]) -> None:
+    def refuse(self, provider: Provider, fields: Iterable[str]) -> None:
         """Remember fields that it has refused."""
-        self._memory.note(route.provider.base_url, route.model, refused=sorted({*self.refused(route), *fields}))
+        self._memory.note(provider.base_url, provider.model, refused=sorted({*self.refused(provider), *fields}))
 
     def _getter(self, provider: Provider, seconds: float, most: int | None = _PROBED) -> Get:
         """What gets documents of a server, all of them in so many seconds."""
@@ -314,9 +313,9 @@ def num_ctx(needed: int, allocated: int | None, shown: Callable[[], Shown]) -> i
 # ---- documents
 
 
-def _windows(provider: Provider, model: str, get: Get) -> Iterator[int | None]:
+def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
     """The windows that a server reports, way by way."""
-    root, name = provider.base_url.removesuffix("/v1"), provider.name
+    root, name, model = provider.base_url.removesuffix("/v1"), provider.name, provider.model
     if name != "lm_studio":
         listed = _entries(get(f"{provider.base_url}/models"))
         # llama.cpp lists the one model that it serves under a name that nobody needs to use.
@@ -334,9 +333,9 @@ def _windows(provider: Provider, model: str, get: Get) -> Iterator[int | None]:
     else:
         # Ollama by OpenAI's API: what is loaded, else what the model's file sets, else what it was trained for. That
         # is an upper bound: a prompt beyond the server's own choice is cut, and only the answer's report shows that.
-        shown = _shown(get, provider, model)
+        shown = _shown(get, provider)
         if window := shown.num_ctx or shown.trained:
-            yield _loaded(get, provider, model) or window
+            yield _loaded(get, provider) or window
     older = as_dict(next((e for e in _entries(get(f"{root}/api/v0/models")) if e["id"] == model), None))
     yield _first(older.get("loaded_context_length"), older.get("max_context_length"))
 
@@ -352,17 +351,17 @@ def _of_lm_studio(payload: dict[str, Any], model: str) -> int | None:
     return None
 
 
-def _loaded(get: Get, provider: Provider, model: str) -> int | None:
+def _loaded(get: Get, provider: Provider) -> int | None:
     running = as_dicts(as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/ps")).get("models"))
-    wanted = _tagged(model)
+    wanted = _tagged(provider.model)
     named = [
         entry for entry in running if wanted in (_tagged(str(entry.get("name"))), _tagged(str(entry.get("model"))))
     ]
     return _first(*(entry.get("context_length") for entry in named))
 
 
-def _shown(get: Get, provider: Provider, model: str) -> Shown:
-    shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": model}))
+def _shown(get: Get, provider: Provider) -> Shown:
+    shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": provider.model}))
     parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
     chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     return Shown(

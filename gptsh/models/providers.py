@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gptsh.models import catalog
+from gptsh.models.cost import at_prices
+from gptsh.models.facts import Facts
 
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
 DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
@@ -21,8 +23,12 @@ Effort = Literal[
 BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}"})
 
 
-class Endpoint(NamedTuple):
-    """A provider, and its dialect where it differs from OpenAI's."""
+class Provider(NamedTuple):
+    """Where a model is asked, how one is let in, and the dialect where it differs from OpenAI's.
+
+    A row of ``PROVIDERS`` is what is known of one; what follows ``name`` is set from the config file, the environment
+    and the request.
+    """
 
     base_url: str = ""
     key_vars: tuple[str, ...] = ()  # environment variables; the first one that is set wins
@@ -31,7 +37,7 @@ class Endpoint(NamedTuple):
     needs_key: bool = True
     wire: Wire = "chat"
     base_path: str = ""  # what the base lacks at its end
-    headers: Mapping[str, str] = BEARER  # how the key goes out, but for that of one of ``bearer_vars``
+    key_headers: Mapping[str, str] = BEARER  # how the key goes out, but for that of one of ``bearer_vars``
     bearer_vars: tuple[str, ...] = ()
     constants: Mapping[str, str] = MappingProxyType({})  # headers of every request
     header_vars: Mapping[str, str] = MappingProxyType({})  # headers from the environment
@@ -42,40 +48,61 @@ class Endpoint(NamedTuple):
     needs_base: bool = False  # there is no one base
     parts: Literal["openai", "mistral"] = "openai"  # whose shape documents and audio have
     user_behind_tool: bool = True  # a question may stand behind a tool's result
+    name: str = ""
+    model: str = ""  # the model that is asked, as the provider knows it
+    key: str | None = None  # a ``Secret``; None where none is needed, or only ``key_command`` prints it
+    key_var: str | None = None  # the variable that held it
+    key_command: str | None = None
+    own_base: bool = False  # it is not where the provider's own servers are
+    headers: Mapping[str, str] = MappingProxyType({})  # of the config file: values that are never shown
+    model_small: str | None = None  # a full name
+    context_window: int | None = None  # tokens
+    prices: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # by model, ``*`` for all others; USD
+    secrets: frozenset[str] = frozenset()  # what no error may show
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a server of the user's own, which may have one slot, and no vendor's."""
+        return self.own_base or self.name in LOCAL or self.wire == "ollama"
+
+    def priced(self, known: Facts) -> Facts:
+        """A model of this provider at the prices of the config file, where it sets any."""
+        own = self.prices.get(known.name) or self.prices.get("*") or {}
+        return at_prices(known, own) if any(price is not None for price in own.values()) else known
 
 
-def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Endpoint:
+def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:
     """A provider whose variables are STEM_API_KEY and STEM_API_BASE."""
-    return Endpoint(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
+    return Provider(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
 
 
-def _local(base_url: str, stem: str, **more: Any) -> Endpoint:
+def _local(base_url: str, stem: str, **more: Any) -> Provider:
     """A server of the user's own, without a key unless one is set."""
     return _by_stem(base_url, stem, needs_key=False, **more)
 
 
-def _by_litellm(*key_vars: str, default_model: str | None = None, needs_key: bool = True) -> Endpoint:
+def _by_litellm(*key_vars: str, needs_key: bool = True) -> Provider:
     """A provider with a dialect of its own."""
-    return Endpoint("", key_vars, (), default_model, needs_key, wire="litellm")
+    return Provider("", key_vars, needs_key=needs_key, wire="litellm")
 
 
 # In the order in which a key that is set chooses the model of a user who named none.
-PROVIDERS: dict[str, Endpoint] = {
-    "openai": Endpoint(
+PROVIDERS: dict[str, Provider] = {
+    "openai": Provider(
         "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
         header_vars={"openai-organization": "OPENAI_ORGANIZATION"},
     ),
-    "anthropic": Endpoint(
+    "anthropic": Provider(
         "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), "claude-sonnet-5-5", wire="anthropic", base_path="/v1",
-        headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
+        key_headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
         constants={"anthropic-version": "2023-06-01"},
     ),
-    "gemini": Endpoint(  # litellm where that endpoint does not do what is asked
+    "gemini": Provider(  # litellm where that endpoint does not do what is asked
         "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GEMINI_API_BASE",), "gemini-flash-latest", base_path="/v1beta/openai",
     ),
-    "mistral": Endpoint(
+    "mistral": Provider(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
         stream_options=False, effort="none or high", parts="mistral", user_behind_tool=False,
     ),
@@ -92,29 +119,29 @@ PROVIDERS: dict[str, Endpoint] = {
         "https://dashscope.aliyuncs.com/compatible-mode/v1", "DASHSCOPE", "qwen-plus-latest", effort="enable"
     ),
     "cerebras": _by_stem("https://api.cerebras.ai/v1", "CEREBRAS", "gpt-oss-120b", stream_options=False),
-    "perplexity": Endpoint(
+    "perplexity": Provider(
         "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), ("PERPLEXITY_API_BASE",),
         "sonar", stream_options=False,
     ),
-    "openrouter": Endpoint(
+    "openrouter": Provider(
         "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY"), ("OPENROUTER_API_BASE",),
         header_vars={"http-referer": "OR_SITE_URL", "x-title": "OR_APP_NAME"},
     ),
-    "together_ai": Endpoint(
+    "together_ai": Provider(
         "https://api.together.ai/v1",
         ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
         ("TOGETHER_AI_API_BASE",), effort="with switch",
     ),
-    "fireworks_ai": Endpoint(
+    "fireworks_ai": Provider(
         "https://api.fireworks.ai/inference/v1",
         ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
         ("FIREWORKS_API_BASE",),
     ),
-    "nvidia_nim": Endpoint(
+    "nvidia_nim": Provider(
         "https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY", "NVIDIA_API_KEY"), ("NVIDIA_NIM_API_BASE",),
         effort="template",
     ),
-    "azure": Endpoint(
+    "azure": Provider(
         "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True,
     ),
     "cohere": _by_litellm("COHERE_API_KEY"),
@@ -138,23 +165,23 @@ PROVIDERS: dict[str, Endpoint] = {
 LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 
 # Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
-AZURE_V1 = Endpoint(
+AZURE_V1 = Provider(
     "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
-    headers={"api-key": "{api_key}"},
+    key_headers={"api-key": "{api_key}"},
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 
 # What no message can carry to them, by wire: the abilities that a model would need for it.
 NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
 
-ECHO = Endpoint(needs_key=False, wire="echo")
-OWN = Endpoint(needs_key=False)  # a server that the user named with its base URL
+ECHO = Provider(needs_key=False, wire="echo")
+OWN = Provider(needs_key=False)  # a server that the user named with its base URL
 
 # Reached by litellm, in none of its data files.
 _ALSO = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
 
 
-def endpoint(name: str) -> Endpoint | None:
+def known_provider(name: str) -> Provider | None:
     """The provider of this name; None where neither gptsh nor litellm knows one."""
     if name in PROVIDERS or name == "echo":
         return PROVIDERS.get(name, ECHO)
@@ -165,16 +192,16 @@ def endpoint(name: str) -> Endpoint | None:
     return None
 
 
-def compatible(name: str) -> Endpoint | None:
+def compatible(name: str) -> Provider | None:
     """A provider of litellm's list of those that speak OpenAI's dialect; None for a name that is not there."""
     found = catalog.compatible_endpoints().get(name)
     if found is None:
         return None
-    return Endpoint(
+    return Provider(
         found["base_url"].rstrip("/"),
         (found["api_key_env"],),
         (found["api_base_env"],) if found.get("api_base_env") else (),
-        headers={**OWN.headers, **found.get("headers", {})},
+        constants=found.get("headers", {}),
     )
 
 

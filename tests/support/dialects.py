@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gptsh.config.providers import Provider
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer, Request
 from gptsh.context import tokens, valid
@@ -19,10 +18,9 @@ from gptsh.jsonio import encoded, parsed
 from gptsh.llm import anthropic, anthropic_stream, chat, errors, ollama
 from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.routes import Route
 from gptsh.llm.sse import encode, read
 from gptsh.messages import Tool
-from gptsh.models.providers import OWN, PROVIDERS, Endpoint
+from gptsh.models.providers import OWN, PROVIDERS, Provider
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
@@ -35,16 +33,20 @@ QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
 NOBODY: Any = None  # no server is asked
 
 
-def direct(api: Api, provider: str, endpoint: Endpoint = OWN) -> Callable[[Request], bytes]:
+def at(name: str, **more: Any) -> Provider:
+    """A provider as it is asked for a model."""
+    known = {"name": name, "model": "m", "base_url": "http://x/v1", **more}
+    return PROVIDERS.get(name, OWN)._replace(**known)
+
+
+def direct(api: Api, provider: str) -> Callable[[Request], bytes]:
     """The request of a wire of ours, to a provider."""
-    there = Provider(provider, PROVIDERS.get(provider, endpoint), base_url="http://x/v1")
-    return lambda request: encode(api.body(request, Route(there, "m", there.wire), (), NOBODY))
+    return lambda request: encode(api.body(request, at(provider), (), NOBODY))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
     """What litellm is called with."""
-    there = Provider(provider, PROVIDERS[provider])
-    return lambda request: encode(arguments(request, Route(there, "m", "litellm"), Network()))
+    return lambda request: encode(arguments(request, at(provider, wire="litellm"), Network()))
 
 
 # A new wire is one line here: what its request to a provider is.
@@ -103,10 +105,8 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
 
 def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
-    there = Provider("anthropic", PROVIDERS["anthropic"], base_url="http://x/v1")
     built = valid.build(messages, None, NO_SIZE, Room(None)).messages
-    route = Route(there, model.partition("/")[2], "anthropic")
-    made = anthropic.body(Request(model, built, params or {}), route, without)
+    made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
     claude.check(made, claude.HEADERS)
     return made
 
@@ -141,5 +141,4 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
 def refusal_of(status: int, payload: Any) -> Any:
     """What becomes of an error response of a chat completions server."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    there = Provider("lab", OWN, base_url="http://x/v1")
-    return errors.refusal("http://x/v1", status, {}, body, Route(there, "m", "chat"))
+    return errors.refusal("http://x/v1", status, {}, body, at("lab"))

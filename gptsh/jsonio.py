@@ -34,6 +34,14 @@ def encoded(value: object) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def is_json(value: object) -> bool:
+    """Whether a value can be sent and saved as it is: no date of TOML, no infinity, no bottomless nesting."""
+    try:
+        return bool(encoded(value))
+    except ValueError:
+        return False
+
+
 def as_dict(value: object) -> dict[str, Any]:
     """The value where it is a dict, else an empty one."""
     return value if isinstance(value, dict) else {}

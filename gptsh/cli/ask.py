@@ -11,11 +11,11 @@ from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import open_session, saves, session_ref
 from gptsh.config import settings
-from gptsh.config.schema import is_json
 from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.core import references
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
+from gptsh.jsonio import is_json
 from gptsh.messages import Message, Part, says_nothing, text_part, user_message
 from gptsh.text import is_unicode, shown_size
 
@@ -33,7 +33,10 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
     reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
-    reporter.output = flags.output or loaded.output or settings.likely_agent(loaded, flags.agent).output
+    likely = next(
+        (name for name in (flags.agent, loaded.agent) if name and name in loaded.agents), loaded.default_agent
+    )
+    reporter.output = flags.output or loaded.output or loaded.agents[likely].output
     if flags.snapshot is not None:
         check_snapshot(flags, loaded)
     with Interrupts(seconds_of(flags, loaded)) as interrupts:

@@ -18,6 +18,7 @@ from gptsh.core import listing, references
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.references import ID
 from gptsh.errors import GptshError, UsageError
+from gptsh.models.names import full_name
 from gptsh.text import one_line, visible
 
 _MOST = 50  # values; nobody reads more, and each session costs the reading of a file
@@ -141,7 +142,10 @@ def _models(config: str | None, _prefix: str) -> _Found:
 def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
     """Those of sessions, the newest first, then of the config file, last ``echo``; some more than once."""
     used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
-    yield from filter(None, chain(used, settings.configured_models(loaded), ("echo",)))
+    agents = (model for agent in loaded.agents.values() for model in (agent.model, agent.model_small))
+    tables = loaded.providers.tables.items()
+    own = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
+    yield from (model for model in chain(used, agents, own, ("echo",)) if model and not model.endswith("/*"))
 
 
 def _tools(config: str | None, prefix: str) -> _Found:

@@ -29,12 +29,12 @@ class Reporter:
 
     def fail(self, err: GptshError | Interrupted) -> int:
         """Say what went wrong, of a signal only what it left; the exit code."""
-        from gptsh.config.settings import wants_debug  # noqa: PLC0415 - only a failure asks
+        from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure asks
 
         flags = as_far_as_known(self._argv)
         failure = in_words(err) if isinstance(err, Interrupted) else err
         if isinstance(err, GptshError) or err.by_deadline:
-            stdio.report(failure, debug=flags.debug or wants_debug(os.environ))
+            stdio.report(failure, debug=flags.debug or is_set(os.environ, "GPTSH_DEBUG"))
         elif err.hint:
             stdio.note(err.hint)
         output = self.output or flags.output

@@ -13,17 +13,13 @@ from gptsh.config.secret import Secret, names_a_secret
 from gptsh.errors import ConfigError
 
 SEPARATOR = "__"  # between a server and its tool
-_EVERY = ("all", "*")
-# What a server gets of the user's environment beside the LC_ variables. A key, a proxy or a path that one needs is
-# named in its entry.
-_INHERITED = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}  # the key that each one needs
+_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}  # the key that each one needs
 _SHORTEST_SECRET = 8  # characters; a shorter value is no key, and to mask it would hide words
 
 
 class ToolServer(NamedTuple):
-    """A tool server: a program that is started, or a schema.URL.
+    """A tool server: a program that is started, or a URL.
 
     ``tools`` are patterns of the tools that are wanted, ``secrets`` what nobody may read in what the server writes.
     """
@@ -92,8 +88,6 @@ class ToolServers(Mapping[str, ToolServer]):
         needs = _TRANSPORTS.get(transport)
         if needs is None:
             raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)}, not {transport!r}")
-        if transport == "sse":
-            raise ConfigError(f"tool server {name} is reached by sse, which is no more spoken", "give its http URL")
         if getattr(server, needs) is None or None not in (server.command, server.url):
             raise ConfigError(f"{where}: expected either command or url")
 
@@ -103,16 +97,15 @@ class ToolServers(Mapping[str, ToolServer]):
             if (value := getattr(server, key)) is not None:
                 found[key] = rule.read(self._expanded(value, f"{where}.{key}", variables), f"{where}.{key}")
         server = server._replace(name=name, **found)
-        secrets = {
-            value
-            for variable, value in (variables | dict(server.env)).items()
-            if names_a_secret(variable) and not value.startswith("/")  # a path is no key
-        }
+        from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
+
+        url = urlsplit(server.url or "")
+        login = url.netloc.rpartition("@")[0]
+        secrets = {login, login.rpartition(":")[2], *(pair.partition("=")[2] or pair for pair in url.query.split("&"))}
         for value in server.headers.values():
             secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
-        address, _, query = (server.url or "").partition("#")[0].partition("?")
-        login = re.split("[/@]", address.partition("://")[2])[0] if "@" in address else ""
-        secrets |= {login, *login.split(":"), *(pair.partition("=")[2] or pair for pair in query.split("&"))}
+        for variable, value in {**variables, **server.env}.items():
+            secrets |= {value} if names_a_secret(variable) and not value.startswith("/") else set()  # a path is no key
         lines = {line for value in secrets for line in (value, *value.splitlines())}
         return server._replace(
             command=os.path.expanduser(server.command) if server.command is not None else None,
@@ -129,7 +122,7 @@ class ToolServers(Mapping[str, ToolServer]):
         """
         wanted: dict[str, list[str]] = {}
         for name in names:
-            if name in _EVERY and name not in self:
+            if name in ("all", "*") and name not in self:
                 wanted.update((server, ["*"]) for server in self)
                 continue
             # A server and a tool may have the separator in their names, too: the longest server wins.
@@ -191,8 +184,3 @@ class ToolServers(Mapping[str, ToolServer]):
 
         text = _VARIABLE.sub(of_variable, value)
         return text if text == value else Secret(text)
-
-
-def is_inherited(variable: str) -> bool:
-    """Whether every tool server that is started gets this variable of the user's environment."""
-    return variable in _INHERITED or variable.startswith("LC_")

@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 from gptsh.config import schema
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
+from gptsh.models import catalog
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
 from gptsh.models.providers import (
@@ -15,9 +16,7 @@ from gptsh.models.providers import (
     OWN,
     PROVIDERS,
     Provider,
-    compatible,
     known_provider,
-    near_providers,
 )
 
 _LONGEST_NAME = 200  # characters of a model's name
@@ -61,27 +60,20 @@ class Providers:
     def get(self, name: str) -> Provider | None:
         """The provider of this name; None where nobody knows one."""
         table, environ = self.tables.get(name, ProviderTable()), self._environ
+        known = known_provider(name, has_base=bool(table.base_url)) or (OWN if name in self.tables else None)
+        if known is None:
+            return None
         if name == "azure" and environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
             known = AZURE_V1
-        elif table.base_url:
-            known = PROVIDERS.get(name) or compatible(name) or OWN
-        elif found := known_provider(name) or (OWN if name in self.tables else None):
-            known = found
-        else:
-            return None
-
-        def is_set(variable: str) -> bool:
-            return bool(environ.get(variable, "").strip())
-
-        base_var = next(filter(is_set, known.base_vars), None)
-        base_url = (table.base_url or (environ[base_var] if base_var else known.base_url)).rstrip("/")
+        bases = (environ.get(variable, "").strip() for variable in known.base_vars)
+        base_url = (table.base_url or next(filter(None, bases), known.base_url)).rstrip("/")
         if known.wire == "ollama":  # whose other API is below /v1
             base_url = base_url.removesuffix("/v1").rstrip("/")
         if base_url and not base_url.endswith(known.base_path):
             base_url += known.base_path
         own_base = base_url != known.base_url
         key_vars = (table.api_key_env,) if table.api_key_env else known.key_vars
-        key_var = next(filter(is_set, key_vars), None)
+        key_var = next((variable for variable in key_vars if environ.get(variable, "").strip()), None)
         headers = {header: environ.get(variable, "") for header, variable in known.header_vars.items()}
         headers = {header: text for header, text in headers.items() if text and text.isascii() and text.isprintable()}
         return known._replace(
@@ -119,8 +111,10 @@ class Providers:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
         provider = self.get(name)
         if provider is None:
-            like = near_providers(name)
-            advice = f"did you mean {like}? Else set" if like else "set"
+            from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+
+            near = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
+            advice = f"did you mean {near[0]}? Else set" if near else "set"
             advice += f" base_url under [providers.{name}]"
             raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
         if not 0 < len(bare) <= _LONGEST_NAME:

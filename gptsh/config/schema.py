@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from gptsh.errors import ConfigError
+from gptsh.jsonio import is_json
 
 LONGEST = 1e8  # seconds, three years: what a timer takes
 _T = TypeVar("_T")
@@ -61,7 +62,9 @@ class Tables(NamedTuple):
 
     def read(self, value: Any, where: str) -> Any:
         """A NamedTuple by name; what is shared has the name ``*``. Raises ConfigError."""
-        tables = dict(_table(value, where))
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: expected a table")
+        tables = dict(value)
         if self.shared:
             own = {name: tables.pop(name) for name, inner in value.items() if not isinstance(inner, dict)}
             read(self.fields, own, f"{where}.")
@@ -80,41 +83,17 @@ def read(fields: Callable[..., _T], table: Any, where: str) -> _T:
 
     ``where`` is what stands before a key's name in an error: the file, then the tables around it.
     """
-    keys = keys_of(fields)
-    values = {}
-    for name, value in _table(table, where.rstrip(".")).items():
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where.rstrip('.')}: expected a table")
+    keys, values = keys_of(fields), {}
+    for name, value in table.items():
         if name not in keys:
             raise ConfigError(f"{where}{name}: unknown key", f"expected one of {', '.join(keys)}")
         values[name] = keys[name][0].read(value, f"{where}{name}")
     return fields(**values)
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected a table")
-    return value
-
-
 # ---- rules
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def is_json(value: object) -> bool:
-    """Whether a value can be sent and saved as it is: no date of TOML, no infinity, no bottomless nesting."""
-    import json  # noqa: PLC0415 - a prompt without parameters needs none
-
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
 
 
 def _are_headers(value: object) -> bool:
@@ -134,21 +113,22 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
+_NUMBER, _URL = (int, float), r"https?://[^/@?#\s]+(/[^@?#\s]*)?"  # True and False are numbers to ``isinstance`` alone
 TEXT = Rule("a string", lambda v: isinstance(v, str))
 VARIABLE = Rule(
     "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), shown=False
 )
 URL = Rule(
     "a URL with http:// or https://, without user, password or query",
-    lambda v: isinstance(v, str) and bool(re.fullmatch(r"https?://[^/@?#\s]+(/[^@?#\s]*)?", v)),
+    lambda v: isinstance(v, str) and bool(re.fullmatch(_URL, v)),
     shown=False,
 )
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
-SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= LONGEST)
-SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
-USD = Rule("a number of USD from 0", lambda v: _is_number(v) and 0 <= v < 1e9)
-COUNT = Rule("a whole number from 0", _is_count)
-POSITIVE = Rule("a whole number from 1", lambda v: _is_count(v) and v > 0)
+SECONDS = Rule("a number of seconds above 0", lambda v: type(v) in _NUMBER and 0 < v <= LONGEST)
+SHARE = Rule("a number from 0 to 1", lambda v: type(v) in _NUMBER and 0 <= v <= 1)
+USD = Rule("a number of USD from 0", lambda v: type(v) in _NUMBER and 0 <= v < 1e9)
+COUNT = Rule("a whole number from 0", lambda v: type(v) is int and v >= 0)
+POSITIVE = Rule("a whole number from 1", lambda v: type(v) is int and v > 0)
 LIST = Rule("a list of strings", lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v))
 TEXTS = Rule(
     "a table of strings",

@@ -5,12 +5,12 @@ Nothing of the file is executed here. ``api_key_command`` is run by ``llm/`` whe
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
-from gptsh.config.folders import config_folder
+from gptsh.config.folders import own_folder
 from gptsh.config.forms import OUTPUTS, output_in
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.providers import Providers, ProviderTable
@@ -21,7 +21,6 @@ from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name, safe_params
 from gptsh.models.providers import PROVIDERS
 
-_FALSY = ("", "0", "false", "no", "off")
 OWN_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
 
 
@@ -109,7 +108,19 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     """
     config, folder = _read_config(path or environ.get("GPTSH_CONFIG"))
     providers = Providers(config.providers, environ)
-    agents = {name: _agent(agent._replace(name=name), folder, providers) for name, agent in config.agents.items()}
+    agents: dict[str, Agent] = {}
+    for name, agent in config.agents.items():
+        if agent.system_file and agent.system is not None:
+            raise ConfigError(f"agents.{name}: system and system_file exclude each other")
+        model = providers.full(agent.model) if agent.model else None
+        beside = split_model(model)[0] if model else None  # a small model that nobody knows is of the same provider
+        agents[name] = agent._replace(
+            name=name,
+            model=model,
+            model_small=providers.full(agent.model_small, beside) if agent.model_small else None,
+            system=agent.system or None,  # an empty one is none; only --system "" asks for nothing at all
+            system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
+        )
     agents.setdefault("default", Agent())
     if config.default_agent not in agents:
         what = f"default_agent: there is no agent {config.default_agent!r}"
@@ -123,7 +134,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         agents=agents,
         default_agent=config.default_agent,
         providers=providers,
-        sessions=config.sessions._replace(save=config.sessions.save and not _flag(environ, "GPTSH_NO_SAVE")),
+        sessions=config.sessions._replace(save=config.sessions.save and not is_set(environ, "GPTSH_NO_SAVE")),
         context=config.context,
         network=config.network,
         tool_servers=ToolServers(config.mcp, folder, environ),
@@ -133,18 +144,18 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         agent=environ.get("GPTSH_AGENT") or None,
         output=output_in(environ),
         timeout=seconds,
-        read_stdin=not _flag(environ, "GPTSH_NO_STDIN"),
+        read_stdin=not is_set(environ, "GPTSH_NO_STDIN"),
     )
 
 
-def wants_debug(environ: Mapping[str, str]) -> bool:
-    """Whether ``GPTSH_DEBUG`` asks for tracebacks; apart from ``load``, whose own failure may be the one to trace."""
-    return _flag(environ, "GPTSH_DEBUG")
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    """Whether a variable that is a flag says yes, such as ``GPTSH_DEBUG``."""
+    return environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 
 def _read_config(named: str | None) -> tuple[Config, Path]:
     """What the file holds, and its folder."""
-    path = Path(named) if named else config_folder() / "config.toml"
+    path = Path(named) if named else own_folder("config") / "config.toml"
     try:
         data = path.read_bytes()
     except OSError as err:
@@ -158,24 +169,6 @@ def _read_config(named: str | None) -> tuple[Config, Path]:
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
     return schema.read(Config, parsed, f"{path}: "), path.parent
-
-
-def _agent(agent: Agent, folder: Path, providers: Providers) -> Agent:
-    """The agent of a table: its models under their full names, its file as a path."""
-    if agent.system_file and agent.system is not None:
-        raise ConfigError(f"agents.{agent.name}: system and system_file exclude each other")
-    model = providers.full(agent.model) if agent.model else None
-    beside = split_model(model)[0] if model else None  # a small model that nobody knows is of the same provider
-    return agent._replace(
-        model=model,
-        model_small=providers.full(agent.model_small, beside) if agent.model_small else None,
-        system=agent.system or None,  # an empty one is none; only --system "" asks for nothing at all
-        system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
-    )
-
-
-def _flag(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").lower() not in _FALSY
 
 
 def positive_seconds(text: str) -> float:
@@ -222,46 +215,30 @@ def choose_agent(settings: Settings, asked: Overrides, stored: Agent | None) -> 
         own.model,
         settings.agents[settings.default_agent].model,
     )
-    model = next((way for way in ways if way), None) or _first_with_a_key(settings.providers)
-    system = asked.system
-    if system is None or system == OWN_SYSTEM:
-        system = _system(base if system is None else own)
+    model = next(filter(None, ways), None)
+    for provider in () if model else map(settings.providers.get, PROVIDERS):
+        if provider and provider.default_model and (provider.key or provider.key_command):
+            model = f"{provider.name}/{provider.default_model}"
+            break
     unstored = {key: value for key, value in own.params.items() if key not in safe_params(own.params)}
     params = {**unstored, **base.params, **asked.params}
-    return base._replace(
+    chosen = base._replace(
         model=settings.providers.full(model) if model else None,
-        system=system,
         params={key: value for key, value in params.items() if key not in asked.without},
         tools=own.tools,
         output=own.output,
         memory=own.memory,
     )
-
-
-def likely_agent(settings: Settings, asked: str | None) -> Agent:
-    """The agent of a turn as far as the command line, the environment and the config tell, whatever is wrong there."""
-    named = next((name for name in (asked, settings.agent) if name in settings.agents), None)
-    return settings.agents[named or settings.default_agent]
-
-
-def _first_with_a_key(providers: Providers) -> str | None:
-    """The default model of the first known provider whose key is in the environment."""
-    for name, known in PROVIDERS.items():
-        provider = providers.get(name) if known.default_model else None
-        if provider and (provider.key or provider.key_command):
-            return f"{name}/{known.default_model}"
-    return None
-
-
-def _system(agent: Agent) -> str | None:
-    if agent.system_file is None:
-        return agent.system
-    try:
-        return agent.system_file.read_text("utf-8") or None
-    except OSError as err:
-        raise ConfigError(f"agents.{agent.name}.system_file: {agent.system_file}: {err.strerror}") from err
-    except ValueError as err:
-        raise ConfigError(f"agents.{agent.name}.system_file: {str(agent.system_file)!r}: {err}") from err
+    if asked.system not in (None, OWN_SYSTEM):
+        return chosen._replace(system=asked.system)
+    prompted = base if asked.system is None else own
+    system, path = prompted.system, prompted.system_file
+    if path is not None:
+        try:
+            system = path.read_text("utf-8") or None
+        except (OSError, ValueError) as err:
+            raise ConfigError(f"agents.{name}.system_file: {path}: {getattr(err, 'strerror', None) or err}") from err
+    return chosen._replace(system=system)
 
 
 def stored_agent(doc: Mapping[str, Any]) -> Agent:
@@ -284,16 +261,7 @@ def small_model(settings: Settings, agent: Agent) -> str | None:
     return (provider.model_small if provider else None) or agent.model
 
 
-def configured_models(settings: Settings) -> Iterator[str]:
-    """The models that the config file names, some more than once: those of agents, then those of providers."""
-    for agent in settings.agents.values():
-        yield from filter(None, (agent.model, agent.model_small))
-    for name, table in settings.providers.tables.items():
-        models = (table.model_small, *(model for model in table.prices if model != "*"))
-        yield from filter(None, (full_name(model, name) for model in models))
-
-
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """USD for one call of a model; None where it is not known. Raises ConfigError as ``Providers.of``."""
     provider = settings.providers.of(model)
-    return cost(provider.priced(facts(provider.name, provider.model)), usage["raw"])
+    return cost(provider.priced(facts(provider.name, provider.model)), usage)

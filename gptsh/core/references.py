@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 
-from gptsh.config.folders import state_folder
+from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.errors import BadSession, UnknownSession
 
@@ -26,12 +26,12 @@ _SHOWN = 10
 
 def sessions_folder() -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. It may not exist."""
-    return state_folder() / "sessions"
+    return own_folder("state") / "sessions"
 
 
 def memory_folder(agent: str) -> Path:
     """The folder of an agent's memory, whatever its name is. It may not exist."""
-    return state_folder() / "memory" / safe_name(agent)
+    return own_folder("state") / "memory" / safe_name(agent)
 
 
 def archive_folder() -> Path:

@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.config.folders import cache_folder
+from gptsh.config.folders import own_folder
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.routes import Routes, wire_for
 from gptsh.messages import Part, token_count
 from gptsh.models.catalog import compatible_endpoints
-from gptsh.models.facts import Facts, facts, is_retired, models_of, split_model
-from gptsh.models.providers import DIRECT, LOCAL, NO_SHAPE, Provider, Wire
+from gptsh.models.facts import Facts, facts, models_of, split_model
+from gptsh.models.providers import DIRECT, LOCAL, Provider, Wire
 
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
 SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
@@ -31,6 +31,8 @@ _PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time
 _DAY = 86_400  # seconds
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # as Ollama calls them
 _NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
+# What no message can carry to them, by API: the abilities that a model would need for it.
+_NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it
 
 Get = Callable[..., Any]  # a URL, and a body to post: the document, None for a status but 200; raises GptshError
@@ -116,7 +118,7 @@ class Servers:
 
     def _catalog_of(self, provider: Provider) -> Iterator[Listed | ListingFailed]:
         asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
-        known = [] if asks else [found for found in models_of(provider.name) if not is_retired(found.entry)]
+        known = [] if asks else [*models_of(provider.name)]
         for found in known:
             wire, window = wire_for(provider._replace(model=found.name), {}), provider.context_window or found.window
             yield Listed(f"{provider.name}/{found.name}", wire, window, provider.priced(found).prices)
@@ -181,7 +183,7 @@ class Servers:
         Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
         """
         provider = self._settings.providers.of(model)
-        if any(ability in NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
+        if any(ability in _NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
             return False
         if provider.wire != "ollama":
             return facts(provider.name, provider.model).can(ability)
@@ -280,7 +282,7 @@ class _Memory:
         entry = {"at": round(time.time()), **self.of(base, model), **known}
         self._entries = {**self._read(), f"{base} {model}": entry}
         with contextlib.suppress(OSError, ConfigError):
-            path = cache_folder() / "servers.json"
+            path = own_folder("cache") / "servers.json"
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
             written.write_text(json.dumps(self._entries))
@@ -288,7 +290,7 @@ class _Memory:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
-            kept = json.loads((cache_folder() / "servers.json").read_bytes())
+            kept = json.loads((own_folder("cache") / "servers.json").read_bytes())
         except (OSError, ValueError, RecursionError, ConfigError):
             return {}
         entries = {place: as_dict(entry) for place, entry in as_dict(kept).items()}

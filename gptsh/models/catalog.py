@@ -1,7 +1,7 @@
 """The data files that litellm packages, read without importing it, which takes seconds.
 
 The model table has one entry a model: provider, mode, windows, prices in USD per token, ``supports_*``. One entry is
-found by its bytes in 1 ms; parsing the whole 3 MB takes 11 ms. What another version has in another shape is left out.
+found by its bytes in 1 ms; parsing the whole 3 MB takes 11 ms.
 """
 
 import json
@@ -12,8 +12,6 @@ from typing import Any
 from gptsh.jsonio import as_dict, as_dicts
 
 _MODELS = "model_prices_and_context_window_backup.json"
-_RULES = "fallback_generalizations"
-_NO_MODELS = ("sample_spec", _RULES)
 
 Entry = dict[str, Any]
 
@@ -38,8 +36,9 @@ def _parsed(data: bytes) -> dict[str, Entry]:
     return {key: entry for key, entry in found.items() if isinstance(entry, dict)}
 
 
-def _find(key: str) -> Entry | None:
-    """The object under a key of the model table, as it would be after parsing all of it."""
+@cache
+def entry(key: str) -> Entry | None:
+    """The object under exactly this key of the model table, as it would be after parsing all of it."""
     data, quoted = _read(_MODELS), json.dumps(key).encode()
     start = data.find(quoted)
     if start < 0:
@@ -47,27 +46,20 @@ def _find(key: str) -> Entry | None:
     end = data.find(b"\n    }", start)
     if data[start - 5 : start] == b"\n    " and end > 0 and (found := _parsed(b"{" + data[start : end + 6] + b"}")):
         return found.get(key)
-    return _parsed(data).get(key)  # inside of something else, or indented otherwise
-
-
-@cache
-def entry(key: str) -> Entry | None:
-    """The entry of one model under exactly this key."""
-    return None if key in _NO_MODELS else _find(key)
+    return entries().get(key)  # inside of something else, or indented otherwise
 
 
 @cache
 def entries() -> dict[str, Entry]:
     """All models by key: the bare name for a model's own vendor, else ``provider/name``."""
-    return {key: found for key, found in _parsed(_read(_MODELS)).items() if key not in _NO_MODELS}
+    return _parsed(_read(_MODELS))
 
 
 @cache
 def family_rules() -> list[tuple[str, Entry]]:
     """``(pattern, entry)``: what holds for all models with such a name, as far as the table does not know one."""
-    rules = as_dicts((_find(_RULES) or {}).get("rules"))
-    found = [(rule.get("pattern"), rule.get("model_info")) for rule in rules]
-    return [(pattern, info) for pattern, info in found if isinstance(pattern, str) and isinstance(info, dict)]
+    rules = as_dicts((entry("fallback_generalizations") or {}).get("rules"))
+    return [(rule["pattern"], rule["model_info"]) for rule in rules if {"pattern", "model_info"} <= rule.keys()]
 
 
 @cache

@@ -72,7 +72,7 @@ def filled_window(message: Message) -> int | None:
 # ---- cost
 
 # The kinds of tokens that have a price of their own, and the model table's keys for them, in USD per token.
-_KEYS = {
+KEYS = {
     "input": "input_cost_per_token",
     "output": "output_cost_per_token",
     "cached": "cache_read_input_token_cost",
@@ -82,26 +82,27 @@ _KEYS = {
 _ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
 
 
-def cost(known: Facts, raw: dict[str, Any], at: datetime | None = None) -> float | None:
+def cost(known: Facts, usage: Usage, at: datetime | None = None) -> float | None:
     """USD for one answer of a model: what the provider states, else its tokens at the model's prices.
 
-    ``raw`` is the usage as the provider sent it; ``at`` is when, now by default. None where the price is not known.
+    Prices of the config file stand against a stated 0, which a proxy gives for a model whose price it does not know.
+    ``at`` is when, now by default. None where the price is not known.
     """
+    raw = usage["raw"]
     stated = raw.get("cost")  # OpenRouter, LiteLLM's proxy
     if isinstance(stated, dict):  # Perplexity
         stated = stated.get("total_cost")
     if (ticks := token_count(raw.get("cost_in_usd_ticks"))) is not None:  # xAI
         stated = ticks / 1e10
-    if stated is not None and is_cost(stated) and stated >= 0:
+    if stated is not None and is_cost(stated) and (stated > 0 or (stated == 0 and not known.has_own_prices)):
         return float(stated)
 
-    usage = usage_from(raw)
     prompt, completion = usage["prompt"] or 0, usage["completion"] or 0
     cached, written = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
     if known.provider == "perplexity":  # it has no price of its own for cached tokens
         cached = written = 0
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
-    rates = _rates(known, prompt, at or datetime.now(UTC))
+    rates = _rates(known, prompt, at or datetime.now(UTC)) if known.entry else {}
     if not {"input", "output"} & rates.keys():
         return None
     rate_in, rate_out = rates.get("input", 0.0), rates.get("output", 0.0)
@@ -137,30 +138,19 @@ def _rates(known: Facts, prompt: int, at: datetime) -> dict[str, float]:
         for limit, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in above):
             if prompt > limit or (known.provider == "xai" and prompt == limit):
                 rates |= _listed(entry, ending)
-    off_peak = as_dict(entry.get("off_peak_pricing"))
-    return rates | _listed(off_peak) if _is_off_peak(off_peak, at.astimezone(UTC)) else rates
-
-
-def _listed(prices: Mapping[str, Any], ending: str = "") -> dict[str, float]:
-    """The prices of an entry of the model table by kind; ``ending`` is that of its keys."""
-    found = {kind: prices.get(key + ending) for kind, key in _KEYS.items()}
-    return {kind: price for kind, price in found.items() if isinstance(price, (int, float))}
-
-
-def _is_off_peak(pricing: Mapping[str, Any], now: datetime) -> bool:
-    """Whether the moment lies in one of the windows, each of hours (UTC) on some days of the week (1 is Monday)."""
+    off_peak = as_dict(entry.get("off_peak_pricing"))  # in windows of hours (UTC) on days of the week; 1 is Monday
+    now = at.astimezone(UTC)
     clock = f"{now:%H:%M}"
-    for window in as_dicts(pricing.get("windows")):
+    for window in as_dicts(off_peak.get("windows")):
         hours = window.get("hours_utc") or []
         for begin, _, end in (span.partition("-") for span in ([hours] if isinstance(hours, str) else hours)):
             inside = begin <= clock < end if begin < end else clock >= begin or clock < end
             if inside and now.isoweekday() in window.get("weekdays", range(1, 8)):
-                return True
-    return False
+                rates |= _listed(off_peak)
+    return rates
 
 
-def at_prices(known: Facts, per_million: Mapping[str, float | None]) -> Facts:
-    """A model at other prices than the table's: USD per million tokens by kind, all others forgotten."""
-    entry = {key: value for key, value in known.entry.items() if "_cost" not in key and "pricing" not in key}
-    own = {_KEYS[kind]: price / 1e6 for kind, price in per_million.items() if price is not None}
-    return known._replace(entry={**entry, **own})
+def _listed(prices: Mapping[str, Any], ending: str = "") -> dict[str, float]:
+    """The prices of an entry of the model table by kind; ``ending`` is that of its keys."""
+    found = {kind: prices.get(key + ending) for kind, key in KEYS.items()}
+    return {kind: price for kind, price in found.items() if isinstance(price, (int, float))}

@@ -49,7 +49,8 @@ def split_model(model: str) -> tuple[str | None, str]:
     if found and found.get("mode") in _CHAT_MODES:
         return _asked_as(found), model
     rules = ((pattern, info.get("litellm_provider")) for pattern, info in catalog.family_rules())
-    return next((owner for pattern, owner in rules if isinstance(owner, str) and _matches(pattern, model)), None), model
+    owners = (owner for pattern, owner in rules if isinstance(owner, str) and re.search(pattern, model, re.IGNORECASE))
+    return next(owners, None), model
 
 
 def with_provider(model: str, otherwise: str | None = None) -> str:
@@ -63,18 +64,6 @@ def _asked_as(entry: Mapping[str, Any]) -> str:
     return "vertex_ai" if listed.startswith("vertex_ai") else _ROUTED_AS.get(listed, listed)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    try:
-        return bool(re.search(pattern, name, re.IGNORECASE))
-    except re.error:  # a rule of another version
-        return False
-
-
-def is_retired(entry: Mapping[str, Any]) -> bool:
-    """Whether a model's day of retirement has come."""
-    return str(entry.get("deprecation_date") or "9") < date.today().isoformat()
-
-
 def is_openai_reasoning(name: str) -> bool:
     """Whether a model is of OpenAI's reasoning series: no sampling parameters, ``max_completion_tokens``."""
     return bool(_OPENAI_REASONING.fullmatch(name.rpartition("/")[2]))
@@ -84,11 +73,15 @@ def is_openai_reasoning(name: str) -> bool:
 
 
 class Facts(NamedTuple):
-    """What the packaged table says about a model of a provider; nothing for a model that it does not know."""
+    """What the packaged table says about a model of a provider; nothing for a model that it does not know.
+
+    ``has_own_prices``: those of the config file stand in the place of the table's.
+    """
 
     provider: str
     name: str
     entry: Mapping[str, Any] = {}
+    has_own_prices: bool = False
 
     @property
     def window(self) -> int | None:
@@ -131,7 +124,7 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     known = facts(provider, name)
     if known.entry:
         return known
-    infos = [info for pattern, info in catalog.family_rules() if _matches(pattern, name)]
+    infos = [info for pattern, info in catalog.family_rules() if re.search(pattern, name, re.IGNORECASE)]
     family = known._replace(entry={key: value for info in infos for key, value in info.items()})
     if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # the rules do not say it, its models do
         return family._replace(entry={**family.entry, "supports_sampling_params": False})
@@ -139,11 +132,12 @@ def likely_facts(provider: str | None, name: str) -> Facts:
 
 
 def models_of(provider: str) -> Iterator[Facts]:
-    """The models of a provider that can be talked to, in the table's order."""
-    prefix = f"{provider}/"
+    """The models of a provider that can be talked to today, in the table's order."""
+    prefix, today = f"{provider}/", date.today().isoformat()
     for key, entry in catalog.entries().items():
-        named = "/" not in key or key.startswith(prefix)
-        if named and entry.get("mode") in _CHAT_MODES and _asked_as(entry) == provider:
+        is_named = "/" not in key or key.startswith(prefix)
+        is_retired = str(entry.get("deprecation_date") or "9") < today
+        if is_named and not is_retired and entry.get("mode") in _CHAT_MODES and _asked_as(entry) == provider:
             yield Facts(provider, key.removeprefix(prefix), entry)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gptsh.models import catalog
-from gptsh.models.cost import at_prices
+from gptsh.models.cost import KEYS
 from gptsh.models.facts import Facts
 
 Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
@@ -66,19 +66,18 @@ class Provider(NamedTuple):
         return self.own_base or self.name in LOCAL or self.wire == "ollama"
 
     def priced(self, known: Facts) -> Facts:
-        """A model of this provider at the prices of the config file, where it sets any."""
+        """A model of this provider: at the prices of the config file where it sets any, and then at no others."""
         own = self.prices.get(known.name) or self.prices.get("*") or {}
-        return at_prices(known, own) if any(price is not None for price in own.values()) else known
+        prices = {KEYS[kind]: price / 1e6 for kind, price in own.items() if price is not None}
+        if not prices:
+            return known
+        rest = {key: value for key, value in known.entry.items() if "_cost" not in key and "pricing" not in key}
+        return known._replace(entry=rest | prices, has_own_prices=True)
 
 
 def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:
     """A provider whose variables are STEM_API_KEY and STEM_API_BASE."""
     return Provider(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
-
-
-def _local(base_url: str, stem: str, **more: Any) -> Provider:
-    """A server of the user's own, without a key unless one is set."""
-    return _by_stem(base_url, stem, needs_key=False, **more)
 
 
 def _by_litellm(*key_vars: str, needs_key: bool = True) -> Provider:
@@ -156,10 +155,12 @@ PROVIDERS: dict[str, Provider] = {
     "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
     "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
     "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
-    "ollama": _local("http://localhost:11434", "OLLAMA", wire="ollama", effort="think"),
-    "lm_studio": _local("http://localhost:1234/v1", "LM_STUDIO", effort="nothing"),
-    "llamafile": _local("http://127.0.0.1:8080/v1", "LLAMAFILE", effort="template", wants_reasoning=True),
-    "hosted_vllm": _local("http://localhost:8000/v1", "HOSTED_VLLM"),
+    "ollama": _by_stem("http://localhost:11434", "OLLAMA", needs_key=False, wire="ollama", effort="think"),
+    "lm_studio": _by_stem("http://localhost:1234/v1", "LM_STUDIO", needs_key=False, effort="nothing"),
+    "llamafile": _by_stem(
+        "http://127.0.0.1:8080/v1", "LLAMAFILE", needs_key=False, effort="template", wants_reasoning=True
+    ),
+    "hosted_vllm": _by_stem("http://localhost:8000/v1", "HOSTED_VLLM", needs_key=False),
 }  # fmt: skip
 
 LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
@@ -171,9 +172,6 @@ AZURE_V1 = Provider(
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 
-# What no message can carry to them, by wire: the abilities that a model would need for it.
-NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
-
 ECHO = Provider(needs_key=False, wire="echo")
 OWN = Provider(needs_key=False)  # a server that the user named with its base URL
 
@@ -181,32 +179,20 @@ OWN = Provider(needs_key=False)  # a server that the user named with its base UR
 _ALSO = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
 
 
-def known_provider(name: str) -> Provider | None:
-    """The provider of this name; None where neither gptsh nor litellm knows one."""
-    if name in PROVIDERS or name == "echo":
-        return PROVIDERS.get(name, ECHO)
-    if found := compatible(name):
-        return found
-    if name in _ALSO or name in catalog.provider_names():
-        return _by_litellm(needs_key=False)  # which key it wants is litellm's knowledge
-    return None
+def known_provider(name: str, *, has_base: bool = False) -> Provider | None:
+    """The provider of this name; None where neither gptsh nor litellm knows one.
 
-
-def compatible(name: str) -> Provider | None:
-    """A provider of litellm's list of those that speak OpenAI's dialect; None for a name that is not there."""
-    found = catalog.compatible_endpoints().get(name)
-    if found is None:
-        return None
-    return Provider(
-        found["base_url"].rstrip("/"),
-        (found["api_key_env"],),
-        (found["api_base_env"],) if found.get("api_base_env") else (),
-        constants=found.get("headers", {}),
-    )
-
-
-def near_providers(name: str) -> str | None:
-    """The known provider whose name is most like this one."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
-
-    return next(iter(get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)), None)
+    ``has_base``: the user named a server for it, so that it speaks OpenAI's dialect unless something else is known.
+    """
+    if name in PROVIDERS:
+        return PROVIDERS[name]
+    if name == "echo" and not has_base:
+        return ECHO
+    if found := catalog.compatible_endpoints().get(name):
+        base_vars = (found["api_base_env"],) if found.get("api_base_env") else ()
+        base_url, key_vars = found["base_url"].rstrip("/"), (found["api_key_env"],)
+        return Provider(base_url, key_vars, base_vars, constants=found.get("headers", {}))
+    if has_base:
+        return OWN
+    # Which key one of litellm's wants is litellm's knowledge.
+    return _by_litellm(needs_key=False) if name in _ALSO or name in catalog.provider_names() else None

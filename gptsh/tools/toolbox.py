@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from gptsh.config.mcp_servers import SEPARATOR, ToolServer, is_inherited
+from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.config.secret import masked
 from gptsh.content.answer import result_of
 from gptsh.errors import ConfigError, ToolServerError
@@ -43,6 +43,8 @@ _FEW = 20  # tools, all of which are listed in an error
 _LEAVING = 1.0  # seconds in which servers end, once their input has ended
 _AT_SIGTERM = 0.5  # seconds more
 _AT_SIGKILL = 0.3  # seconds until the system has removed them
+# What a server gets of the user's environment. A key, a proxy or a path that one needs is named in its entry.
+_INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
 _INSTALL = "pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools"
 
 
@@ -110,7 +112,8 @@ class Toolbox:
         try:
             self._processes[config.name] = subprocess.Popen(
                 [str(config.command), *config.args],
-                env={name: value for name, value in self._environ.items() if is_inherited(name)} | {**config.env},
+                env={name: self._environ[name] for name in self._environ if _INHERITED.fullmatch(name)}
+                | {**config.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errlog,

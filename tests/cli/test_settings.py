@@ -165,6 +165,7 @@ USED = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details"
         ("m", USED, (600 * 2 + 100 * 10) / 1e6),
         ("big", USED, (600 * 2 + 100 * 20) / 1e6),  # which has the rest from all
         ("m", {**USED, "cost": 0.5}, 0.5),  # what the server states wins
+        ("m", {**USED, "cost": 0.0}, (600 * 2 + 100 * 10) / 1e6),  # but for 0: a proxy's word for an unknown price
     ],
 )
 def test_a_server_of_ones_own_has_the_prices_that_the_config_file_sets(

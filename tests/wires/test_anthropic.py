@@ -10,7 +10,7 @@ import pytest
 from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
 from tests.support.claude import KEY, OPUS, SONNET, bare, call, parts, thinking
 from tests.support.home import Home, kind_of_session, texts
-from tests.support.inner import cost, facts
+from tests.support.inner import cost, facts, usage_from
 from tests.support.paths import DATA
 
 DATA = DATA / "anthropic"
@@ -195,7 +195,7 @@ FEW_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
     ],
 )  # fmt: skip
 def test_what_an_answer_costs(name: str, raw: dict[str, Any], usd: float | None) -> None:
-    assert cost(facts("anthropic", name), raw) == (usd if usd is None else pytest.approx(usd))
+    assert cost(facts("anthropic", name), usage_from(raw)) == (usd if usd is None else pytest.approx(usd))
 
 
 @pytest.mark.parametrize("refused", [False, True])

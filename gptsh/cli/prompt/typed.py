@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from gptsh.config.folders import state_folder
+from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
 from gptsh.errors import StoreBusy
@@ -20,7 +20,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
 def typed_file() -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh/typed.jsonl``. Raises ConfigError for a user without a home."""
-    return state_folder() / "typed.jsonl"
+    return own_folder("state") / "typed.jsonl"
 
 
 def read() -> list[str]:

@@ -7,20 +7,17 @@ goes on while standard input is read. Whatever it prints goes to stderr: stdout 
 import gc
 import json
 import logging
-import math
 import os
-import queue
 import re
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gptsh.config.settings import Network
-from gptsh.content.answer import LAST_WAIT, Answer, Request
-from gptsh.errors import GptshError, ModelError, TimedOut
+from gptsh.content.answer import Answer, Request
+from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import chat, errors, sse
 from gptsh.llm.parameters import fit
@@ -49,8 +46,6 @@ _NOISE = re.compile(
 )
 _MADE_UP_ID = re.compile("chatcmpl-[0-9a-f]{8}-[0-9a-f]{4}-")
 _REQUEST_IDS = ("llm_provider-request-id", "llm_provider-x-request-id", "llm_provider-apim-request-id")
-
-Item = dict[str, Any] | BaseException | None  # a chunk, what ended the work before its time, the end
 
 
 class Bridge:
@@ -92,64 +87,35 @@ class Bridge:
         self._loading.join()
         if self._failure:
             raise _in_our_words(self._failure, provider)
-        incoming = _Incoming(provider, self._network)
         call = arguments(request, provider, self._network)
-        threading.Thread(target=_work, args=(call, incoming), daemon=True).start()
-        chunks = incoming.chunks(answer)
-        if not request.stream:
-            chunks = chat.whole(next(chunks, {}), "")
-        return sse.read(chunks, chat.Reader(answer), answer, incoming.hurry)
-
-
-class _Incoming:
-    """What litellm's thread hands over, waited for as long as the settings say."""
-
-    def __init__(self, provider: Provider, network: Network) -> None:
-        self.items: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self.provider, self._network = provider, network
-        self._until = math.inf  # of ``time.monotonic``
-
-    def chunks(self, answer: Answer) -> Iterator[dict[str, Any]]:
-        """Chunks until the end. Raises ModelError or TooLong for what litellm reports, TimedOut when nothing comes."""
         patience = self._network.first_byte_timeout
-        while (chunk := self._take(patience)) is not None:
-            answer.request_id = chunk.pop("request_id", None) or answer.request_id
-            yield chunk
-            patience = self._network.idle_timeout
+        incoming = sse.Incoming(_work(call, provider), provider.name)
 
-    def _take(self, seconds: float) -> dict[str, Any] | None:
-        try:
-            item = self.items.get(timeout=max(0.0, min(seconds, self._until - time.monotonic())))
-        except queue.Empty:
-            todo = "raise first_byte_timeout or idle_timeout under [network]"
-            raise TimedOut(f"{self.provider.name} went silent", todo) from None
-        if not gc.isenabled():
-            gc.freeze()
-            gc.enable()
-        if isinstance(item, BaseException):
-            raise _in_our_words(item, self.provider) from None  # its causes may show the key
-        return item
+        def chunks() -> Iterator[dict[str, Any]]:
+            nonlocal patience
+            while (chunk := incoming.take(patience)) is not None:
+                if not gc.isenabled():
+                    gc.freeze()
+                    gc.enable()
+                answer.request_id = chunk.pop("request_id", None) or answer.request_id
+                yield chunk
+                patience = self._network.idle_timeout
 
-    def hurry(self) -> None:
-        """What still comes is not worth a long wait."""
-        self._until = min(self._until, time.monotonic() + LAST_WAIT)
+        found = chunks() if request.stream else chat.whole(next(chunks(), {}), "")
+        return sse.read(found, chat.Reader(answer), answer, incoming.hurry)
 
 
-# ---- in litellm's thread
-
-
-def _work(call: dict[str, Any], incoming: _Incoming) -> None:
-    """One call, its chunks handed over as they come."""
+def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
+    """The chunks of one call, in litellm's thread. Raises ModelError or TooLong for what litellm reports."""
     try:
         import litellm  # noqa: PLC0415 - the reason for this file
 
         response = litellm.completion(**call)
         for number, chunk in enumerate(response if call["stream"] else [response]):
             head = {} if number else {"request_id": _request_id(response)}
-            incoming.items.put(head | _plain(chunk, response, incoming.provider))
-        incoming.items.put(None)
-    except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
-        incoming.items.put(err)
+            yield head | _plain(chunk, response, provider)
+    except Exception as err:  # noqa: BLE001 - litellm raises exceptions of all its libraries
+        raise _in_our_words(err, provider) from None  # its causes may show the key
 
 
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:

@@ -60,13 +60,11 @@ class Routes:
             self._routes[model, wire] = provider
         return self._routes[model, wire]
 
-    def fetch(
-        self, provider: Provider, url: str, seconds: float, body: bytes | None, *, most: int | None = None
-    ) -> bytes:
+    def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, most: int) -> bytes:
         """A document of a provider's server. Raises GptshError where none comes in time."""
         provider = self._with_key(provider)
         try:
-            return self.http.fetch(url, seconds, headers(provider), body, most=most)
+            return self.http.fetch(url, seconds, headers(provider), body, most)
         except GptshError as err:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 

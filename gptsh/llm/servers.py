@@ -28,6 +28,7 @@ SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window
 LEAST = 4096  # tokens of a window that Ollama is asked for
 _PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is kept
 _PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
+_LISTING = 1 << 25  # bytes of a list of all models
 _DAY = 86_400  # seconds
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # as Ollama calls them
 _NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
@@ -101,7 +102,7 @@ class Servers:
     def _models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """What a server lists, each with its ``id``. Raises GptshError where it does not."""
         base = f"{provider.base_url}{'/v1' if provider.wire == 'ollama' else ''}"
-        listed = self._getter(provider, seconds, None if seconds > PROBE_TIMEOUT else _PROBED)(f"{base}/models")
+        listed = self._getter(provider, seconds, _LISTING if seconds > PROBE_TIMEOUT else _PROBED)(f"{base}/models")
         if listed is None:
             raise ModelError(f"{provider.name} does not list its models")
         return _entries(listed)
@@ -169,7 +170,7 @@ class Servers:
             self._silent.add(place)
             with contextlib.suppress(GptshError):  # asked again by the next process
                 is_long = provider.name == "openrouter"  # its list
-                get = self._getter(provider, *((_PATIENCE, None) if is_long else (PROBE_TIMEOUT, _PROBED)))
+                get = self._getter(provider, *((_PATIENCE, _LISTING) if is_long else (PROBE_TIMEOUT, _PROBED)))
                 window = next(filter(None, _windows(provider, get)), None)
                 self._memory.note(*place, window=window)
                 return window
@@ -248,7 +249,7 @@ class Servers:
         """Remember fields that it has refused."""
         self._memory.note(provider.base_url, provider.model, refused=sorted({*self.refused(provider), *fields}))
 
-    def _getter(self, provider: Provider, seconds: float, most: int | None = _PROBED) -> Get:
+    def _getter(self, provider: Provider, seconds: float, most: int = _PROBED) -> Get:
         """What gets documents of a server, all of them in so many seconds."""
         until = time.monotonic() + seconds
 
@@ -256,7 +257,7 @@ class Servers:
             posted = json.dumps(body).encode() if body else None
             if (left := until - time.monotonic()) <= 0:
                 raise TimedOut(f"{provider.name} does not answer in time")
-            found = self._routes.fetch(provider, url, left, posted, most=most)
+            found = self._routes.fetch(provider, url, left, posted, most)
             try:
                 return json.loads(found)
             except (ValueError, RecursionError):

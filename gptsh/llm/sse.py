@@ -1,16 +1,19 @@
-"""JSON as it goes out to a model and as it comes in, whole or in server-sent events, and the loop that reads it.
+"""What goes out to a model and comes in: a thread that waits for it, JSON whole or in events, the loop that reads it.
 
 Lines are cut on bytes, since JSON may hold U+2028 and other marks of a str's lines.
 """
 
 import json
 import math
+import queue
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from gptsh.content.answer import Answer
+from gptsh.content.answer import LAST_WAIT, Answer
 from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.errors import message_in
 from gptsh.messages import Event
@@ -59,6 +62,54 @@ def _finite(text: str) -> float | None:
 def shown(data: bytes) -> str:
     """What --debug tells of a body."""
     return data[:2000].decode("utf-8", "replace")
+
+
+# ---- waiting
+
+Item = TypeVar("Item")
+
+
+class Incoming(Generic[Item]):
+    """What a thread brings, item by item: the main thread hears signals and its own clock, whatever that waits for.
+
+    ``who`` is named where nothing comes in time.
+    """
+
+    def __init__(self, items: Iterator[Item], who: str) -> None:
+        self._brought: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
+        self._who, self._until, self._closed = who, math.inf, False  # until: of ``time.monotonic``
+        threading.Thread(target=self._bring, args=(items,), daemon=True).start()
+
+    def _bring(self, items: Iterator[Item]) -> None:
+        try:
+            for item in items:
+                self._brought.put(item)
+                if self._closed:
+                    break
+            self._brought.put(None)
+        except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
+            self._brought.put(err)
+
+    def take(self, seconds: float) -> Item | None:
+        """The next item, None behind the last. Raises what ended the work, TimedOut where nothing comes in time."""
+        left = min(seconds, self._until - time.monotonic())
+        try:
+            item = self._brought.get(timeout=max(left, 0))
+        except queue.Empty:
+            todo = "raise first_byte_timeout or idle_timeout under [network]" if self._until == math.inf else ""
+            raise TimedOut(f"{self._who} went silent", todo) from None
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def hurry(self, seconds: float = LAST_WAIT) -> None:
+        """What still comes is not worth more seconds in all; the first call counts."""
+        if self._until == math.inf:
+            self._until = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """Take no more: the work ends with the next item."""
+        self._closed = True
 
 
 # ---- server-sent events

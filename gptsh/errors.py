@@ -121,13 +121,11 @@ class Misshapen(Incomplete):
 class TooLong(GptshError):
     """The input does not fit the model's window.
 
-    ``window`` and ``prompt`` are in tokens, as a server's refusal names them; None where none does. That window may
-    be one for the prompt alone.
+    ``window`` is in tokens, as a server's refusal names it, if it does; it may be one for the prompt alone.
     """
 
     exit_code = 6
     window: int | None = None
-    prompt: int | None = None
 
 
 class TimedOut(GptshError):

@@ -261,8 +261,8 @@ class Planner:
             return None
         self._client.servers.learn(self.model, window)
         self.room = self._room(window)
-        if refused.prompt:  # then it is known how far a count is from what the server counts
-            self._scale, self._counts = refused.prompt / max(1, before), True
+        # A prompt that is refused takes more than there is room for, whatever it was counted as.
+        self._scale, self._counts = max(1.0, (self.room.prompt or 0) / max(1, before)), True
         choice = self._chosen(messages, self.summarise, reason="refused")
         if sum(map(tokens.count_message, choice.prompt.messages)) > _LEAST_GAIN * before:
             return None

@@ -3,7 +3,8 @@
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from itertools import product
 from typing import Any
 
 from gptsh.config.secret import MASK, masked, names_a_secret
@@ -38,58 +39,46 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _ESCAPED = re.compile(r"\\{1,8}u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
-_FIGURE = r"(?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b"
-_N = f"({_FIGURE})"
-# What they call the window, and the prompt: fields first, then words. "Length" alone is either's name. What may be
-# the prompt and its answer together is not read, nor what is said to be less than the prompt ("at least").
+_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"
+# How they name the window, the surest way first. A figure behind "requested" or "at least" is the prompt's.
 _WINDOW = (
     rf"\bn_ctx\W{{1,6}}{_N}",
-    rf"(?:too long|context limit): {_FIGURE}(?: tokens)?(?: \+ {_FIGURE})? > {_N}",
-    r"(?:context|allowed(?: input)?|max(?:imum)? (?:prompt|model|input)) (?:length|size|window)"
-    rf"(?:(?: of| is)(?: only)? |: | \(){_N}",
-    r"(?:(?:maximum number of tokens allowed|exceed model maximum|configured limit of|exceeds the limit of|limit is"
-    r"|limit for this model is|model token limit:|supports up to|cannot exceed|must be <=|must have less than) \(?"
-    rf"|\[1, ){_N}",
-    rf"\b{_N} maximum context length",
+    rf"(?:too long|context limit): [^>]{{1,60}}> {_N}|\[1, {_N}\]|\b{_N} maximum context length",
+    r"(?:\b(?:context|allowed|max|maximum|less than)\b|limit|supports up to|cannot exceed|must be <=)"
+    rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
 )
-_PROMPT = (
-    rf"\bn_prompt_tokens\W{{1,6}}{_N}",
-    rf"\bn_keep\W{{1,6}}{_N}",
-    rf"too long: {_N}(?: tokens|,)|context limit: {_N} \+",
-    rf"(?:(?:request|input|prompt|(?:prompt|requested) tokens) \(|prompt \(length ){_N}(?: tokens)?\)",
-    r"(?:messages resulted in|request (?:contains|has)|prompt (?:contains|has)|input token count(?: is)?|input length"
-    rf"|prompt token count of|keep the first|given:) \(?{_N}(?! char)",
-    rf"{_N} tokens from the input",
-)
-_PART = rf"{_N} (?:in (?:the |your )?(?:messages|functions|tools|prompt)\b|of \w+ input)"  # beside the answer's
-_WINDOWS, _PROMPTS = range(256, 10**8 + 1), range(1, 10**9)  # what can be one
+_WINDOWS = range(256, 10**8 + 1)  # what can be one
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
 def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
-    """A refusing response as an error: what was said, what to do, and whether another try may do better.
+    """A refusing response as an error: what was said, what to do, and whether and when another try may do better.
 
     TooLong where the prompt does not fit, else ModelError. ``headers`` have lower-case names.
     """
-    reason, detail = said(body), body.decode("utf-8", "replace")
+    reason, detail, name = said(body), body.decode("utf-8", "replace"), provider.name
     if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
-        return too_long(f"{provider.name} has no room for the prompt: {reason}", reason, detail)
+        return too_long(f"{name} has no room for the prompt: {reason}", reason, detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
+    what, todo = f"{name} refused {reason}", ""
     if status in (401, 403):
-        key = source_of_key(provider)
-        err = ModelError(f"{provider.name} refused the key {reason}", f"check {key}", detail=detail)
+        where = f"[providers.{name}]"
+        source = provider.key_var or next(iter(provider.key_vars), where)
+        what = f"{name} refused the key {reason}"
+        todo = f"check {f'api_key_command under {where}' if provider.key_command else source}"
     elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along
-        err = ModelError(f"{url} redirects to {headers['location']}", "change base_url")
+        what, todo = f"{url} redirects to {headers['location']}", "change base_url"
     elif status == 404:  # the model or the path
-        pull = f"ollama pull {provider.model}, or see -m" if provider.wire == "ollama" and "model" in reason else ""
-        err = ModelError(
-            f"{url} does not know {provider.model!r} {reason}", pull or "see -m and base_url", detail=detail
-        )
+        pulls = provider.wire == "ollama" and "model" in reason
+        what = f"{url} does not know {provider.model!r} {reason}"
+        todo = f"ollama pull {provider.model}, or see -m" if pulls else "see -m and base_url"
     elif "not support tools" in reason:
-        err = ModelError(f"{provider.model} takes no tools {reason}", "choose another model with -m", detail=detail)
-    else:
-        err = ModelError(f"{provider.name} refused {reason}", detail=detail)
-    return _judged(err, status, headers)
+        what, todo = f"{provider.model} takes no tools {reason}", "choose another model with -m"
+    err, hint = ModelError(what, todo, detail=detail), headers.get("x-should-retry")
+    may_pass = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
+    err.status, err.after = status, retry_after(headers)
+    err.retry = may_pass and not _HOPELESS.search(detail)
+    return err
 
 
 def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
@@ -99,8 +88,7 @@ def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
-    kinds = [str(codes.get(key)) for key in ("code", "status", "type")]
-    err.retry = any(_PASSING.fullmatch(kind) for kind in kinds)
+    err.retry = any(_PASSING.fullmatch(str(codes.get(key))) for key in ("code", "status", "type"))
     return err
 
 
@@ -110,49 +98,20 @@ def means_too_long(text: str) -> bool:
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """The error for a prompt that does not fit, with the window and the size of the prompt that the server names.
-
-    They are looked for in ``reason``, its words, then in ``detail``, all that it sent.
-    """
+    """The error for a prompt that does not fit, with the window that the server names: in its words, ``reason``, or
+    else somewhere in all that it sent, ``detail``."""
     err = TooLong(what, detail=detail)
-    for text in map(_unescaped, (reason, detail)):
-        err.window = err.window or _named(_WINDOW, text, _WINDOWS)
-        err.prompt = err.prompt or _in_parts(text) or _named(_PROMPT, text, _PROMPTS)
+    for text, way in product(map(_unescaped, (reason, detail)), _WINDOW):
+        for found in re.finditer(way, text, re.IGNORECASE):
+            figure = int(re.sub(r"\D", "", next(filter(None, found.groups()))))  # whatever separates its thousands
+            if err.window is None and figure in _WINDOWS:
+                err.window = figure
     return err
-
-
-def _in_parts(text: str) -> int | None:
-    """The sum of the prompt's parts, where they stand in brackets: messages, tools, images."""
-    brackets = (re.findall(_PART, inside, re.IGNORECASE) for inside in re.findall(r"\(([^()]{1,200})\)", text))
-    size = sum(map(_count, next(filter(None, brackets), ())))
-    return size if size in _PROMPTS else None
-
-
-def _named(ways: Iterable[str], text: str, sane: range) -> int | None:
-    """The first sane figure that stands in one of the ways, in their order."""
-    found = (match for way in ways for match in re.finditer(way, text, re.IGNORECASE))
-    counts = (_count(next(filter(None, match.groups()))) for match in found)
-    return next((count for count in counts if count in sane), None)
-
-
-def _count(figure: str) -> int:
-    """Whatever separates its thousands."""
-    return int(re.sub(r"\D", "", figure))
 
 
 def _unescaped(text: str) -> str:
     """The text with ``\\u003e`` and its like as what they stand for."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
-
-
-def _judged(err: ModelError, status: int, headers: Mapping[str, str]) -> ModelError:
-    """The same error, with its status and whether and when to try again."""
-    hint = headers.get("x-should-retry")
-    err.status = status
-    err.retry = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
-    err.retry = err.retry and not _HOPELESS.search(err.detail)
-    err.after = retry_after(headers)
-    return err
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -161,15 +120,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
             return float(text) * scale
-    return _until(headers["retry-after"]) if "retry-after" in headers else None
-
-
-def _until(date: str) -> float | None:
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a rare form of a rare header
 
     try:
-        moment = parsedate_to_datetime(date)
-        return max(0.0, moment.timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
 
@@ -183,10 +137,18 @@ def said(body: bytes) -> str:
     return message_in(payload)
 
 
-def message_in(payload: Any) -> str:
+def message_in(payload: Any, depth: int = 4) -> str:
     """The first string found where providers put their message: ``{"error": {"message"}}``, bare, or in a list."""
-    found = _find(payload, 4)
-    return " ".join((found or "").split())
+    if isinstance(payload, str):
+        return " ".join(payload.split())
+    inner = (
+        payload[:1]
+        if isinstance(payload, list)
+        else [payload.get(key) for key in _KEYS]
+        if depth and isinstance(payload, dict)
+        else []
+    )
+    return next(filter(None, (message_in(item, depth - 1) for item in inner)), "")
 
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
@@ -216,23 +178,3 @@ def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:
         else without_secret_parameters(inner, hides=hides or names_a_secret(name) or name.lower().endswith("headers"))
         for name, inner in value.items()
     }
-
-
-def _find(payload: Any, depth: int) -> str | None:
-    if isinstance(payload, str) and payload.strip():
-        return payload
-    if not depth:
-        return None
-    inner: list[Any] = []
-    if isinstance(payload, list):
-        inner = payload[:1]
-    elif isinstance(payload, dict):
-        inner = [payload[key] for key in _KEYS if key in payload]
-    return next((text for item in inner if (text := _find(item, depth - 1))), None)
-
-
-def source_of_key(provider: Provider) -> str:
-    """Where the user would look for the key."""
-    if provider.key_command:
-        return f"api_key_command under [providers.{provider.name}]"
-    return provider.key_var or next(iter(provider.key_vars), f"[providers.{provider.name}]")

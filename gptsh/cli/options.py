@@ -10,6 +10,7 @@ from gptsh.config.forms import FORMATS, OUTPUTS
 from gptsh.errors import UsageError
 
 ENDS = ("head", "tail", "middle")
+SHELLS = ("bash", "zsh", "fish")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
@@ -126,6 +127,9 @@ class Flags(NamedTuple):
     list_models: Annotated[bool, Row("Other", ("--list-models",),
         "List the models that can be asked from here, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
+    shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
+        "Print a key binding for the shell: Alt-E makes a command of the words on its line.",
+        type=click.Choice(SHELLS))] = None
     config: Annotated[str | None, Row("Other", ("--config",),
         "Config file, in place of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", word=True)] = None
     debug: Annotated[bool, Row("Other", ("--debug",),
@@ -191,6 +195,7 @@ JOBS: Mapping[str, Job] = {
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),
     "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
+    "--shell-integration": Job("shell:print_integration"),
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
 # How something is told or read, which changes nothing of what is done: an alias may have it.

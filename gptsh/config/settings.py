@@ -21,6 +21,12 @@ from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name, safe_params
 from gptsh.models.providers import PROVIDERS
 
+# What the agent ``shell`` is told unless the config file has another prompt for it; --shell-integration asks it.
+_FOR_A_SHELL = (
+    "You get what stands on a {shell} command line on {system}: a wish in words, or a command to be corrected or "
+    "changed. Answer with one command for it that works there, ready to be run, and with nothing else: no explanation, "
+    "no Markdown, no prompt sign. Where no command can do it, answer with a comment of one line that says why."
+)
 OWN_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
 
 
@@ -122,6 +128,12 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
             system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
         )
     agents.setdefault("default", Agent())
+    wishes = config.agents.get("shell", Agent())
+    if wishes.system is None and not wishes.system_file:
+        here, shell = os.uname(), os.path.basename(environ.get("SHELL") or "sh")
+        system = " ".join((here.sysname, here.release, here.version, here.machine))
+        prompt = _FOR_A_SHELL.format(shell=shell, system=system)
+        agents["shell"] = agents.get("shell", Agent("shell"))._replace(system=prompt)
     if config.default_agent not in agents:
         what = f"default_agent: there is no agent {config.default_agent!r}"
         raise ConfigError(what, f"add [agents.{config.default_agent}]")

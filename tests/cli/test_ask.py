@@ -150,7 +150,7 @@ def test_the_model_is_chosen_in_order(home: Home, model: ModelServer) -> None:
         assert home.run(*args, "hi", env=env).code == 0
         assert model.sent[-1]["model"] == who, (args, env)
     assert home.docs()[0]["messages"][-1]["model"] == "lab/moved"
-    unknown = "gptsh: there is no agent 'nobody': known are one, two, none, default\n"
+    unknown = "gptsh: there is no agent 'nobody': known are one, two, none, default, shell\n"
     assert home.run("-a", "nobody", "hi") == ("", unknown, 2)
 
 
@@ -316,7 +316,7 @@ def test_a_title_with_newlines_is_one_line_and_forges_no_header(lab: Home, model
     assert re.match("# x ## assistant.* y\n\n- session: ", shown)
     assert "\n- tags: t u\n" in shown
     lab.configure(lab_config(model) + '[agents."a\\nb"]\nmodel = "echo"\n')
-    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n"
+    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n  shell (no model)\n"
 
 
 def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: ModelServer) -> None:

@@ -36,7 +36,7 @@ def test_option_names_come_with_their_help(home: Home) -> None:
 
 OFFERED: list[tuple[str, list[str]]] = [  # a line, and what is offered for its end
     ("gptsh --list-", ["--list-sessions", "--list-agents", "--list-models", "--list-tools"]),
-    ("gptsh -a ", ["terse", "thorough", "default"]),
+    ("gptsh -a ", ["terse", "thorough", "default", "shell"]),
     ("gptsh --agent te", ["terse"]),
     ("gptsh --config other.toml -a o", ["other"]),
     ("gptsh -m ", ["lab/old", "lab/new", "lab/q:8b", "echo"]),  # those used, those of the config file, echo

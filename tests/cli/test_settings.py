@@ -124,7 +124,9 @@ def test_no_file_of_the_current_folder_is_read(home: Home) -> None:
 
 def test_agents_are_listed_with_the_default_marked_and_chosen_by_limit_and_model(home: Home) -> None:
     home.configure('default_agent = "b"\n[agents.a]\nmodel = "gpt-4.1"\n[agents.b]\n')
-    assert home.run("--list-agents").stdout == "  a (openai/gpt-4.1)\n* b (no model)\n  default (no model)\n"
+    assert home.run("--list-agents").stdout == (
+        "  a (openai/gpt-4.1)\n* b (no model)\n  default (no model)\n  shell (no model)\n"
+    )
     assert home.run("--list-agents", "--limit", "1").stdout == "  a (openai/gpt-4.1)\n"
     for spelling in ("gpt-4.1", "openai/gpt-4.1"):
         assert home.run("--list-agents", "-m", spelling).stdout == "  a (openai/gpt-4.1)\n"

@@ -1,0 +1,114 @@
+"""``--shell-integration``: Alt-E in real shells, typed in tmux; the words on the line become a command, or stay."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.home import Home, until
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer, answer
+
+# How each shell is started with the file ``.zshrc`` of the home alone, and what sets its prompt.
+STARTS = {
+    "bash": ("bash --rcfile ~/.zshrc -i", "PS1='> '\n"),
+    "zsh": ("zsh -d -i", "PS1='> '\n"),
+    "fish": ("fish --no-config -i -C 'source ~/.zshrc'", "function fish_prompt; echo -n '> '; end\n"),
+}
+each_shell = pytest.mark.parametrize("shell", STARTS)
+
+
+def start(home: Home, shell: str) -> Tmux:
+    """The shell in tmux, with the binding."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    command, prompt = STARTS[shell]
+    (home.folder / ".zshrc").write_text(prompt + home.run("--shell-integration", shell).stdout)
+    path = f"{Path(sys.executable).parent}:{home.env['PATH']}"
+    screen = Tmux(home, env={"PATH": path, "INPUTRC": "/dev/null"}, shell=command)
+    screen.until("^> ?$")
+    return screen
+
+
+@needs_tmux
+@each_shell
+def test_a_wish_becomes_one_command_that_is_not_run_and_can_be_edited(
+    lab: Home, model: ModelServer, shell: str
+) -> None:
+    model.say("Sure:\n```sh\necho one | tr -d o\n```\n", model="m")
+    with start(lab, shell) as screen:
+        screen.write("remove the o's -- please")
+        screen.keys("M-e")
+        screen.until(r"^> echo one \| tr -d o$")
+        screen.say(" | tr n N")
+        screen.until("^Ne$")
+        system, question = model.sent[0]["messages"]
+        assert f"a {shell} command line on {os.uname().sysname}" in system["content"]
+        assert question["content"] == "remove the o's -- please"
+        assert lab.files() == []
+
+
+@needs_tmux
+@each_shell
+def test_after_an_error_one_line_is_shown_and_the_words_stay(lab: Home, model: ModelServer, shell: str) -> None:
+    model.refuse(401, {"error": {"message": "no"}}, model="m")
+    model.say("true", model="m")
+    with start(lab, shell) as screen:
+        screen.write("a wish")
+        screen.keys("M-e")
+        screen.until(r"^gptsh: .* refused .*\n(.*\n)?> a wish$")
+        assert screen.screen().count("gptsh") == 1
+        screen.keys("M-e")
+        screen.until(r"^> true$")
+
+
+@needs_tmux
+@each_shell
+def test_ctrl_c_ends_the_request_and_the_words_stay(lab: Home, model: ModelServer, shell: str) -> None:
+    never = threading.Event()
+    model.script(never, *answer("x"), model="m")
+    model.say("echo again", model="m")
+    with start(lab, shell) as screen:
+        screen.write("a wish")
+        screen.keys("M-e")
+        until(lambda: model.sent)
+        screen.keys("C-c")
+        screen.until(r"^> a wish$(?!\n> a wish)")
+        screen.write(", once more")
+        screen.until(r"^> a wish, once more$")
+        screen.keys("M-e")
+        screen.until(r"^> echo again$")
+        assert [sent["messages"][-1]["content"] for sent in model.sent] == ["a wish", "a wish, once more"]
+        screen.keys("C-c")  # as ever
+        screen.until(r"^> ?\n*\Z")
+    never.set()
+
+
+def test_an_agent_of_ones_own_answers_and_without_a_prompt_the_built_in_one_stays(
+    lab: Home, model: ModelServer
+) -> None:
+    config = lab.config.read_text()
+    for table, expected in (
+        ('[agents.shell]\nmodel = "lab/other"\n', "a fish command line"),
+        ('[agents.shell]\nsystem = "Mine."\n', "Mine."),
+        ('[agents.shell]\nsystem = ""\n', None),
+    ):
+        lab.configure(config + table)
+        lab.run("-a", "shell", "--no-save", "x", env={"SHELL": "/usr/bin/fish"})
+        first = model.sent[-1]["messages"][0]
+        assert expected in first["content"] if expected else first["role"] == "user"
+    assert [sent["model"] for sent in model.sent] == ["other", "m", "m"]
+
+
+@each_shell
+def test_the_script_is_short_and_of_its_shell(home: Home, shell: str) -> None:
+    script = home.run("--shell-integration", shell)
+    assert (script.code, script.stderr) == (0, "")
+    assert 10 < len(script.stdout.splitlines()) < 20
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=script.stdout.encode(), check=True)
+    assert home.run("--shell-integration", "tcsh").code == 2

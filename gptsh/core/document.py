@@ -132,7 +132,7 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     ident = ident or str(given.get("id") or "")
     began = given.get("created_at") or (moment if _is_time(moment) else None)
     new = blank(ident, began or "1970-01-01T00:00:00.000Z")
-    new |= {key: item for key, item in given.items() if item is not None and key not in _TABLES}
+    new |= {key: item for key, item in given.items() if key not in _TABLES and (item is not None or key not in new)}
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
     for name, shape in _TABLES.items():
         table = given.get(name) or {}

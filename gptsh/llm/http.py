@@ -1,24 +1,19 @@
-"""HTTP to a model: proxies and CA bundles from the environment, failures in our words. The only file with urllib3.
+"""HTTP to a model: proxies and CA bundles from the environment, failures in our words.
 
-Each request has a thread, see ``Incoming``; nothing is retried here.
+On the standard library: to import urllib3 takes as long as Python and click together. Each request has a connection and
+a thread of its own, see ``Incoming``; nothing is retried here.
 """
 
-import base64
 import contextlib
-import importlib.util
-import io
-import ipaddress
 import os
 import re
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from http.client import HTTPException
-from typing import Any
-from urllib.parse import unquote
-
-import urllib3
-from urllib3 import exceptions as wire
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 from gptsh.config.settings import Network
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
@@ -26,21 +21,120 @@ from gptsh.llm.sse import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _GRACE = 30.0  # seconds that the thread waits longer than who asked
+_LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
+_PIECE = 1 << 16  # bytes that are read at once
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+_SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
+_PORTS = {"http": 80, "https": 443} | dict.fromkeys(_SOCKS, 1080)
+_SAFE = "/%:@!$&'()*+,;=~?"  # what stays in a path; all else is percent-encoded
+
+
+class Address(NamedTuple):
+    """Where a URL leads. ``path`` is what follows the host, with the query."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    login: str  # user and password, percent-encoded; empty where there is none
+
+
+class Way(NamedTuple):
+    """How a URL is reached: its address, the proxy that leads there, and whom to believe."""
+
+    target: Address
+    proxy: Address | None
+    context: ssl.SSLContext | None
+
+
+class Exchange:
+    """One request, made by the thread of an ``Incoming``, and dropped by who waits for its answer."""
+
+    def __init__(self, way: Way, patience: float) -> None:
+        self._way, self._patience = way, patience
+        self._sock: socket.socket | None = None  # http.client lets go of it for a body that ends with the connection
+
+    def run(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
+        """The head of the response, then its body in pieces. Raises ModelError and TimedOut."""
+        target, proxy, _ = self._way
+        path = target.path
+        if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
+            path, headers = f"http://{_host(url)}{path}", {**headers, **_login(proxy)}
+        connection, self._sock = self._connected(_host(url))
+        self._sock.settimeout(self._patience)
+        try:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            yield response
+            while chunk := response.read1(_PIECE):
+                yield chunk
+            if response.length:  # of the promised bytes
+                raise IncompleteRead(b"", response.length)
+        except (HTTPException, OSError, ValueError, OverflowError) as err:
+            failure = BrokenOff(f"the connection to {_host(url)} broke off", detail=repr(err))
+            failure.retry = True
+            raise failure from err
+        finally:
+            connection.close()
+
+    def _connected(self, host: str) -> tuple[HTTPConnection, socket.socket]:
+        """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
+        target, proxy, context = self._way
+        is_socks, secure = bool(proxy and proxy.scheme in _SOCKS), target.scheme == "https"
+        first = proxy if proxy and not is_socks else target
+        kwargs: dict[str, Any] = {"context": context} if "https" in (target.scheme, first.scheme) else {}
+        kind = HTTPSConnection if kwargs else HTTPConnection
+        connection = kind(first.host, first.port, timeout=CONNECT_TIMEOUT, **kwargs)
+        try:
+            if proxy and is_socks:
+                sock = _by_socks(target, proxy)
+                connection.sock = context.wrap_socket(sock, server_hostname=target.host) if secure and context else sock
+            else:
+                if proxy and secure:
+                    connection.set_tunnel(target.host, target.port, _login(proxy))
+                connection.connect()
+        except TimeoutError as err:
+            raise TimedOut(f"no connection to {host} in time") from err
+        except ssl.SSLError as err:
+            is_stranger = isinstance(err, ssl.SSLCertVerificationError)
+            todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
+            raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
+        except (HTTPException, OSError, ValueError) as err:
+            if proxy:
+                refused = re.search("Tunnel connection failed: (.*)", str(err))
+                said = f"refused: {refused[1]}" if refused else "cannot be reached"
+                raise ModelError(
+                    f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY", detail=repr(err)
+                ) from err
+            if isinstance(err, (socket.gaierror, UnicodeError)):
+                raise ModelError(f"the host {host} is not known", "is base_url right?", detail=repr(err)) from err
+            todo = "is the server running, and base_url right?"
+            raise ModelError(f"nothing answers at {host}", todo, detail=repr(err)) from err
+        return connection, connection.sock
+
+    def drop(self) -> None:
+        """End the connection, whatever the thread waits for: the server need not go on."""
+        if self._sock:
+            with contextlib.suppress(OSError):  # it has ended
+                self._sock.shutdown(socket.SHUT_RDWR)
 
 
 class Response:
     """A response whose body is still to come. ``headers`` have lower-case names."""
 
-    def __init__(self, url: str, incoming: Incoming[Any], network: Network) -> None:
-        self.url, self._incoming, self._network = url, incoming, network
-        head: Any = incoming.take(network.first_byte_timeout)
+    def __init__(self, url: str, exchange: Exchange, incoming: Incoming[Any], network: Network) -> None:
+        self.url, self._exchange, self._incoming, self._network = url, exchange, incoming, network
+        try:
+            head: Any = incoming.take(network.first_byte_timeout)
+        except BaseException:  # a signal, too
+            self.close()
+            raise
         self.status: int = head.status
-        self.headers: dict[str, str] = {name.lower(): value for name, value in head.headers.items()}
+        self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it arrives, decompressed. Raises ModelError or TimedOut when it breaks off or stalls."""
+        """The body as it arrives. Raises ModelError or TimedOut when it breaks off or stalls."""
         patience = self._network.first_byte_timeout  # for the model to begin
         while chunk := self._incoming.take(patience):
             yield chunk
@@ -62,30 +156,27 @@ class Response:
         return body
 
     def close(self) -> None:
-        """Drop the connection as soon as a byte comes: an answer that is not wanted is not read to its end."""
+        """Drop the connection: an answer that is not wanted is not read to its end."""
         self._incoming.close()
+        self._exchange.drop()
 
 
 class Http:
-    """One process's connections to models."""
+    """How one process reaches models."""
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """Send and wait for the response's head. Raises ModelError or TimedOut, and as ``manager``."""
-        exchange = _exchange(self.manager(url), "POST", url, body, headers, self._patience)
-        return Response(url, Incoming(exchange, _host(url)), self._network)
+        """Send and wait for the response's head. Raises ModelError or TimedOut, and as ``way``."""
+        return self._send("POST", url, body, headers)
 
     def fetch(self, url: str, seconds: float, headers: Mapping[str, str], body: bytes | None, most: int) -> bytes:
         """A document of at most so many bytes within ``seconds`` in all; empty for any status but 200.
 
         It is asked for by POST where there is a body. Raises as ``post``.
         """
-        method = "GET" if body is None else "POST"
-        incoming = Incoming(_exchange(self.manager(url), method, url, body, headers, self._patience), _host(url))
-        incoming.hurry(seconds)
-        response, document = Response(url, incoming, self._network), bytearray()
+        response, document = self._send("GET" if body is None else "POST", url, body, headers, seconds), bytearray()
         for chunk in response.chunks() if response.status == 200 else ():  # OK
             document += chunk
             if len(document) >= most:
@@ -93,31 +184,35 @@ class Http:
         response.close()
         return bytes(document[:most])
 
-    @property
-    def _patience(self) -> float:
-        return max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE
+    def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None
+    ) -> Response:
+        patience = max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE
+        exchange = Exchange(self.way(url), patience)
+        incoming = Incoming(exchange.run(method, url, body, headers), _host(url))
+        if seconds is not None:
+            incoming.hurry(seconds)
+        return Response(url, exchange, incoming, self._network)
 
-    def manager(self, url: str) -> urllib3.PoolManager:
-        """What reaches a URL: directly or by proxy. Raises ConfigError for a bad URL, proxy or CA bundle."""
-        with _translated(url):
-            proxy = proxy_for(url, self._environ)
-            if not all(urllib3.util.parse_url(address).host for address in (url, proxy or url)):
-                raise wire.LocationParseError(url)
-            context = self._context if url.startswith("https:") or (proxy or "").startswith("https:") else None
-            manager = urllib3.PoolManager(ssl_context=context)
-            if proxy and proxy.startswith("socks"):
-                if importlib.util.find_spec("socks") is None:
-                    raise ConfigError("a SOCKS proxy is set", "pip install 'urllib3[socks]', or use an HTTP proxy")
-                from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs a package that few have
-
-                manager = SOCKSProxyManager(proxy, ssl_context=context)
-            elif proxy:
-                login = urllib3.util.parse_url(proxy).auth
-                headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else {}
-                manager = urllib3.ProxyManager(
-                    proxy, ssl_context=context, proxy_ssl_context=context, proxy_headers=headers
-                )
-        return manager
+    def way(self, url: str) -> Way:
+        """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
+        try:
+            target, named = _address(url), proxy_for(url, self._environ)
+            proxy = _address(named) if named else None
+            if target.scheme not in ("http", "https") or (proxy and proxy.scheme not in _PORTS):
+                raise ValueError(f"no scheme that is known: {(proxy or target).scheme}")
+        except ValueError as err:
+            todo = "see base_url and the proxy variables"
+            raise ConfigError(f"no way to {_host(url)}", todo, detail=repr(err)) from err
+        if proxy and proxy.scheme == target.scheme == "https":
+            raise ConfigError("an https:// proxy cannot lead to an https:// server", "name the proxy as http://")
+        if proxy and proxy.scheme in _SOCKS:
+            try:
+                import socks  # noqa: F401, PLC0415 - a package that few install
+            except ImportError as err:
+                raise ConfigError("a SOCKS proxy is set", "pip install PySocks, or use an HTTP proxy") from err
+        secure = "https" in (target.scheme, proxy and proxy.scheme)
+        return Way(target, proxy, self._context if secure else None)
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
@@ -140,32 +235,52 @@ class Http:
             raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
 
 
-def _exchange(
-    manager: urllib3.PoolManager, method: str, url: str, body: bytes | None, headers: Mapping[str, str], patience: float
-) -> Iterator[Any]:
-    """A request made: the head of the response, then its body in pieces."""
-    length = {"content-length": str(len(body))} if body is not None else {}
-    with _translated(url):
-        raw = manager.urlopen(
-            method,
-            url,
-            # In pieces, each of which may take as long as a connection: the time is for all of one.
-            body=None if body is None else io.BytesIO(body),
-            headers={**headers, **length},
-            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=patience),
-            retries=False,
-            redirect=False,
-            preload_content=False,
-        )
-        try:
-            yield raw
-            while chunk := raw.read1():
-                yield chunk
-        finally:
-            raw.close()
+def _address(url: str) -> Address:
+    """The parts of a URL. Raises ValueError for a host that no resolver would take, and for a port beyond all."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not all(0 < len(label) <= _LONGEST_LABEL for label in host.rstrip(".").split(".")):
+        raise ValueError(f"no host: {host[:100]!r}")
+    path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    login = parts.netloc.rpartition("@")[0]
+    return Address(parts.scheme, host, parts.port or _PORTS.get(parts.scheme, 0), path, login)
+
+
+def _host(url: str) -> str:
+    """With its port, as the user wrote it."""
+    return url.partition("://")[2].partition("/")[0]
 
 
 # ---- proxies
+
+
+def _login(proxy: Address) -> dict[str, str]:
+    return {"Proxy-Authorization": f"Basic {_basic(proxy.login)}"} if proxy.login else {}
+
+
+def _basic(login: str) -> str:
+    """A login as a header has it; its parts are percent-encoded."""
+    import base64  # noqa: PLC0415 - few proxies have one
+
+    return base64.b64encode(unquote(login).encode()).decode()
+
+
+def _by_socks(target: Address, proxy: Address) -> socket.socket:
+    """A connection by a SOCKS proxy. Raises OSError."""
+    import socks  # noqa: PLC0415 - a package that few install
+
+    user, _, password = map(unquote, proxy.login.partition(":"))
+    sock: socket.socket = socks.create_connection(
+        (target.host, target.port),
+        CONNECT_TIMEOUT,
+        proxy_type=socks.SOCKS5 if proxy.scheme.startswith("socks5") else socks.SOCKS4,
+        proxy_addr=proxy.host,
+        proxy_port=proxy.port,
+        proxy_rdns=_SOCKS[proxy.scheme],
+        proxy_username=user or None,
+        proxy_password=password or None,
+    )
+    return sock
 
 
 def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
@@ -175,30 +290,34 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
         if name.lower().endswith("_proxy") and "@" in value:
             login = value.partition("://")[2].rpartition("@")[0]
             secrets |= {login.partition(":")[2], unquote(login), *re.split("[:/?#@]", login)}
-            secrets |= {*unquote(login).split(":"), base64.b64encode(unquote(login).encode()).decode()}
+            secrets |= {*unquote(login).split(":"), _basic(login)}
     return secrets
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy that the environment names for a URL: ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``.
 
-    Lower case wins, as in curl. Loopback is never proxied: a proxy's loopback is another machine.
+    Lower case wins, as in curl. Loopback is never proxied: a proxy's loopback is another machine. Raises ValueError.
     """
-    parts = urllib3.util.parse_url(url)
-    host = (parts.host or "").strip("[]").rstrip(".")
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme or "")
-    names = (f"{parts.scheme}_proxy", "all_proxy")
+    scheme = url.partition(":")[0].lower()
+    names = (f"{scheme}_proxy", "all_proxy")
     proxy = next((v for name in names for v in (environ.get(name), environ.get(name.upper())) if v), None)
-    if not proxy or _is_loopback(host):
+    if not proxy:
+        return None
+    target = _address(url)
+    host = target.host.rstrip(".")
+    if _is_loopback(host):
         return None
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if any(_excludes(entry, host, port) for entry in excluded.replace(",", " ").split()):
+    if any(_excludes(entry, host, target.port) for entry in excluded.replace(",", " ").split()):
         return None
     scheme, mark, address = proxy.rpartition("://")
     return f"{scheme.lower()}{mark}{address}" if mark else f"http://{proxy}"
 
 
 def _is_loopback(host: str) -> bool:
+    import ipaddress  # noqa: PLC0415 - few runs have a proxy
+
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
         return address.is_loopback or address.is_unspecified
@@ -207,6 +326,8 @@ def _is_loopback(host: str) -> bool:
 
 def _excludes(entry: str, host: str, port: int | None) -> bool:
     """Whether one entry of ``NO_PROXY`` means this host: ``*``, a domain with all below it, an address or a network."""
+    import ipaddress  # noqa: PLC0415 - as above
+
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
@@ -214,43 +335,3 @@ def _excludes(entry: str, host: str, port: int | None) -> bool:
     name, _, of_port = entry.lower().rpartition(":") if re.search(r":[0-9]+$", entry) else (entry.lower(), "", "")
     name = name.strip("[]").removeprefix("*").strip(".")
     return bool(name) and (host == name or host.endswith(f".{name}")) and of_port in ("", str(port))
-
-
-# ---- failures
-
-
-@contextlib.contextmanager
-def _translated(url: str) -> Iterator[None]:
-    """The only lines that know the exceptions of urllib3 and of http.client below it.
-
-    A server that is not there, or not to be believed, is not asked again: two seconds would not change it.
-    """
-    host = _host(url)
-    try:
-        yield
-    except wire.SSLError as err:
-        is_stranger = "certificate" in repr(err).lower()
-        todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
-        raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
-    except wire.ProxyError as err:
-        refused = re.search(r"Tunnel connection failed: ([^')]*)", repr(err))
-        said = f"refused: {refused[1]}" if refused else "cannot be reached"
-        raise ModelError(f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY", detail=repr(err)) from err
-    except wire.NameResolutionError as err:
-        raise ModelError(f"the host {host} is not known", "is base_url right?", detail=repr(err)) from err
-    except wire.NewConnectionError as err:
-        todo = "is the server running, and base_url right?"
-        raise ModelError(f"nothing answers at {host}", todo, detail=repr(err)) from err
-    except wire.ConnectTimeoutError as err:
-        raise TimedOut(f"no connection to {host} in time") from err
-    except wire.LocationValueError as err:
-        raise ConfigError(f"no way to {host}", "see base_url and the proxy variables", detail=repr(err)) from err
-    except (wire.HTTPError, HTTPException, OSError, ValueError, OverflowError) as err:
-        failure = BrokenOff(f"the connection to {host} broke off", detail=repr(err))
-        failure.retry = True
-        raise failure from err
-
-
-def _host(url: str) -> str:
-    """With its port, as the user wrote it."""
-    return url.partition("://")[2].partition("/")[0]

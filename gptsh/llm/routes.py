@@ -54,7 +54,7 @@ class Routes:
             if wire != "echo":
                 provider = self._with_key(provider)
                 try:
-                    self.http.manager(provider.base_url or _ANYWHERE)
+                    self.http.way(provider.base_url or _ANYWHERE)
                 except GptshError as err:
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
             self._routes[model, wire] = provider

@@ -35,7 +35,7 @@ LAYERS = [
 LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 ROOMS = {
     "click": {"cli"},
-    "urllib3": {"llm/http.py"},
+    "socks": {"llm/http.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
@@ -82,7 +82,7 @@ def test_imports_point_down_and_libraries_stay_in_their_room() -> None:
 
 # ---- what a run loads
 
-NETWORK = {"litellm", "urllib3", "ssl", "asyncio", "gptsh.llm"}
+NETWORK = {"litellm", "http.client", "urllib3", "ssl", "asyncio", "gptsh.llm"}
 TOOLS = {"mcp", "anyio", "httpx", "httpx2", "gptsh.tools"}
 QUIET = NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}  # what sends nothing and draws nothing needs none
 COMPLETION = {"click.shell_completion", "gptsh.cli.complete"}
@@ -96,7 +96,7 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments, and what must not be l
     (["--export-session", "0"], READERS | NETWORK),
     (["--export-session", "0", "--format", "html"], READERS | NETWORK),
     (["-m", "echo", "hi"], ECHO),
-    (["-m", "lab/m", "hi"], ECHO - {"urllib3", "ssl"}),
+    (["-m", "lab/m", "hi"], ECHO - {"http.client", "ssl"}),
 ]
 
 

@@ -27,8 +27,9 @@ def _as_json(doc: Document, _ref: str | None) -> Iterator[str]:
 
 def _as_markdown(doc: Document, ref: str | None) -> Iterator[str]:
     from gptsh.formats import markdown  # noqa: PLC0415 - an export needs one format
+    from gptsh.render.transcript import transcript  # noqa: PLC0415 - as above
 
-    return markdown.write(doc, facts_of(doc, ref))
+    return markdown.write(doc, transcript(doc, facts_of(doc, ref), full=True))
 
 
 def _as_html(doc: Document, ref: str | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Sessions of this and of other tools brought in: files that nobody vouches for."""
+"""--import-session: sessions of this and of other tools taken in, from files that nobody vouches for."""
 
 import os
 import sys
@@ -11,11 +11,11 @@ from gptsh.cli import stdio
 from gptsh.cli.lists import called, lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
-from gptsh.core.document import Document
 from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
-from gptsh.formats.readers import READERS, reader_of
-from gptsh.formats.source import Refused, Shared, Source, Unread, walk
+from gptsh.formats.readers import ASIDE, NAMES, read
+from gptsh.formats.source import Refused, Source, Unread, walk
+from gptsh.jsonio import as_dict
 from gptsh.text import counted, one_line
 
 _TOLD = 20  # pieces of one file that could not be read, each of which is named
@@ -32,6 +32,7 @@ class _Taken(NamedTuple):
     source: str
     format: str
     messages: int
+    name: str | None = None
 
     def line(self) -> str:
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
@@ -40,13 +41,15 @@ class _Taken(NamedTuple):
         told = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
         title = called(doc["title"], doc["stats"]["preview"])
         what = ", ".join(filter(None, (*told, title)))
-        return one_line(f"{state} {filename[references.ID]}: {what} ({self.format})")
+        named = f", {self.name}" if self.name else ""
+        return one_line(f"{state} {filename[references.ID]}{named}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
         state, filename, doc, added, completed = self.imported
-        told = {"state": state, "session": filename[references.ID], "title": doc["title"], "source": self.source}
-        return {**told, "format": self.format, "messages": self.messages, "added": added, "completed": completed}
+        told = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
+        told |= {"source": self.source, "format": self.format, "messages": self.messages}
+        return {**told, "added": added, "completed": completed}
 
 
 class _Report:
@@ -54,6 +57,7 @@ class _Report:
 
     def __init__(self, *, single: bool) -> None:
         self.taken = 0
+        self.could_be: list[str] = []  # names that sessions could have
         self._single = single
         self._first: Unread | None = None  # which waits
         self._unread: Counter[str] = Counter()
@@ -90,9 +94,11 @@ class _Report:
         if self.taken or not self._single or self._unread.total() > 1:
             self._sum_up()
             self._why = _NOTHING
+        if self.could_be:
+            stdio.note(f"--name would name them {references.in_short(self.could_be)}")
         if not self.taken:
             where, why = self._first[:2] if self._first else (name, self._why)
-            known = f"what is read: {', '.join(reader.name for reader in READERS)}"
+            known = f"what is read: {', '.join(NAMES)}"
             raise UsageError(f"{where}: {why}", known if why in (_UNKNOWN, _NOTHING) else "")
 
     def _sum_up(self) -> None:
@@ -109,7 +115,7 @@ def import_session(flags: Flags) -> int:
     path = flags.import_session or ""
     report = _Report(single=path == "-" or not os.path.isdir(path))
     with importing() as importer:
-        taken = _told(_taken(importer, _sources(path, report), report), path, report)
+        taken = _told(_taken(importer, _sources(path, report), report, is_named=flags.name), path, report)
         try:
             stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
         except BrokenPipeError:  # the reader has what it wanted, the store has not
@@ -131,13 +137,13 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         return
     if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
-    place, shared = Path(path), Shared()
-    for file in walk(place) if place.is_dir() else [place]:
+    place = Path(path)
+    for file in walk(place, ASIDE) if place.is_dir() else [place]:
         if isinstance(file, Unread):
             report.tell(file, file.where)
             continue
         try:
-            yield Source(str(file), file, shared=shared)
+            yield Source(str(file), file)
         except Refused as err:
             report.tell(Unread(str(file), str(err)), str(file))
 
@@ -151,28 +157,45 @@ def _piped() -> Source:
         raise UsageError(f"{_PIPE}: {err}") from err
 
 
-def _taken(importer: Importer, sources: Iterable[Source], report: _Report) -> Iterator[_Taken]:
+def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is_named: bool) -> Iterator[_Taken]:
     for source in sources:
-        reader = reader_of(source)
-        if reader is None:
+        found = read(source)
+        if found is None:
             _tell_unknown(source, report)
             continue
-        for found in reader.read(source):
-            if isinstance(found, Unread) and found.is_foreign:
-                report.pass_over(source.name)
-            elif isinstance(found, Unread):
-                report.tell(found, source.name)
-            elif imported := _imported(importer, found, source, report):
-                report.take()
-                yield _Taken(imported, source.name, reader.name, len(found["messages"]))
+        form, sessions = found
+        for doc in sessions:
+            if isinstance(doc, Unread) and doc.is_foreign:
+                report.pass_over(source.name, doc.why)
+                continue
+            if isinstance(doc, Unread):
+                report.tell(doc, source.name)
+                continue
+            try:
+                imported = importer.take(doc)
+            except BadSession as err:
+                report.tell(source.unread(str(err)), source.name)
+                continue
+            report.take()
+            name = _name(importer, imported, report, is_named=is_named)
+            yield _Taken(imported, source.name, form, len(doc["messages"]), name)
 
 
-def _imported(importer: Importer, doc: Document, source: Source, report: _Report) -> Imported | None:
-    try:
-        return importer.take(doc)
-    except BadSession as err:
-        report.tell(source.unread(str(err)), source.name)
+def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: bool) -> str | None:
+    """The @NAME that a session gets by its key in the other tool, if it is to be named; else one that it could have."""
+    key = as_dict(imported.doc["meta"].get("imported")).get("name")
+    name = f"@{key}"
+    if not isinstance(key, str) or not references.is_name(name):
         return None
+    held = references.filename_named(name)
+    if is_named and held in (None, imported.filename):
+        importer.name(name, imported.filename)
+        return name
+    if is_named:
+        stdio.note(f"{name} stays with another session: {held}")
+    elif imported.state == "imported" and held is None and name not in report.could_be:
+        report.could_be.append(name)
+    return None
 
 
 def _tell_unknown(source: Source, report: _Report) -> None:

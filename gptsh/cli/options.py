@@ -98,6 +98,8 @@ class Flags(NamedTuple):
     import_session: Annotated[str | None, Row("Manage", ("--import-session",),
         "Bring in sessions of this or another tool: a file, a folder, or -.",
         metavar="PATH", value="file", word=True)] = None
+    name: Annotated[bool, Row("Manage", ("--name",),
+        "With --import-session: make a session's key in nanobot its @NAME.")] = False
     delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
         "Delete a session for good. Repeatable.", metavar="REF", value="session", word=True, many=True)] = ()
     archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
@@ -186,7 +188,7 @@ JOBS: Mapping[str, Job] = {
     "--show-session": Job("reading:show_session", ("--full",)),
     "--search-sessions": Job("searching:search_sessions", (*FILTERS, "--archived")),
     "--export-session": Job("exporting:export_session", ("--format",)),
-    "--import-session": Job("importing:import_session"),
+    "--import-session": Job("importing:import_session", ("--name",)),
     "--delete-session": Job("keeping:delete_sessions"),
     "--archive-session": Job("keeping:archive_sessions"),
     "--delete-snapshot": Job("keeping:delete_snapshot"),

@@ -9,6 +9,8 @@ from gptsh.messages import Block, Message, Part, blocks_of, parts_of, text_part,
 
 # An unknown role is the user's, so that nothing is left out of what is sent.
 _ROLES = {role: role for role in ("system", "user", "assistant", "tool")}
+_SHARED = ("id", "timestamp", "source")  # of a message that carries results, by each of them
+_STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # what a shell's result is told by
 _ROLES |= {"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"}
 
 
@@ -98,13 +100,16 @@ def _results_apart(message: Message) -> list[Message]:
             ]
         else:
             content = _words(content)
-        result: Message = {"role": "tool", "content": content, "parent": message.get("parent")}
-        if "id" in message:
-            result["id"] = message["id"]
+        result: Any = {key: value for key, value in message.items() if key in _SHARED}
+        result |= {"role": "tool", "content": content, "parent": message.get("parent")}
+        for key, kind in (("name", str), ("is_error", bool)):
+            if isinstance(part.get(key), kind):
+                result[key] = part[key]
         if isinstance(part.get("tool_use_id"), str):
             result["tool_call_id"] = part["tool_use_id"]
-        if part.get("is_error") is True:
-            result["is_error"] = True
+        if (beside := part.get("tool_use_result")) is not None:  # as Claude Code and codelet have it
+            is_raw = isinstance(beside, dict) and not _STREAMS.isdisjoint(beside)
+            result["raw"] = beside if is_raw else {"structured": beside}
         results.append(result)
     return [*results, {**message, "content": rest}] if rest else results
 

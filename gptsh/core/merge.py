@@ -20,7 +20,7 @@ from gptsh.messages import Message, blocks_of, just_after, timestamp
 from gptsh.models.names import safe_params
 
 Origin = tuple[str, str]  # a format, and what identifies a session in it
-_OURS, _MARKDOWN = "gptsh", "markdown"  # no other tool's: their answers are whole, so a longer one is an edit
+_OURS = "gptsh"  # no other tool's: its answers are whole, so a longer one is an edit
 _LOCK = ".import"
 
 
@@ -105,6 +105,11 @@ class Importer:
         self._remember(name, doc)
         return Imported("imported", name, doc, len(doc["messages"]))
 
+    def name(self, name: str, filename: str) -> None:
+        """Let an ``@NAME`` that is free mean an imported session. Raises StoreError."""
+        with _saving(), files.locked(sessions_folder().parent / ".lock"):
+            references.point_name(name, filename, durable=True)
+
     def _join(self, doc: Document, theirs: Document, path: Path) -> Imported:
         new = joined(doc, theirs)
         if new == theirs:
@@ -127,7 +132,6 @@ def _origins(head: Document) -> list[Origin]:
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
     found: list[Any] = [(_OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
-    found += [(_OURS, key)] if form == _MARKDOWN else []
     return [(form, key) for form, key in found if isinstance(form, str) and isinstance(key, str)]
 
 
@@ -159,18 +163,18 @@ def _format_of(doc: Document) -> str:
 def is_copy(doc: Document, theirs: Document) -> bool:
     """Whether two documents of one origin are copies of one session.
 
-    They share a message, and do not differ in any that they share, but for an answer that goes on; or one has none.
+    They share a message. Ours do not differ in any that they share. Another tool's are one branch: it has what was
+    imported last, or no more than is here. One message may be another text there by now.
     """
     ours = {message["id"]: message for message in doc["messages"]}
-    shared = [(ours[message["id"]], message) for message in theirs["messages"] if message["id"] in ours]
+    shared = [message for message in theirs["messages"] if message["id"] in ours]
     if not (ours and theirs["messages"]):
         return bool(doc["created_at"] == theirs["created_at"])
-    may_grow = _format_of(doc) not in (_OURS, _MARKDOWN)
-    for one, other in shared:
-        ways = _extends(one, other), _extends(other, one)
-        if not (all(ways) or (may_grow and one["role"] == "assistant" and any(ways))):
-            return False
-    return bool(shared)
+    if _format_of(doc) == _OURS:
+        pairs = [(ours[message["id"]], message) for message in shared]
+        return bool(pairs) and all(_extends(one, other) and _extends(other, one) for one, other in pairs)
+    came = [message["id"] for message in theirs["messages"] if is_imported(message)]
+    return bool(shared) and (came[-1:] == [shared[-1]["id"]] or ours.keys() <= set(came))
 
 
 def _extends(new: Message, old: Message) -> bool:
@@ -228,12 +232,13 @@ def _take_facts(new: Document, doc: Document, theirs: Document) -> None:
 
     An older copy, or one that lacks something, says nothing new.
     """
-    new["title"] = theirs["title"] or doc["title"]
     known = {message["id"] for message in doc["messages"]}
     came = {message["id"] for message in theirs["messages"] if is_imported(message)}
     held, now = theirs["meta"]["imported"], doc["meta"]["imported"]
     if not came <= known or now["as_of"] < str(held.get("as_of") or ""):
         return
+    if theirs["title"] in (None, held.get("title")):  # else it was set here
+        new["title"] = doc["title"] or theirs["title"]
     if {**held, "as_of": None} != {**now, "as_of": None}:
         new["meta"] = {**theirs["meta"], "imported": now}
     new["context"] = {**theirs["context"], "consolidated": document.merge(doc, theirs)["context"]["consolidated"]}

@@ -95,6 +95,11 @@ def split_ref(ref: str) -> tuple[str, str | None]:
     return (ref[:at], ref[at + 1 :]) if at > 0 else (ref, None)
 
 
+def is_name(ref: str) -> bool:
+    """Whether a text can be an ``@NAME``."""
+    return bool(_NAME.fullmatch(ref))
+
+
 def is_new_name(ref: str) -> bool:
     """Whether the reference is an ``@NAME`` that points at no session yet.
 

@@ -1,27 +1,30 @@
 """gptsh's own session documents, of every version, as its files and ``-o json`` have them."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
-from gptsh.formats.source import Reader, Source, Unread
+from gptsh.formats.source import Source, Unread
 
-_FORMAT = "gptsh"
+NAME = "gptsh"
 _TABLES = ("agent", "provider", "usage", "meta")  # that the first gptsh wrote, and every one since
+_MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # of a line that --show-session -o jsonl writes
 
 
-def _recognises(source: Source) -> bool:
-    doc = source.json
+def read(source: Source) -> Iterator[Document | Unread] | None:
+    """The document; of messages alone what to do instead. None where it is neither."""
+    doc = source.value
+    if not source.is_database and source.first and source.first[0].keys() >= _MESSAGE:
+        why = "messages of gptsh without their session: --export-session REF --format json writes both"
+        return iter([source.unread(why)])
     if not isinstance(doc, dict) or not isinstance(doc.get("messages"), list):
-        return False
-    if "version" in doc:
-        return isinstance(doc["version"], int) and isinstance(doc.get("id"), str)
-    return all(isinstance(doc.get(table), dict) for table in _TABLES)
+        return None
+    is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
+    is_first = "version" not in doc and all(isinstance(doc.get(table), dict) for table in _TABLES)
+    return _sessions(source, doc) if is_versioned or is_first else None
 
 
-def _read(source: Source) -> Iterator[Document | Unread]:
-    doc: Any = source.json
+def _sessions(source: Source, doc: Document) -> Iterator[Document | Unread]:
     if doc.get("version", 0) > VERSION:
         yield source.unread(f"of version {doc['version']}, by a newer gptsh")
         return
@@ -31,6 +34,3 @@ def _read(source: Source) -> Iterator[Document | Unread]:
         yield document.complete(doc)[0]
     except ValueError as err:
         yield source.unread(str(err))
-
-
-READER = Reader(_FORMAT, _recognises, _read)

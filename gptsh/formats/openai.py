@@ -1,73 +1,63 @@
-"""Chat messages as OpenAI's API takes them: one array of them, or the body of a request."""
+"""Chat messages as OpenAI's API takes them: an array or lines of them, or the body of a request, Anthropic's too."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gptsh.content.attachments import without
-from gptsh.content.openai_parts import spread
+from gptsh.content.attachments import AUDIO, Kind, media_of, named, shown, without
+from gptsh.content.openai_parts import question, spread
 from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, spoken
 from gptsh.core.document import Document
-from gptsh.formats import chat
-from gptsh.formats.blocks import whole
-from gptsh.formats.draft import Draft, fingerprint
-from gptsh.formats.source import Reader, Source, Unread
+from gptsh.formats.conversation import Conversation, call_of, fingerprint
+from gptsh.formats.source import Source, Unread
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import Message
+from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_text, parts_of
+from gptsh.text import is_unicode
 
-_NAME = "openai"
+NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _SAID = ("content", "tool_calls", "function_call", "refusal", "audio")
 _RECORDED = ("id", "version", "sessionId", "_type")  # in sessions of tools that have a messages array too
 _SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")  # what the name of one who speaks may be
+_SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
+_OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 
 # ---- in
 
 
-def _recognises(source: Source) -> bool:
-    return not source.is_database and _messages_in(whole(source)) is not None
-
-
-def _messages_in(value: object) -> list[dict[str, Any]] | None:
-    """The messages of an array, or of a request's body, which names a model; None where it is neither."""
-    if isinstance(value, dict):
-        is_body = isinstance(value.get("model"), str) and not any(key in value for key in _RECORDED)
-        value = value.get("messages") if is_body else None
-    if not isinstance(value, list) or not value:
+def read(source: Source) -> Iterator[Document | Unread] | None:
+    """The session of these messages, which is another one once there are more of them; None where there are none."""
+    body: dict[str, Any] = {}
+    records, lines = source.value, None
+    if isinstance(records, dict) and isinstance(records.get("model"), str) and not records.keys() & set(_RECORDED):
+        body, records = records, records.get("messages")
+    elif not isinstance(records, list) and not source.is_database:
+        records, lines = source.first, source.lines
+    if not isinstance(records, list) or not any(map(_is_message, as_dicts(records))):
         return None
-    found = as_dicts(value)
-    return found if any(map(_is_message, found)) and not any(map(_is_foreign, found)) else None
+    if lines is not None:
+        records = [line.value for line in lines]
+    session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
+    if lines is not None:
+        session.unread += source.broken()
+    system = [_instruction({"role": "system", "content": body.get("system")})]  # where Anthropic's API has it
+    for at, value in enumerate(records, 1):
+        where = lines[at - 1].number if lines else None
+        if not isinstance(value, dict):
+            session.unread.append(source.unread(f"message {at} is no object"))
+        elif not session.messages and (words := _instruction(value)):
+            system.append(words)
+        else:
+            session.take(_message, value, where)
+    session.system = "\n\n".join(filter(None, system))
+    return session.results(empty=bool(session.system))
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
     return value.get("role") in _ROLES and any(key in value for key in _SAID)
-
-
-def _is_foreign(value: Mapping[str, Any]) -> bool:
-    """Whether a message is another tool's: its arguments are no text, or it stands in an envelope."""
-    arguments = [as_dict(item.get("function")).get("arguments") for item in as_dicts(value.get("tool_calls"))]
-    is_enveloped = "uuid" in value or "parts" in value or "message" in value
-    return is_enveloped or any(not isinstance(said, (str, type(None))) for said in arguments)
-
-
-def _read(source: Source) -> Iterator[Document | Unread]:
-    body, listed = as_dict(whole(source)), whole(source)
-    if body:
-        listed = body["messages"]
-    key = fingerprint(listed)
-    draft = Draft(source, _NAME, key, model=body.get("model"), params=body)
-    system: list[str] = []
-    for at, value in enumerate(listed, 1):
-        if not isinstance(value, dict):
-            draft.unread.append(source.unread(f"message {at} is no object"))
-        elif not draft.messages and (words := _instruction(value)):
-            system.append(words)
-        else:
-            draft.add(_own(value))
-    draft.system = "\n\n".join(system)
-    yield from draft.results(empty=bool(system))
 
 
 def _instruction(value: Mapping[str, Any]) -> str | None:
@@ -81,27 +71,38 @@ def _instruction(value: Mapping[str, Any]) -> str | None:
     return words if words.strip() and all(isinstance(text, str) for text in texts) else None
 
 
-def _own(value: Mapping[str, Any]) -> dict[str, Any]:
-    new = chat.own(value)
+def own(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A chat message in our shape: reasoning under our names, what nobody knows as it came.
+
+    What has a name of ours is left out, since it means something else there: no file can say what an answer cost.
+    """
+    blocks, listed = value.get(THINKING), as_dicts(value.get(THINKING))
+    found: dict[str, Any] = {
+        "thinking": listed if listed == blocks else [],
+        "replay": {key: value[key] for key in REASONING_FIELDS if isinstance(value.get(key), str)},
+    }
+    read_here = {*found["replay"], *([THINKING] if found["thinking"] else [])}
+    rest = {key: item for key, item in value.items() if key not in _OURS and key not in read_here}
+    return rest | {key: item for key, item in found.items() if item}
+
+
+def _message(value: dict[str, Any]) -> dict[str, Any]:
+    new = own(value)
     if isinstance(value.get("id"), str):
         new["id"] = value["id"]
-    if not isinstance(value.get("timestamp"), str):
-        new.pop("timestamp", None)
-    if isinstance(value.get("tool_calls"), list):
-        new["tool_calls"] = [_call(item) for item in value["tool_calls"]]
+    if value.get("tool_calls"):
+        new["tool_calls"] = [_call(call) for call in value["tool_calls"]]
     return new
 
 
-def _call(given: Any) -> Any:
+def _call(given: dict[str, Any]) -> Call:
     """A call of a function; one of a custom tool as one whose arguments are its input."""
-    custom = as_dict(as_dict(given).get("custom"))
-    if not custom:
-        return given
-    function = {"name": custom.get("name"), "arguments": custom.get("input")}
-    return {"id": given.get("id"), "type": "function", "function": function}
-
-
-READER = Reader(_NAME, _recognises, _read)
+    if custom := as_dict(given.get("custom")):
+        return call_of(given["id"], custom.get("name"), custom.get("input"))
+    function = as_dict(given.get("function"))
+    if isinstance(function.get("arguments"), dict):  # as Ollama has them
+        return call_of(given.get("id", ""), function.get("name"), function["arguments"])
+    return given
 
 
 # ---- out
@@ -116,31 +117,50 @@ def write(doc: Document) -> Iterator[str]:
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
     said = [without(message, ()) for message in (system, *spoken(doc["messages"]))]
     heard = [message for message in said if message["role"] != "system" or one_text(message)]
-    messages = spread(pair_calls(heard, _NAME, readable=False))
+    messages = spread(pair_calls(heard, NAME, readable=False))
     for at, message in enumerate(messages):
-        yield f"{',' if at else '['}\n {chat.line(_message(message))}"
+        yield f"{',' if at else '['}\n {line(_sent(message))}"
     yield "\n]\n" if messages else "[]\n"
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _sent(message: Message) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": message["role"]}
-    known: Mapping[str, Any] = message
     if message["role"] == "tool":
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     if message["role"] == "assistant":
-        sent |= _answer(message)
-    elif message["role"] == "system":
-        sent["content"] = one_text(message)
+        refusal, calls = message.get("refusal"), message.get("tool_calls")
+        sent["content"] = one_text({**message, "refusal": ""}) or (None if calls else "")
+        sent |= {"tool_calls": [plain_call(call) for call in calls]} if calls else {}
+        sent |= {"refusal": refusal} if refusal else {}
     else:
-        sent["content"] = chat.content_of(message, ("image", "document", "audio"))
-    name = known.get("name")
+        is_system = message["role"] == "system"
+        sent["content"] = one_text(message) if is_system else content_of(message, ("image", "document", "audio"))
+    name: Any = message.get("name")
     return {**sent, "name": name} if isinstance(name, str) and _SPEAKER.fullmatch(name) else sent
 
 
-def _answer(message: Message) -> dict[str, Any]:
-    refusal, calls = message.get("refusal"), message.get("tool_calls")
-    text = one_text({**message, "refusal": ""})
-    sent: dict[str, Any] = {"content": text or (None if calls else "")}
-    if calls:
-        sent["tool_calls"] = [chat.call(item) for item in calls]
-    return {**sent, "refusal": refusal} if refusal else sent
+def content_of(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
+    """What a message carries: one text where it is all text, else parts in OpenAI's shapes.
+
+    What is not of ``kinds``, and what has no shape there, is a text that names it.
+    """
+
+    def is_sent(part: Part) -> bool:
+        media = media_of(part)
+        if media is None:
+            return is_text(part)
+        return media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
+
+    parts = [part if is_sent(part) else named(part, shown(part)) for part in parts_of(message)]
+    return question({**message, "content": parts}, "openai")
+
+
+def plain_call(call: Call) -> Call:
+    """A call with nothing that only its model knows."""
+    return call_of(call["id"], call["function"].get("name"), call["function"].get("arguments") or "")
+
+
+def line(value: object) -> str:
+    """JSON on one line, UTF-8 as it is; a lone surrogate as its escape, since no file can hold it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()

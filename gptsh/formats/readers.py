@@ -1,21 +1,44 @@
-"""The formats that are read, in the order in which a source is held against them."""
+"""The formats that are read, in the order in which a file is held against them.
 
-from gptsh.formats import claude_code, codelet, gptsh, llm_logs, markdown, nanobot, nanocoder, ollm, openai
-from gptsh.formats.source import Reader, Source
+Each has ``NAME``, ``read(source)``, which is None for a file of another format, and where some of its files hold no
+session, ``ASIDE``, which matches their paths.
+"""
 
-READERS: tuple[Reader, ...] = (
-    nanocoder.READER,  # a checkpoint of it has copies of files that may be anything,
-    claude_code.READER,  # and so may the results that this one puts aside
-    gptsh.READER,
-    llm_logs.READER,
-    codelet.READER,
-    ollm.READER,
-    nanobot.READER,
-    openai.READER,
-    markdown.READER,
+import re
+from collections.abc import Iterator
+
+from gptsh.core.document import Document
+from gptsh.formats import (
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codelet,
+    gptsh,
+    llm,
+    markdown,
+    nanobot,
+    nanocoder,
+    ollm,
+    openai,
 )
+from gptsh.formats.source import Source, Unread
+
+_READERS = (claude_code, gptsh, llm, codelet, nanocoder, ollm, chatgpt, claude_ai, nanobot, openai, markdown)
+NAMES = tuple(reader.NAME for reader in _READERS)
+ASIDE = re.compile("|".join(reader.ASIDE for reader in (claude_code, codelet, nanocoder, ollm)))
+
+_AICHAT = re.compile(rb"(?m)^model: [^\n]+$(?s:.*?)^messages:\s*$")
+_INSTEAD = {  # of tools whose sessions are not read
+    "aichat": "a session of aichat: yq -o json FILE | gptsh --import-session - takes its words",
+    "mods": "a conversation of mods: mods --show ID | gptsh takes its words along",
+}
 
 
-def reader_of(source: Source) -> Reader | None:
-    """The first format that a source is of; None where it is of none."""
-    return next((reader for reader in READERS if reader.recognises(source)), None)
+def read(source: Source) -> tuple[str, Iterator[Document | Unread]] | None:
+    """The name of a file's format, and its sessions, with what cannot be read of them; None for an unknown format."""
+    for reader in _READERS:
+        if (found := reader.read(source)) is not None:
+            return reader.NAME, found
+    is_mods = source.path is not None and source.path.suffix == ".gob"
+    other = "mods" if is_mods else "aichat" if _AICHAT.search(source.data) else None
+    return (other, iter([source.unread(_INSTEAD[other])])) if other else None

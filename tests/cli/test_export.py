@@ -1,11 +1,13 @@
 """--export-session: what goes out can be used where it goes, comes back, and what is left behind is said."""
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.support.histories import PIXEL, brought, of, put, states, told, words, written
+from tests.support.histories import PIXEL, brought, of, put, states, words, written
 from tests.support.home import Home
 from tests.support.nanobot_files import CALL, ERAS, HEADER, python
 from tests.support.paths import HISTORIES
@@ -148,36 +150,6 @@ def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> N
     )  # fmt: skip
 
 
-# ---- Markdown: its texts come back
-
-
-def test_markdown_comes_back_and_ones_own_is_known(home: Home) -> None:
-    home.run("-m", "echo", "--tag", "t", "--title", "A <!-- --> *Talk*", "one")
-    home.run("-m", "echo", "-s", "0", "two ```py\nx")
-    text = out(home, "markdown")
-    assert next(line for line in text.splitlines() if line.startswith("#")) == "# A \\<!-- --> \\*Talk\\*"
-    assert states(home.run("--import-session", "-", stdin=text)) == ["known"]
-    other = home.elsewhere()
-    assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
-    new, old = other.doc(), home.doc()
-    assert (told(new), new["title"], new["created_at"]) == (told(old), old["title"], old["created_at"])
-    assert [m["id"] for m in new["messages"]] == [m["id"] for m in old["messages"]]
-    assert "t" in new["meta"]["tags"]
-    assert home.elsewhere().run("--import-session", "-", stdin=text[: len(text) // 2]).stderr
-
-
-LOOKS = ["<!-- gptsh 0123456789ab {} -->", "```", "~~~~py", "\r\n", "\r", "\n\n", "## You", "\ufeff", "\0", "\u2028"]
-
-
-def test_any_text_comes_back_from_markdown_as_it_was(home: Home) -> None:
-    texts = [*LOOKS, *(f"a\n{look}b" for look in LOOKS), "\n".join(LOOKS)]
-    said = [*(("user", text) for text in texts), ("assistant", [words(text) for text in texts])]
-    text = out(home, "markdown", of(*({"role": role, "content": content} for role, content in said)))
-    other = home.elsewhere()
-    assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
-    assert [(m["role"], m["content"]) for m in other.doc()["messages"]] == said
-
-
 # ---- what is lost on the way out is said
 
 EVERYTHING = of(
@@ -205,3 +177,39 @@ def test_an_export_names_what_the_pages_table_says_is_lost(home: Home, form: str
     lost = {row[0] for row in TABLE[1:] if row[TABLE[0].index(form)] == "-"}
     assert {row[0] for row in TABLE[1:] if row[0] in note} == lost
     assert run.stdout
+
+
+# ---- Markdown: all of it comes back, whatever an editor did to its white space
+
+LOOKS = ["<!-- gptsh {} -->", "```", "~~~~py", "\r\n", "\r", "a  \n\n\n", "## You", "\ufeff", "\0", "\u2028", "\udcff"]
+CHANGES: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "CRLF": lambda text: text.replace("\n", "\r\n"),
+    "a BOM": lambda text: f"\ufeff{text}",
+    "no blanks at line ends": lambda text: re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE),
+    "more lines at the end": lambda text: f"{text}\n\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> None:
+    said = [({"role": "user", "content": look}, {"role": "assistant", "content": [words(look)]}) for look in LOOKS]
+    doc = of(*EVERYTHING["messages"], *(one for pair in said for one in pair), agent=EVERYTHING["agent"],
+             title="A <!-- --> *Talk*")  # fmt: skip
+    text = CHANGES[change](out(home, "markdown", doc))
+    assert text.startswith(("# A \\<!-- --> \\*Talk\\*", "\ufeff#"))
+    assert states(home.run("--import-session", "-", stdin=text)) == ["known"]
+    other = home.elsewhere()
+    assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
+    new, old = other.doc(), json.loads(home.run("--show-session", "0", "-o", "json").stdout)
+    assert [{**message, "source": 0} for message in new["messages"]] == [{**m, "source": 0} for m in old["messages"]]
+    assert [new[key] for key in ("id", "title", "created_at")] == [old[key] for key in ("id", "title", "created_at")]
+    assert new["agent"]["system"] == "Be brief."
+
+
+def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> None:
+    text = out(home, "markdown", of({"role": "user", "content": "one"}, assistant(content="two")))
+    changed = home.run("--import-session", "-", stdin=text.replace("two", "three", 1))
+    assert (changed.code, "its text was changed by hand" in changed.stderr) == (2, True)
+    torn = home.run("--import-session", written(home.folder, text[:-9], "torn.md"))
+    assert (torn.code, "no session is on its last line" in torn.stderr) == (2, True)

@@ -73,7 +73,7 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     MANIFEST: ("codelet", [(JUDGED, {
         "title": "Config and /nope", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
         "created_at": "2025-12-23T08:51:00.123Z", "updated_at": "2025-12-23T08:51:09.123Z",
-        "meta.imported.forked_from.fork_after_index": 2, "usage.carried_tokens.total": 31114,
+        "meta.imported.forked_from.fork_after_index": 2, "meta.imported.token_usage.current_context_tokens": 15515,
     })]),
     NANOCODER: ("nanocoder", [(THOUGHT + END, {
         "title": "And what is in these two?", "meta.cwd": "/home/u/proj", "provider.name": "anthropic",
@@ -164,12 +164,11 @@ def test_a_sample_goes_out_and_comes_back(home: Home, sample: str, form: str) ->
 
 
 # Files that hold no session, and are no file of an unknown format either.
-RESULTS, TYPED = f"{CLAUDE}/tool-results", {"display": "hi", "timestamp": "2026-02-02T11:12:00Z", "project": "/p"}
+RESULTS = f"{CLAUDE}/tool-results"
 BESIDE: dict[str, Any] = {
     "claude_code/sessions-index.json": {"version": 1, "entries": [{"sessionId": "s1", "fullPath": "/x"}]},
     f"{CLAUDE}/subagents/agent-a1.meta.json": {"agentType": "Explore"},
     f"{RESULTS}/torn.json": "{", f"{RESULTS}/mcp.json": [{"role": "user", "content": "x"}],
-    "claude_code/history.jsonl": ({**TYPED, "session_id": "s"},) * 2,
     f"{CHECKPOINT}/files/copied.json": (HISTORIES / NANOCODER).read_bytes(),  # of the project, whatever it holds
 }  # fmt: skip
 
@@ -181,8 +180,8 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
     run = imported(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
     known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip().split(", ")
-    assert formats == set(known) - {"markdown", "openai"}
-    assert run.stderr.count(NOT_IN_THE_LOG[0]) == run.stderr.count("\n") - 1 == 2
+    assert formats == set(known) - {"markdown", "openai", "chatgpt", "claude-ai"}
+    assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(unread(run, folder)) - 1 == 2
     assert set(states(imported(home, folder))) == {"known"}
 
 
@@ -191,6 +190,67 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
 FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
 RECORDS = in_file("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
+
+
+def node(ident: str, after: str | None, role: str, *parts: Any, **more: Any) -> dict[str, Any]:
+    """A node of a conversation of ChatGPT; ``more`` stands in its message."""
+    kind = "multimodal_text" if any(isinstance(part, dict) for part in parts) else "text"
+    message = {"id": ident, "author": {"role": role, "name": more.pop("name", None)}, "recipient": "all",
+               "create_time": 1.7e9, "content": {"content_type": kind, "parts": list(parts)}, **more}  # fmt: skip
+    return {ident: {"id": ident, "parent": after, "children": [], "message": message}}
+
+
+CHATGPT = [{
+    "title": "Tea", "create_time": 1.7e9, "update_time": 1.7e9 + 9.5, "conversation_id": "c-1", "current_node": "a3",
+    "mapping": {
+        "root": {"id": "root", "parent": None, "message": None},
+        **node("s", "root", "system", "", metadata={"is_visually_hidden_from_conversation": True}),
+        **node("own", "s", "user", content={"content_type": "user_editable_context", "user_profile": "A cook.",
+                                            "user_instructions": "Be brief."}),
+        **node("q1", "own", "user", {"content_type": "image_asset_pointer", "asset_pointer": "sediment://f"},
+               "How hot?", metadata={"attachments": [{"id": "f", "name": "tea.png"}]}),
+        **node("a1", "q1", "assistant", "Not shown any more."),
+        **node("t", "q1", "assistant", content={"content_type": "thoughts", "thoughts": [
+            {"summary": "Heat", "content": "Ask the shell."}]}),
+        **node("a2", "t", "assistant", recipient="python", metadata={"model_slug": "o3"},
+               content={"content_type": "code", "language": "python", "text": "80+15"}),
+        **node("r", "a2", "tool", name="python", content={"content_type": "execution_output", "text": "95"}),
+        **node("a3", "r", "assistant", "95 °C", metadata={"model_slug": "o3", "finish_details": {"type": "stop"}}),
+    },
+}, {"title": "Torn", "mapping": {}}]  # fmt: skip
+TEA = """user: [image_asset_pointer] How hot? [attachment]
+assistant: (Heat
+
+Ask the shell.) python80+15=a2
+tool a2: 95
+assistant: 95 °C
+"""
+
+
+def message(ident: str, after: str, sender: str, *content: Any, **more: Any) -> dict[str, Any]:
+    """A message of a conversation of Claude.ai; a text among its content is a block."""
+    blocks = [{"type": "text", "text": one, "citations": []} if isinstance(one, str) else one for one in content]
+    return {"uuid": ident, "parent_message_uuid": after, "sender": sender, "text": "", "content": blocks,
+            "created_at": f"2025-05-01T10:00:0{ident[1]}.000000Z", **more}  # fmt: skip
+
+
+CLAUDE_AI = [{
+    "uuid": "c-2", "name": "Coffee", "created_at": "2025-05-01T10:00:00.000000Z", "account": {"uuid": "x"},
+    "updated_at": "2025-05-01T10:00:09.000000Z", "chat_messages": [
+        message("m1", "00000000-0000-4000-8000-000000000000", "human", "Read this", files=[{"file_name": "a.png"}],
+                attachments=[{"file_name": "a.txt", "extracted_content": "beans"}]),
+        message("m2", "m1", "assistant", "Not shown any more."),
+        message("m3", "m1", "assistant", {"type": "thinking", "thinking": "hm", "summaries": []}, "I look.",
+                {"type": "tool_use", "name": "ls", "input": {"p": 1}, "message": "Listing", "id": None},
+                {"type": "tool_result", "name": "ls", "content": [{"type": "text", "text": "b"}], "is_error": True},
+                "Beans.", flags=None),
+    ],
+}, {"uuid": "c-3", "name": "", "chat_messages": []}]  # fmt: skip
+COFFEE = """user: Read this beans [attachment]
+assistant: (hm) I look. ls{"p": 1}=m3:2
+tool m3:2 failed: b
+assistant: Beans.
+"""
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
@@ -218,6 +278,43 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "claude-code: of the titles that were given the last one counts": ("a.jsonl", (
         *({"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"), FIRST,
     ), ["user: hello\n"], {"title": "Y"}),
+    "claude-code: of a conversation that was rewound the branch that was gone on with": ("a.jsonl", (
+        line(1, "u1"), said(2, "a1", message={"id": "r1"}), line(3, "u2"), said(4, "a2", message={"id": "r2"}),
+        line(5, "u3", after=2), said(6, "a3", message={"id": "r3"}),
+    ), ["user: u1\nassistant: a1\nuser: u3\nassistant: a3\n"], {}),
+    "claude-code: results of calls at once fork, and a lead may be torn": ("a.jsonl", (
+        line(1, "u1"), line(2, "u2", after=77), said(3, use("a")), said(4, use("b")), line(5, [gave("a")], after=3),
+        line(6, [gave("b")], after=4), said(7, "done", message={"id": "r2"}),
+    ), ["user: u1\nuser: u2\nassistant: ls{}=a ls{}=b\ntool a: a\ntool b: b\nassistant: done\n"], {}),
+    "chatgpt: the branch that was shown last, with thinking, calls and what points to files": (
+        "conversations.json", CHATGPT[:1], [TEA],
+        {"title": "Tea", "agent.system": "A cook.\n\nBe brief.", "agent.model": "o3", "provider.name": "openai",
+         "created_at": "2023-11-14T22:13:20.000Z", "updated_at": "2023-11-14T22:13:29.500Z",
+         "messages.0.content.0.asset_pointer": "sediment://f", "messages.0.content.2.name": "tea.png",
+         "messages.2.name": "python", "messages.3.finish_reason": "stop", "meta.imported.key": "c-1"},
+    ),
+    "claude-ai: the branch that was shown last, with thinking, calls, results and texts of files": (
+        "conversations.json", CLAUDE_AI, [COFFEE],
+        {"title": "Coffee", "provider.name": "anthropic", "created_at": "2025-05-01T10:00:00.000Z",
+         "messages.0.content.1.source": "a.txt", "messages.0.content.2.file_name": "a.png", "messages.2.name": "ls",
+         "messages.0.id": "m1", "meta.imported.key": "c-2"},
+    ),
+    "claude-ai: an export without branches": (
+        "conversations.json", [{"uuid": "c-4", "chat_messages": [
+            {"uuid": "m1", "sender": "human", "text": "hi", "content": []},
+            {"uuid": "m2", "sender": "assistant", "text": "ho"},
+        ]}], ["user: hi\nassistant: ho\n"], {},
+    ),
+    "openai: the body of a request in Anthropic's shape": ("a.json", {
+        "model": "claude-x", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}], "messages": [
+            HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, use("a")]},
+            {"role": "user", "content": [gave("a", is_error=True), {"type": "text", "text": "on"}]},
+        ],
+    }, ["user: hi\nassistant: (hm; signed) ls{}=a\ntool a failed: a\nuser: on\n"],
+       {"agent.system": "Be brief.", "agent.params.max_tokens": 9}),
+    "openai: lines of role and content": ("a.jsonl", (
+        {"role": "system", "content": "Be brief."}, HI, {"role": "assistant", "content": "ho"},
+    ), ["user: hi\nassistant: ho\n"], {"agent.system": "Be brief."}),
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in in_file(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
@@ -256,7 +353,6 @@ TORN_HERE = ":{0}: not JSON at line {0} column 2"
 NO_MESSAGE = "no message that can be read"
 NO_WORDS = ": a message whose content is neither text nor parts"
 NO_ROLE = ": a message without a role"
-NO_CALLS = ": a message whose 'tool_calls' are none"
 UNKNOWN = ": of no format that is known"
 
 # The name of a file, what it holds, what is told of its sessions, what is said on stderr (the path left out).
@@ -265,10 +361,11 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         json.dumps(line(1, "1")) + json.dumps(line(2, "2")), "\0" * 50 + json.dumps(line(3, "3")), TORN,
         line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1]),
     ), ["user: 1\nuser: 2\nuser: 3\n"],
-       [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in range(4, 8)), "not read: 5"]),
+       [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
+        "not read: 5"]),
     "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
-    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, NO_CALLS, "not read: 3"]),
+    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {NO_MESSAGE}", "not read: 3"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
     ], ["user: hi\n"], [": message 2 is no object", NO_WORDS, "not read: 2"]),
@@ -279,6 +376,21 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ]),
     "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
+    "chatgpt, beside a conversation of another shape": (
+        "conversations.json", CHATGPT, [TEA], [": session 2: not of the shape that its tool writes", "not read: 1"],
+    ),
+    "lines of our own messages": (
+        "own.jsonl", ({"id": "m1", "parent": None, "timestamp": "2025-01-01T00:00:00Z", **HI},) * 2, [],
+        [": messages of gptsh without their session: --export-session REF --format json writes both"],
+    ),
+    "aichat": (
+        "a.yaml", "model: openai:gpt-4o\nmessages:\n- role: user\n  content: hi\n", [],
+        [": a session of aichat: yq -o json FILE | gptsh --import-session - takes its words"],
+    ),
+    "mods": ("a.gob", b"\x13\xff", [], [": a conversation of mods: mods --show ID | gptsh takes its words along"]),
+    "Markdown of another kind": (
+        "notes.md", "# Notes\n", [], [": no session is on its last line: import what --export-session wrote, whole"],
+    ),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
     "of no format": ("a.json", [1], [], [UNKNOWN]),
@@ -323,4 +435,4 @@ def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_
     run = imported(home, next(copy.glob("sessions/*")))
     assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
     assert run.stderr.count("missing, or not what its name says") == 1
-    assert "not in the store, or not readable\n" in run.stderr
+    assert "not in the store beside it\n" in run.stderr

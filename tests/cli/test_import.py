@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.claude_code import gave, line, said, use
 from tests.support.histories import MOMENT, answer, at, imported, question, session, snapshot, states, told, written
-from tests.support.home import Home, lab_config
+from tests.support.home import Home, Result, lab_config
 from tests.support.paths import HISTORIES
 from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
@@ -92,6 +92,56 @@ def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Ho
     assert (doc["messages"][1]["usage"]["completion"], doc["usage"]["tokens"]["completion"]) == (99, 99)
     assert states(imported(home, claude(home.folder, ASKED, BEGUN, *later))) == ["known"]
     assert states(imported(home, claude(home.folder, ASKED, BEGUN))) == ["known"]
+
+
+def nanobot(home: Home, title: str, *messages: dict[str, Any], updated: str = "10:00") -> Result:
+    """An import of a session of nanobot's."""
+    head = {"_type": "metadata", "key": "cli:direct", "created_at": "2026-02-23T09:00:00.000001",
+            "updated_at": f"2026-02-23T{updated}:00", "metadata": {"title": title} if title else {},
+            "last_consolidated": 0}  # fmt: skip
+    return imported(home, written(home.folder, (head, *messages), "cli_direct.jsonl"))
+
+
+def stamped(second: int, role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content, "timestamp": f"2026-02-23T09:00:{second:02}.000001"}
+
+
+def test_a_session_that_went_on_in_nanobot_has_its_title_and_no_message_twice(home: Home) -> None:
+    talk = [stamped(1, "user", "hi"), stamped(2, "assistant", "a long answer")]
+    assert states(nanobot(home, "", *talk)) == ["imported"]
+    assert home.doc()["title"] == "cli:direct"
+    talk = [talk[0], stamped(2, "assistant", "a (truncated)"), stamped(3, "user", "more")]
+    assert states(nanobot(home, "Greetings", *talk, updated="11:00")) == ["grown"]
+    doc = home.doc()
+    assert (told(doc), doc["title"]) == ("user: hi\nassistant: a long answer\nuser: more\n", "Greetings")
+    home.run("-s", "0", "--title", "Mine")
+    nanobot(home, "Another", *talk, updated="12:00")
+    assert home.doc()["title"] == "Mine"
+
+
+def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> None:
+    run = nanobot(home, "", stamped(1, "user", "hi"))
+    assert run.stderr == "gptsh: --name would name them @cli:direct\n"
+    assert home.run("-m", "echo", "-s", "@cli:direct", "another").code == 0
+    path = str(home.folder / "cli_direct.jsonl")
+    assert "@cli:direct stays with another session" in home.run("--import-session", path, "--name").stderr
+    other = home.elsewhere()
+    named = other.run("--import-session", path, "--name")
+    assert (named.stdout[13:27], named.stderr) == (", @cli:direct:", "")
+    assert other.run("--show-session", "@cli:direct").code == 0
+
+
+def test_a_conversation_that_was_rewound_since_its_import_is_another_session(home: Home) -> None:
+    first = [line(1, "u1"), said(2, "a1", message={"id": "r1"}), line(3, "u2"), said(4, "a2", message={"id": "r2"})]
+    imported(home, claude(home.folder, *first))
+    rewound = [*first, line(5, "u3", after=2)]
+    assert states(imported(home, claude(home.folder, *rewound))) == ["imported"]
+    assert sorted(map(told, home.docs())) == [
+        "user: u1\nassistant: a1\nuser: u2\nassistant: a2\n", "user: u1\nassistant: a1\nuser: u3\n",
+    ]  # fmt: skip
+    rewound.append(said(6, "a3", message={"id": "r3"}))
+    assert states(imported(home, claude(home.folder, *rewound))) == ["grown"]
+    assert states(imported(home, claude(home.folder, *first))) == ["known"]
 
 
 def test_what_this_store_has_is_known_to_it_an_archived_session_too(home: Home) -> None:
@@ -228,12 +278,15 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
         os.truncate(written(inner, start, name), 5_000_000_000)
     written(inner, "{", "odd \udcff\n\x1b[31m.json")
     written(folder, {"theme": "dark"}, "settings.json")
+    written(folder, "no session", "without an ending")
+    written(folder, [{"role": "user", "content": "of shell_gpt"}], "chat_cache")
     before = {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]}
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
-    assert (run.code, sorted(path.name[16:20] for path in home.files())) == (0, ["aaaa", "bbbb"])
+    texts = [doc["messages"][0]["content"] for doc in home.docs()]
+    assert (run.code, sorted(texts)) == (0, ["hello", "hello", "of shell_gpt"])
     told_of = sorted(line.rpartition("/")[2] for line in run.stderr.splitlines())
     assert told_of[:2] == ["gptsh: not read: 3", "odd ? \x1b[31m.json: not JSON at line 1 column 2"]
-    assert [words.partition(".")[0] for words in told_of[2:]] == ["settings", "sparse", "sparse"]
+    assert [words.partition(".")[0] for words in told_of[2:]] == ["sparse", "sparse", "without an ending)"]
     assert "sparse.json: more than 100 MB" in told_of
     assert {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]} == before
 
@@ -253,8 +306,8 @@ def test_programs_get_objects(home: Home) -> None:
     path = written(home.folder / "in", session())
     (item,) = json.loads(home.run("--import-session", path, "-o", "json").stdout)
     assert item == {
-        "state": "imported", "session": "7x2m", "title": "From elsewhere", "source": path, "format": "gptsh",
-        "messages": 2, "added": 2, "completed": 0,
+        "state": "imported", "session": "7x2m", "name": None, "title": "From elsewhere", "source": path,
+        "format": "gptsh", "messages": 2, "added": 2, "completed": 0,
     }  # fmt: skip
 
 

@@ -91,14 +91,15 @@ def states(run: Result) -> list[str]:
 
 
 def unread(run: Result, path: str | Path) -> list[str]:
-    """What was said on stderr, the path left out: ``:3: not a JSON object``."""
-    return [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
+    """What was said on stderr, the path and the offer of a name left out: ``:3: not a JSON object``."""
+    found = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
+    return [line for line in found if not line.startswith("--name would")]
 
 
 def brought(home: Home, path: str | Path) -> list[dict[str, Any]]:
     """The sessions of a file, in its order; all of it could be read, and can be asked in."""
     run = home.run("--import-session", str(path), "-o", "jsonl")
-    assert (run.code, run.stderr) == (0, "")
+    assert (run.code, unread(run, path)) == (0, [])
     ids = [json.loads(line)["session"] for line in run.stdout.splitlines()]
     docs = {doc["id"]: doc for doc in home.docs()}
     for ident in ids:

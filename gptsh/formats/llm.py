@@ -23,7 +23,7 @@ from gptsh.jsonio import as_dict, as_dicts, parsed
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
-from gptsh.models.providers import endpoint
+from gptsh.models.providers import known_provider
 
 if TYPE_CHECKING:
     import sqlite3
@@ -318,7 +318,7 @@ def _facts(row: Row, *, whole: bool) -> Row:
 def _provider(model: str | None) -> str | None:
     """Whose a model is, as far as its name says."""
     provider = split_model(model)[0] if isinstance(model, str) else None
-    return provider if provider and endpoint(provider) else None
+    return provider if provider and known_provider(provider) else None
 
 
 def _moment(row: Row) -> Any:

@@ -114,7 +114,7 @@ def _check(given: Sequence[str], job: str | None) -> None:
 def _ask(flags: Flags, reporter: Reporter) -> int:
     """Ask once, or go on asking; where a session is to be picked nothing is read or done before."""
     if flags.resume:
-        from gptsh.cli.prompt.picker import resumed  # noqa: PLC0415 - it waits for a person, no script for it
+        from gptsh.cli.picker import resumed  # noqa: PLC0415 - it waits for a person, no script for it
 
         picked = resumed(flags)
         if picked is None:

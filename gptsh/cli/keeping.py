@@ -1,23 +1,45 @@
 """Sessions deleted, archived or pruned: all references are resolved first, then each result is printed as it comes."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from gptsh.cli import lists, stdio
+from gptsh.cli.approval import confirmed
 from gptsh.cli.options import Flags
-from gptsh.core import references, retention, sessions
+from gptsh.core import listing, references, retention, sessions
 from gptsh.core.listing import SessionSummary
-from gptsh.core.references import ID, in_short
+from gptsh.core.references import ID, INDEX, in_short
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.lists import listing_line
-from gptsh.text import counted, one_line
+from gptsh.text import counted, one_line, visible
 
 
 def delete_sessions(flags: Flags) -> int:
-    """Delete the sessions of the references for good."""
-    return carry_out(flags, retention.remove(_chosen(flags.delete_session)))
+    """Delete the sessions of the references for good: on a terminal those that the user says yes to.
+
+    Raises UsageError for an index that a script gives without ``--yes``: it means another session before long.
+    """
+    chosen: dict[str, str | None] = dict(_chosen(flags.delete_session))
+    if not flags.yes and stdio.is_terminal(sys.stdin) and stdio.is_terminal(sys.stderr):
+        chosen = {filename: seen for filename in chosen if (seen := _confirmed(filename)) is not None}
+    elif not flags.yes and (moving := next(filter(INDEX.fullmatch, flags.delete_session), None)):
+        raise UsageError(f"{moving}: an index moves with each new session", "name the session by its id, or add --yes")
+    return carry_out(flags, retention.remove(chosen))
+
+
+def _confirmed(filename: str) -> str | None:
+    """When the session that the user wants to be deleted was last used, empty where its file does not say; None: no."""
+    item = listing.summary_at(filename)
+    title = (
+        f"{lists.called(item['title'], item['preview'])} ({counted(item['turns'], 'turn')})" if item else "not readable"
+    )
+    if confirmed(f"Delete session {visible(one_line(f'{filename[ID]} {title}'))} for good?"):
+        return item["updated_at"] if item else ""
+    stdio.note(f"session {filename[ID]} stays")
+    return None
 
 
 def archive_sessions(flags: Flags) -> int:

@@ -114,7 +114,8 @@ class Flags(NamedTuple):
     older_than: Annotated[str | None, Row("Manage", ("--older-than",),
         "With --prune-sessions: not used for so long, such as 30d.", metavar="AGE")] = None
     archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
-    yes: Annotated[bool, Row("Manage", ("--yes",), "With --prune-sessions: do it.")] = False
+    yes: Annotated[bool, Row("Manage", ("--yes",),
+        "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
     usage: Annotated[bool, Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
         "Put what is new in sessions, or in that of -s, into their agents' memory.")] = False
@@ -189,7 +190,7 @@ JOBS: Mapping[str, Job] = {
     "--search-sessions": Job("searching:search_sessions", (*FILTERS, "--archived")),
     "--export-session": Job("exporting:export_session", ("--format",)),
     "--import-session": Job("importing:import_session", ("--name",)),
-    "--delete-session": Job("keeping:delete_sessions"),
+    "--delete-session": Job("keeping:delete_sessions", ("--yes",)),
     "--archive-session": Job("keeping:archive_sessions"),
     "--delete-snapshot": Job("keeping:delete_snapshot"),
     "--prune-sessions": Job("keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--archive", "--yes")),

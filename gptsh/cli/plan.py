@@ -664,14 +664,18 @@ def print_request(client: Client, plan: Plan, form: Form) -> int:
     """Print model, API, window and tokens; for a program the request itself, its keys masked. Nothing is sent."""
     from gptsh.render import lists, structured  # noqa: PLC0415 - most requests are sent
 
-    request, report = plan.request, plan.context.report()
-    model, wire = request.model, client.wire(request)
     if form.structured:
-        shown = {"model": model, "wire": wire, **client.preview(request), "context": report, "error": None}
-        stdio.write_lines([structured.line(shown)])
+        stdio.write_lines([structured.line({**described(client, plan), "error": None})])
     else:
-        stdio.write_lines(lists.context_lines(wire, report, request))
+        stdio.write_lines(lists.context_lines(client.wire(plan.request), plan.context.report(), plan.request))
     return 0
+
+
+def described(client: Client, plan: Plan) -> dict[str, Any]:
+    """A request as it is sent, its keys masked, and what it has of the session."""
+    request = plan.request
+    wire, preview = client.wire(request), client.preview(request)
+    return {"model": request.model, "wire": wire, **preview, "context": plan.context.report()}
 
 
 def _described(choice: Choice) -> dict[str, Any]:

@@ -1,145 +1,389 @@
-"""``-i``: a prompt at which each line is a command, or a turn that is asked as a run of its own would ask it."""
+"""``-i``: the conversation. Each line is a command, or a turn that is asked as a run of its own would ask it."""
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+import termios
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import check_snapshot, read_question, seconds_of
+from gptsh.cli.ask import agent_for, check_snapshot, read_question, seconds_of
+from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
-from gptsh.cli.prompt.editor import Editor, editor_for
-from gptsh.cli.prompt.plain_editor import PlainEditor
-from gptsh.cli.prompt.tty import without_carets
-from gptsh.cli.recap import show_recap
+from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.slash.commands import carry_out, is_command, slip
-from gptsh.cli.talk import Talk, check_reader
-from gptsh.errors import GptshError, UsageError
-from gptsh.messages import Message, parts_of
+from gptsh.cli.session import Opened, Session, open_session, saves, session_ref
+from gptsh.config import settings
+from gptsh.config.forms import STRUCTURED
+from gptsh.config.settings import Agent
+from gptsh.core import document, references, sessions
+from gptsh.core.document import Document
+from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
+from gptsh.messages import Message, parts_of, text_of
+from gptsh.render.plain import able, look
+from gptsh.text import counted
+
+if TYPE_CHECKING:
+    from gptsh.cli.plan import Plan, Planner, Respondent
+    from gptsh.cli.turn import App, Turn
+
+_IN_PLACE = ("messages", "context", "usage", "meta")  # what a turn changes of a document in place
+_RECAP, _RECAP_LINES = 2, 10  # turns of a recap, and lines of each question and each answer
+_BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
 
 
 def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
-    """Ask line by line until the user leaves; the exit code: 1 where something could not be kept.
+    """Ask line by line until the user leaves; the exit code: 1 where something could not be saved.
 
     Raises GptshError for what is wrong before the first line, Interrupted for a signal that ends the process.
     """
     check_reader(flags)
     reporter.output = "text"  # whatever is configured for programs
-    talk = Talk(flags, environ, reporter)
+    talk = Conversation(flags, environ, reporter)
     if flags.snapshot is not None:
         check_snapshot(flags, talk.settings)
     seconds_of(flags, talk.settings)
     with Interrupts(None, stays=True) as interrupts:
         talk.begin()
-        if flags.snapshot is not None:
+        first = None
+        if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
+            first = read_question(flags, talk.settings)
+        with interrupts.shielded(), _without_carets():
+            return talk.run(first, interrupts)
+
+
+def check_reader(flags: Flags) -> None:
+    """Raise UsageError where no person reads the answers of a conversation."""
+    if flags.output in STRUCTURED:
+        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+    if not stdio.is_terminal(stdio.answers_to()):
+        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
+
+
+class Conversation:
+    """A session, how its next turn is asked, and the loop that reads and does line by line.
+
+    ``session`` is as it was read last, or as the last turn left it; ``ahead``: its document has what no disk has.
+    ``flags`` are those of the next turns, ``sent`` is the last request, ``suggested`` what the next line begins with.
+    ``over``: the user has had enough.
+    """
+
+    def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
+        self.settings = settings.load(environ, flags.config)
+        self.flags = flags
+        self.session = Opened()
+        self.ahead = False
+        self.sent: Plan | None = None
+        self.suggested = ""
+        self.over = False
+        self._app: App | None = None
+        self._environ, self._reporter = environ, reporter
+        self._has_answered = False  # whether a turn came to something
+        self._has_printed = False  # whether something stands above the next line
+
+    # ---- what it is at
+
+    @property
+    def app(self) -> "App":
+        """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
+        if self._app is None:
+            from gptsh.cli.turn import App  # noqa: PLC0415 - as it says
+
+            self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
+        return self._app
+
+    @property
+    def doc(self) -> Document | None:
+        """The session's document; None before the first turn of a new one."""
+        return self.session.doc
+
+    @property
+    def ref(self) -> str | None:
+        """What means the session on a command line; None where it has no file, or not any more."""
+        at = self.session.at
+        return references.ref_of(at) if at and not at.startswith("@") and references.is_kept(at) else None
+
+    @property
+    def saves(self) -> bool:
+        """Whether turns are to be saved."""
+        return saves(self.flags, self.settings)
+
+    @property
+    def origin(self) -> str | None:
+        """What means the session that keeps what a fork from here leaves out; None where that is on no disk."""
+        if self.ahead or self.ref:
+            return None if self.ahead else self.ref
+        return references.split_ref(self.session.ref)[0] if self.doc and self.session.ref else None
+
+    def agent(self) -> Agent:
+        """Who answers next. Raises ConfigError, UsageError."""
+        return agent_for(self.flags, self.settings, self.doc)
+
+    # ---- going elsewhere
+
+    def begin(self) -> None:
+        """With the session that the command line or the environment names, labelled. Raises what is wrong with that."""
+        self.session = open_session(session_ref(self.flags, self.settings))
+        self.flags = self.flags._replace(session=None, continue_=False, new=False, resume=False)
+        if self.flags.snapshot is not None:
             from gptsh.core.snapshots import check_position  # noqa: PLC0415 - few conversations begin with one
 
-            check_position(talk.doc["messages"] if talk.doc else ())
-        if talk.agent().model is None:
+            check_position(self.doc["messages"] if self.doc else ())
+        if self.agent().model is None:
             from gptsh.cli.plan import no_model  # noqa: PLC0415 - the prompt does without
 
-            raise no_model(talk.app.client)
-        if flags.labels and talk.saves and talk.ref:  # whether anything is asked or not
-            from gptsh.cli.manage import label  # noqa: PLC0415 - as with check_position
+            raise no_model(self.app.client)
+        if self.flags.labels and self.saves and self.ref:  # whether anything is asked or not
+            from gptsh.cli.manage import label  # noqa: PLC0415 - as above
 
-            label(talk.ref, flags, talk.settings.context.snapshots)
-            talk.flags = talk.flags.without_labels
-            talk.refresh()
-        editor = editor_for(talk, interrupts)
-        first = _first_question(flags, talk)
-        with interrupts.shielded(), without_carets():
-            return _Loop(talk, editor, interrupts, reporter).carry_out(first)
+            label(self.ref, self.flags, self.settings.context.snapshots)
+            self.flags = self.flags.without_labels
+            self.refresh()
 
+    def go_to(self, ref: str | None) -> None:
+        """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
+        self.session, self.ahead, self.flags = open_session(ref), False, self.flags.without_labels
 
-def _first_question(flags: Flags, talk: Talk) -> Message | None:
-    """What the command line and a pipe ask; None where nobody has asked anything yet."""
-    if not (flags.prompt or flags.file) and stdio.is_terminal(sys.stdin):
-        return None
-    return read_question(flags, talk.settings)
+    def fork(self, point: str) -> None:
+        """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession."""
+        doc, origin = self.doc, self.origin
+        assert doc is not None  # there is a session
+        cut = sessions.cut_at(doc, point) if point else doc
+        fork, turns = sessions.fork_session(cut, point), len(document.turns(cut["messages"]))
+        if document.is_unsaved(doc):  # a fork itself, or on no disk: then its id means nothing
+            fork["meta"]["forked_from"] = f"{origin}@{turns}" if origin else doc["meta"].get("forked_from")
+        self.session = Opened(f"{origin}@{turns}" if origin else None, fork, None)
+        self.ahead = self.ahead and turns > 0
+        self.flags = self.flags._replace(snapshot=None)
 
-
-class _Loop:
-    """Read and do, line by line. A failure or Ctrl-C ends what is done, and the prompt comes back."""
-
-    def __init__(self, talk: Talk, editor: Editor | PlainEditor, interrupts: Interrupts, reporter: Reporter) -> None:
-        self._talk, self._editor, self._interrupts, self._reporter = talk, editor, interrupts, reporter
-        self._code = 0
-        self._has_said = talk.doc is not None  # whether something stands above the next line
-
-    def carry_out(self, first: Message | None) -> int:
-        """All of it; the exit code. Raises Interrupted for a signal that is not Ctrl-C, once all is told."""
-        ended = None
+    def refresh(self) -> None:
+        """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
+        at = self.session.at
+        if self.ahead or at is None:
+            return
         try:
-            self._go_on(first)
+            self.session = open_session(at)
+        except UnknownSession as err:
+            todo = "/fork goes on with what was said, /session export FILE writes it"
+            raise SessionGone(f"session {at[references.ID]} was deleted meanwhile", todo) from err
+
+    # ---- asking
+
+    def turn(self, question: Message | None, flags: Flags) -> None:
+        """One turn, as a run of its own would be; without a question the one that has no answer yet.
+
+        Raises GptshError and Interrupted behind what is saved.
+        """
+        from gptsh.cli.plan import resolve  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
+
+        self.refresh()
+        with Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts, _typed_ahead(interrupts):
+            turn, opened = Turn(self.app, flags, interrupts), self._copied()
+            try:
+                who = resolve(self.app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
+                turn.run(question, opened, who)
+            finally:
+                with interrupts.over():
+                    self._go_on_from(turn, asked=question is not None)
+
+    def planned(self, question: Message | None) -> "tuple[Respondent, Planner]":
+        """How a turn would be asked, with the tools that run; nothing is saved. Raises GptshError as a turn does."""
+        from gptsh.cli.plan import Planner, begin, resolve  # noqa: PLC0415 - behind the prompt
+
+        with suppress(SessionGone):
+            self.refresh()
+        flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied()
+        who = resolve(app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
+        doc, _ = begin(flags, app.settings, question, opened, who)
+        session = Session(doc, opened.at, flags, app.settings)
+        return who, Planner(app, flags, who, session, app.running(who.servers))
+
+    def _copied(self) -> Opened:
+        """The session with a document of its own: a turn that comes to nothing leaves no trace in ours."""
+        doc = self.doc
+        return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _IN_PLACE}} if doc else None)
+
+    def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
+        """Stay with what a turn came to, if it came so far as to be saved."""
+        session = turn.session
+        if session is None or not session.was_saved:
+            return
+        self.session = Opened(session.name or self.session.ref, session.doc, session.name or session.at)
+        self.ahead, self.sent = not session.is_kept, turn.sent or self.sent
+        self.suggested, self._has_answered = "", True
+        self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
+        if session.is_kept:
+            self.flags = self.flags.without_labels
+
+    # ---- line by line
+
+    def run(self, first: Message | None, interrupts: Interrupts) -> int:
+        """Read and do until the user leaves; the exit code. Raises Interrupted for a signal that is not Ctrl-C."""
+        prompt = prompt_for(self, interrupts)
+        self._has_printed, code, ended = self.doc is not None, 0, None
+        try:
+            self.show_recap()
+            if first is not None:
+                self.suggested = " ".join(self.flags.prompt)
+                failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
+                if failure and not self._has_answered and any(p.get("source") == "stdin" for p in parts_of(first)):
+                    self.over, code = True, failure.exit_code  # what was piped cannot be typed again
+            while not self.over:
+                self._do_line(prompt.read, interrupts)
         except Interrupted as err:
             ended = err
         finally:
-            code = self._talk.leave(self._interrupts) or self._code
-        if ref := self._talk.ref:
-            stdio.note(f"the session is kept: 'gptsh -i -s {ref}' goes on with it")
+            code = self._leave(interrupts) or code
+        if self.ref:
+            stdio.note(f"the session is kept: 'gptsh -i -s {self.ref}' goes on with it")
         if ended:
             raise ended
         return code
 
-    def _go_on(self, first: Message | None) -> None:
-        """From what is asked first to the end. Raises Interrupted as ``carry_out``."""
-        talk = self._talk
-        show_recap(talk)
-        if first is not None:
-            self._ask_first(first)
-        while not talk.over:
-            self._do_line()
-
-    def _ask_first(self, first: Message) -> None:
-        """What the command line asks. Where nothing comes of it, its words stand in the first line.
-
-        What was piped cannot be typed again: then it ends as a run that asks once.
-        """
-        talk = self._talk
-        talk.suggested = " ".join(talk.flags.prompt)
-        failure = self._tried(lambda: talk.turn(first, talk.flags))
-        if failure and not talk.turns and any(part.get("source") == "stdin" for part in parts_of(first)):
-            talk.over, self._code = True, failure.exit_code
-
-    def _do_line(self) -> None:
-        talk = self._talk
-        if self._has_said:
+    def _do_line(self, read: Callable[[str], str], interrupts: Interrupts) -> None:
+        if self._has_printed:
             stdio.write_lines([""])
-        self._has_said = False
+        self._has_printed = False
         try:
-            line = self._editor.read(talk.suggested)
+            line = read(self.suggested)
         except EOFError:
-            talk.over = True
+            self.over = True
             return
-        talk.suggested = ""
-        if is_command(line):
-            self._tried(lambda: carry_out(talk, line))
-        elif said := slip(line):
-            self._has_said = True
-            stdio.note(said)
-        elif line.strip():
-            self._tried(lambda: talk.ask(line.rstrip("\n")))
+        self.suggested = ""
+        if line.strip():
+            self._tried(lambda: self._do(line.rstrip("\n")), interrupts)
 
-    def _tried(self, do: Callable[[], object]) -> GptshError | None:
-        """Do it; what keeps it from being done is told. Raises Interrupted for a signal that is not Ctrl-C."""
-        self._has_said = True
+    def _do(self, line: str) -> None:
+        """Carry a command out, or ask, with the files that were attached for it. Raises GptshError, Interrupted."""
+        if is_command(line):
+            from gptsh.cli import slash  # noqa: PLC0415 - behind the prompt
+
+            command, args = find(line)
+            getattr(slash, command.function)(self, args)
+            return
+        flags = self.flags._replace(prompt=(line,), no_stdin=True)
+        self.suggested = line  # until it is saved
+        self.turn(read_question(flags, self.settings), flags)
+
+    def _tried(self, do: Callable[[], object], interrupts: Interrupts) -> GptshError | None:
+        """Do it; a failure is reported and returned. Raises Interrupted for a signal that is not Ctrl-C."""
+        self._has_printed = True
+        failure: GptshError | None = None
         try:
-            with self._interrupts.waiting():
+            with interrupts.waiting():
                 do()
         except GptshError as err:
-            return self._failed(err)
+            failure = err
         except Interrupted as ended:
-            if ended.by_deadline:
-                return self._failed(in_words(ended))
-            if not ended.by_user:
+            if ended.by_user:
+                stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
+            elif ended.by_deadline:
+                failure = in_words(ended)
+            else:
                 raise
-            stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
         except BrokenPipeError:  # of a pager
-            return None
+            pass
         except MemoryError:
-            return self._failed(UsageError("the input is too large for this machine's memory"))
-        return None
+            failure = UsageError("the input is too large for this machine's memory")
+        if failure:
+            self._reporter.fail(failure)
+        return failure
 
-    def _failed(self, err: GptshError) -> GptshError:
-        self._reporter.fail(err)
-        return err
+    def show_recap(self) -> None:
+        """Print the last questions and answers as ``--show-session`` does, and what to do about an unfinished turn."""
+        if self.doc is None:
+            return
+        from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that a new session needs behind its prompt
+        from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
+
+        messages, width, how = self.doc["messages"], stdio.width(stdio.answers_to()), look(os.environ, terminal=True)
+        starts = document.turns(messages)
+        gap = False  # whether something stands above
+        if earlier := len(starts[:-_RECAP]):
+            stdio.write_lines([f"… {counted(earlier, 'earlier turn')}: /history shows all"])
+            gap = True
+        for start, behind in [*pairwise((*starts, len(messages)))][-_RECAP:]:
+            answers = [message for message in messages[start + 1 : behind] if text_of(message)]
+            for message in (messages[start], *(m for m in answers[-1:] if m["role"] == "assistant")):
+                pieces = islice(transcript({**self.doc, "messages": [message]}, ()), 2, None)  # no title, no facts
+                lines = [line for block in drawn(pieces, how, width) for line in block.split("\n")]
+                more = len(lines) - _RECAP_LINES
+                stdio.write_lines(["", *lines[:_RECAP_LINES]][not gap :], safe=True)
+                gap = True
+                if more > 0:
+                    end = "\x1b[0m" if how.styles else ""
+                    stdio.write_lines([f"{end}… {counted(more, 'more line')}: /history shows all"], safe=True)
+        last = messages[starts[-1] :] if starts else []
+        if document.unanswered(last):
+            stdio.note("the last question has no answer yet: /retry asks it")
+        elif document.unfinished(last):
+            stdio.note("the last turn has not ended: /retry goes on with it")
+
+    # ---- leaving
+
+    def keep(self) -> bool:
+        """Whether all is on disk that is to be; what could not be saved is tried once more."""
+        if not (self.ahead and self.saves and self.doc):
+            return True
+        session = Session(self.doc, self.session.at, self.flags, self.settings)
+        if not session.save(durable=True):
+            return False
+        self.session = self.session._replace(ref=session.name, at=session.name)
+        self.ahead, self.flags = False, self.flags.without_labels
+        return True
+
+    def _leave(self, interrupts: Interrupts) -> int:
+        """End what goes on behind the prompt, and try once more to save what could not be; the exit code."""
+        if self._app:
+            self._app.close_tools(interrupts)
+        try:
+            self.refresh()
+            if self.keep():
+                return 0
+            stdio.note("this conversation is not on disk")
+        except GptshError as err:
+            stdio.note(f"this conversation is not on disk: {err}")
+        return 1
+
+
+# ---- the terminal meanwhile
+
+
+@contextmanager
+def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
+    """A stretch in which what is typed is not shown, and waits for the next prompt, Ctrl-C or not.
+
+    What is pasted keeps its brackets, so that it is one message there. A dumb terminal goes on to edit the line itself.
+    """
+    out = stdio.answers_to()
+    with ExitStack() as mended:
+        if out is not None and stdio.is_terminal(out):
+            interrupts.before_kill.append(mended.close)
+            frames = stdio.shows_frames(out)
+            with suppress(termios.error, OSError):  # the terminal is gone
+                off = termios.ECHO | termios.ICANON if frames else 0
+                mended.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
+                if frames:
+                    mended.callback(_put, _NO_BRACKETS)
+                    _put(_BRACKETS)
+        yield
+
+
+def _put(sequence: str) -> None:
+    with suppress(OSError):
+        stdio.Sink(stdio.answers_to()).offer(sequence)
+
+
+@contextmanager
+def _without_carets() -> Iterator[None]:
+    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
+    out = stdio.answers_to()
+    if out is None or not able(os.environ):  # it draws the prompt itself
+        yield
+        return
+    with stdio.line_modes(out.fileno(), off=termios.ECHOCTL):
+        yield

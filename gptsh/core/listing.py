@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import files
 from gptsh.core.document import Document, stats, tags_of, turns
-from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, sessions_folder
+from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, path_of, sessions_folder
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
@@ -131,6 +131,12 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "project": _text(meta.get("project")),
         "preview": _text(stats.get("preview")) or "",
     }
+
+
+def summary_at(filename: str) -> SessionSummary | None:
+    """The row of a session, wherever its file is; None for one that cannot be read."""
+    head = try_read(str(path_of(filename)), files.read_head)
+    return summary_of(head, None, filename) if isinstance(head, dict) else None
 
 
 def _text(value: object) -> str | None:

@@ -15,6 +15,7 @@ from gptsh.core import files
 from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
+INDEX = re.compile("[0-9]{1,9}")
 ID = slice(16, 20)  # of a file name
 SEE_LIST = "see gptsh --list-sessions"  # what can be done about a reference that means nothing
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -128,7 +129,7 @@ def filename_of(ref: str) -> str:
         if name is None:
             raise UnknownSession(f"no session is named {ref}", SEE_LIST)
         return name
-    if re.fullmatch("[0-9]{1,9}", ref):
+    if INDEX.fullmatch(ref):
         return _at_index(int(ref))
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import files, references
-from gptsh.core.listing import SessionSummary, imported_at, summary_of, try_read
+from gptsh.core.listing import SessionSummary, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import FILENAME, archive_folder, make_private, names_in, sessions_folder
 from gptsh.errors import StoreError
 from gptsh.jsonio import as_dict
@@ -54,8 +54,7 @@ def remove(
         for filename, updated_at in sessions.items():
             with files.locked(sessions_folder().parent / ".lock", wait):
                 path = references.path_of(filename)
-                head = try_read(str(path), files.read_head)
-                was = summary_of(head, None, filename) if isinstance(head, dict) else None
+                was = summary_at(filename)
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not os.path.lexists(path):
                     change = Change(filename, "gone")

@@ -1,27 +1,20 @@
 """Lines for people: lists, what a search has found, what is sent, the last exchanges, the line under the prompt."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.attachments import media_in, name_of
-from gptsh.content.passages import gist_of
 from gptsh.core.listing import SessionSummary
-from gptsh.messages import Message, Tool, labelled, text_of
+from gptsh.messages import Tool
 from gptsh.render.plain import Look
-from gptsh.text import beginning, columns, counted, end, in_usd, local_time, one_line, visible
+from gptsh.text import beginning, columns, end, in_usd, local_time, one_line, visible
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Request
-    from gptsh.content.passages import Passage
     from gptsh.core.search import Found
 
-_DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
+_BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 INDENT = "    "  # of a passage that was found, under the line of its session
-_APART = ("model", "messages", "system", "tools")  # of a request's body: shown in our own words
-LAST = 2  # exchanges of a recap
-ROWS = 8  # of a terminal, for each question and each answer of a recap
 _GAP = " · "
 _LEAST = 8  # columns of a title or a model that is cut; a shorter one says little
 
@@ -105,95 +98,14 @@ def _tokens(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} tokens"
 
 
-def sent_lines(
-    wire: str, report: Mapping[str, Any], request: "Request", preview: Mapping[str, Any], *, bold: bool
-) -> Iterator[str]:
-    """A request as the model got it, in lines that are safe for a terminal: figures, address, parameters, messages.
-
-    ``preview`` is what ``Client.preview`` has of the request, its keys masked; ``bold``: headings are.
-    """
-    from gptsh.content.passages import passages  # noqa: PLC0415 - a list reads no message
-
-    lines = [*context_lines(wire, report, request)]
-    if "url" in preview:
-        lines.append(f"request     {preview['method']} {one_line(preview['url'])}")
-    lines += [f"header      {one_line(f'{name}: {value}')}" for name, value in preview.get("headers", {}).items()]
-    for name, value in {**preview.get("body", {}), **preview.get("call", {})}.items():
-        if name not in _APART:
-            lines.append(f"parameter   {one_line(f'{name} = {_json(value)}')}")
-    yield from map(visible, lines)
-    sections = [
-        (f"tool {tool.name}", [*filter(None, [tool.description]), _json(tool.parameters)]) for tool in request.tools
-    ]
-    for number, message in enumerate(request.messages, 1):
-        sections.append((f"{number}. {message['role']}", [_passage(passage) for passage in passages(message)]))
-    for title, texts in sections:
-        head = visible(one_line(f"--- {title}"))
-        yield from ("", f"{_BOLD}{head}{_PLAIN}" if bold else head)
-        for text in texts:
-            yield from visible(text).split("\n")
-
-
-def _passage(passage: "Passage") -> str:
-    if passage.kind in ("words", "file"):
-        return labelled(passage.part)
-    if passage.text is None:
-        return f"[{passage.line}]"
-    if passage.kind in ("words", "refusal"):
-        return passage.text
-    return "\n".join(filter(None, (f"[{' '.join([passage.title, *map(str, passage.media)])}]", passage.text)))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
 # ---- a conversation
-
-
-def recap(messages: Sequence[Message], starts: Sequence[int], width: int, look: Look) -> Iterator[str]:
-    """The last exchanges of a session, dimmed lines that are safe for a terminal of ``width`` columns.
-
-    The terminal breaks the long ones itself. ``starts`` is where the session's turns start.
-    """
-    lines: list[str] = []
-    if earlier := len(starts[:-LAST]):
-        lines.append(f"… {counted(earlier, 'earlier turn')}: /history shows all")
-    for start, behind in pairwise((*starts[-LAST:], len(messages))):
-        turn = messages[start:behind]
-        question = cut(_trimmed(gist_of(turn[0])), ROWS, max(1, width - len("> ")))
-        lines += [f"{'  ' if number else '> '}{line}" for number, line in enumerate(question)]
-        answers = (text_of(message) for message in reversed(turn) if message["role"] == "assistant")
-        if answer := next(filter(None, answers), ""):
-            lines += cut(_trimmed(answer), ROWS, max(1, width))
-        lines.append("")
-    return (f"{_DIM}{line}{_PLAIN}" if look.styles and line else line for line in lines)
-
-
-def cut(text: str, rows: int, width: int) -> list[str]:
-    """The first lines of a text, as far as they take so many rows; behind them how many more there are."""
-    lines, shown, left = text.split("\n"), [], rows
-    for line in lines:
-        needed = max(1, -(-columns(line) // width))
-        if needed > left:
-            if left:
-                shown.append(f"{beginning(line, left * width - 1).removesuffix('…')}…")
-            break
-        shown.append(line)
-        left -= needed
-    more = len(lines) - len(shown)
-    return [*shown, f"… {counted(more, 'more line')}"] if more else shown
-
-
-def _trimmed(text: str) -> str:
-    return visible(text.strip("\r\n").expandtabs(4))
 
 
 class Status(NamedTuple):
     """What the line tells; any text may be empty. ``tokens`` are those of the latest prompt and its answer.
 
-    ``files`` wait for the next question; ``cost`` is USD; ``hint`` or its first word stands there as long as all
-    else has room.
+    ``estimated``: no server has reported them. ``files`` wait for the next question; ``cost`` is USD; ``hint`` or its
+    first word stands there as long as all else has room.
     """
 
     session: str
@@ -205,6 +117,7 @@ class Status(NamedTuple):
     files: int = 0
     saved: bool = True
     hint: str = ""
+    estimated: bool = False
 
 
 def status_line(status: Status, width: int) -> str:
@@ -237,9 +150,8 @@ def _line(status: Status, session: str, model: str, tokens: str, cost: str, hint
 def _figures(status: Status) -> str:
     if status.tokens is None:
         return ""
-    if not status.window:
-        return f"{status.tokens:,} tokens"
-    return f"{status.tokens:,} of {status.window:,} tokens, {_share(status)}"
+    tokens = f"{'~' if status.estimated else ''}{status.tokens:,}"
+    return f"{tokens} of {status.window:,} tokens, {_share(status)}" if status.window else f"{tokens} tokens"
 
 
 def _share(status: Status) -> str:

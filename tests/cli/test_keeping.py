@@ -13,6 +13,7 @@ import pytest
 from tests.support.home import Home, in_mid_answer, texts
 from tests.support.server import ModelServer
 from tests.support.sessions import archived, change, kept, put
+from tests.support.terminal import Terminal
 
 DELETE, ARCHIVE = "--delete-session", "--archive-session"
 
@@ -46,18 +47,37 @@ def test_a_session_is_deleted_for_good_and_its_name_is_free_again(home: Home) ->
 def test_all_references_are_resolved_before_anything_is_deleted(home: Home) -> None:
     for ident in ("aaaa", "bbbb", "cccc", "dddd"):
         put(home, ident, 1)
-    run = home.run(*(f"{DELETE}={ref}" for ref in ("0", "1", "dddd", "c", "2")))
+    run = home.run(*(f"{DELETE}={ref}" for ref in ("0", "1", "dddd", "c", "2")), "--yes")
     assert [line.split()[1] for line in run.stdout.splitlines()] == ["dddd", "cccc", "bbbb"]
     assert (run.stderr, run.code, kept(home)) == ("", 0, ["aaaa"])
 
 
-@pytest.mark.parametrize("bad", ["zzzz", "@none", "0@1", "", "0 --yes", "0 --dry-run", "0 word"])
+@pytest.mark.parametrize("bad", ["zzzz", "@none", "0@1", "", "0 --keep 1", "0 --dry-run", "0 word"])
 @pytest.mark.parametrize("job", [DELETE, ARCHIVE])
 def test_one_bad_reference_or_another_option_is_exit_2_and_nothing_is_done(home: Home, job: str, bad: str) -> None:
     put(home, "aaaa", 1)
     run = home.run(job, "aaaa", job, *bad.split(" "))
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
     assert (kept(home), archived(home)) == (["aaaa"], [])
+
+
+def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
+    put(home, "aaaa", 1)
+    run = home.run(DELETE, "0")
+    assert (run.code, kept(home)) == (2, ["aaaa"])
+    assert "0: an index moves with each new session: name the session by its id, or add --yes" in run.stderr
+    assert home.run(DELETE, "0", "--yes").code == 0
+    assert kept(home) == []
+
+
+@pytest.mark.parametrize(("said", "left"), [("n", ["aaaa"]), ("", ["aaaa"]), ("y", [])])
+def test_on_a_terminal_deleting_asks_first(home: Home, said: str, left: list[str]) -> None:
+    put(home, "aaaa", 1)
+    terminal = Terminal(home, DELETE, "0")
+    terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) for good\? \[y\]es, \[n\]o: ")
+    terminal.write(f"{said}\n" if said else "\x04")
+    assert terminal.close()[1] == 0
+    assert kept(home) == left
 
 
 def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:

@@ -61,7 +61,7 @@ sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "op
 @pytest.mark.parametrize("args", [
     "--show-session 1", "--show-session 1 -o json", "--export-session 1", "--export-session 1 --format html",
     "--export-session bbbb --format markdown", "-s 1 -m echo again", "-s 1@1 -m echo again", "-s 1 --title T",
-    "-s 1 --snapshot here", "--delete-session 1", "--archive-session bb",
+    "-s 1 --snapshot here", "--delete-session 1 --yes", "--archive-session bb",
 ])  # fmt: skip
 def test_what_is_about_one_session_opens_no_other(home: Home, args: str) -> None:
     for second, ident in enumerate(("aaaa", "bbbb", "cccc")):

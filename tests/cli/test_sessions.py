@@ -110,7 +110,7 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
 def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelServer, meanwhile: str) -> None:
     process, release = in_mid_answer(lab, model)
     (path,) = lab.files()
-    assert lab.run("--delete-session", "0").stdout.startswith("deleted ")
+    assert lab.run("--delete-session", "0", "--yes").stdout.startswith("deleted ")
     if meanwhile != "deleted":
         put(lab, path.name[16:20], 1).rename(path)
     left = [file.read_bytes() for file in lab.files()]

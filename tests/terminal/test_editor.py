@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -56,9 +57,28 @@ def test_lines_of_several_lines_come_by_paste_by_alt_enter_and_by_a_backslash(ho
 
 
 @needs_tmux
+def test_a_long_paste_is_shown_by_its_ends_and_sent_whole(home: Home) -> None:
+    lines = "\n".join(f"line {number}" for number in range(1, 41))
+    with Tmux(home, "-i", "-m", "echo") as tmux:
+        tmux.until(PROMPT)
+        tmux.write("look: ")
+        tmux.paste(f"{lines}\n")
+        tmux.until(r"^> look: \[line 1 … 40 lines … line 40\] *$")
+        tmux.paste(lines.replace("line", "row"))
+        tmux.keys("BSpace")
+        tmux.write("what is it?")
+        tmux.until(r"^> look: \[line 1 … 40 lines … line 40\]what is it\? *$")
+        tmux.keys("Enter")
+        tmux.until("^what is it")
+        tmux.until(PROMPT)
+    assert asked(home) == [f"look: {lines}\nwhat is it?"]
+    assert typed(home) == asked(home)
+
+
+@needs_tmux
 def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Home) -> None:
     script = home.folder / "my editor"
-    script.write_text('#!/bin/sh\ngrep -q ONE "$1" && exit 3\nsed -i "s/one/ONE/" "$1"\nprintf "two\\n" >> "$1"\n')
+    script.write_text('#!/bin/sh\ngrep -q ONE "$1" && exit 3\nsed -i "s/one/ONE/" "$1"\nprintf "\\ntwo\\n" >> "$1"\n')
     script.chmod(0o755)
     with Tmux(home, "-i", "-m", "echo", env={"VISUAL": f"'{script}'", "EDITOR": "false"}) as tmux:
         tmux.until(PROMPT)
@@ -66,9 +86,8 @@ def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Ho
         tmux.keys("C-x", "C-e")
         tmux.until(r"^> ONE *\n  two$")
         tmux.keys("C-x", "C-e")
-        assert "Traceback" not in tmux.until(r"editor.? failed")
         tmux.write("!")
-        tmux.until("two!")
+        assert "Traceback" not in tmux.until("two!")
         assert home.files() == []
         tmux.keys("Enter")
         tmux.until("You said: ONE")
@@ -82,7 +101,10 @@ def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
         for line in ("bread and butter", "salt", "salt", "/help new"):
             talk.does(line)
     assert typed(home) == ["bread and butter", "salt", "/help new"]
-    assert oct((home.state / "typed.jsonl").stat().st_mode & 0o777) == "0o600"
+    file = home.state / "typed.jsonl"
+    assert oct(file.stat().st_mode & 0o777) == "0o600"
+    old = "".join(f'"{number:05} {"x" * 90}"\n' for number in range(11_000))  # more than is kept
+    file.write_text(f'{old}"bread and butter"\n{{"no": "string"}}\n[[[\n"salt"\n"/help new"\n')
     with Tmux(home, "-i", "-m", "echo", "--no-save") as tmux:
         tmux.until("not saved")
         tmux.keys("Up")
@@ -101,7 +123,8 @@ def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
         tmux.until(PROMPT)
         tmux.say("nowhere")
         tmux.until("You said: nowhere")
-    assert typed(home)[-1] == "/help new"
+    assert file.read_text().endswith('"/help new"\n')
+    assert file.stat().st_size <= 1 << 19
 
 
 @needs_tmux
@@ -118,10 +141,10 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("Tab")
         tmux.until(r"^> /help exit *\nnew session")  # where it stood before
         tmux.keys("Enter")
-        tmux.until("Leave; Ctrl-D")
+        tmux.until("Leave; exit, quit")
         tmux.until(PROMPT)
-        tmux.say("exit")
-        tmux.until("^gptsh: /exit leaves; a blank in front se\nnds the line as it is$")
+        tmux.say("/zzz")
+        tmux.until("^gptsh: there is no command /zzz: /help s\nhows them")
 
 
 @needs_tmux
@@ -142,12 +165,17 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
 
 
 @needs_tmux
-def test_it_follows_the_size_of_the_terminal_and_dims_what_was_said_before(lab: Home, model: ModelServer) -> None:
+def test_the_status_line_estimates_what_no_server_reports(lab: Home, model: ModelServer) -> None:
+    model.script(*answer("word " * 200, usage=None))
+    with Tmux(lab, "-i", "one") as tmux:
+        tmux.until(r"lab/m · ~2\d\d tokens$")
+
+
+@needs_tmux
+def test_it_follows_the_size_of_the_terminal(lab: Home, model: ModelServer) -> None:
     words, hold = "word " * 30, threading.Event()
-    lab.run("before")
-    with Tmux(lab, "-i", "-s", "0") as tmux:
+    with Tmux(lab, "-i") as tmux:
         tmux.until(PROMPT)
-        assert re.search(r"\x1b\[2m[^\n]*\n?> before", tmux.screen(styles=True))
         tmux.write("a line that is longer than forty columns are, by far")
         tmux.resize(40, 12)
         tmux.until(r"^> a line that is longer than forty colu")
@@ -217,6 +245,11 @@ def test_ctrl_c_and_sigint_clear_the_line_and_ctrl_d_leaves(home: Home) -> None:
     terminal.until(rb"from outside(.|\n)*2004h(.|\n)*echo")
     terminal.write("sent\r")
     terminal.until(b"You said: sent(.|\n)*echo")
+    terminal.write("gone\x03")
+    terminal.until(rb"gone(.|\n)*2004h(.|\n)*echo")
+    assert b"Ctrl-D leaves" not in terminal.seen
+    terminal.write("\x03")
+    terminal.until(rb"Ctrl-D leaves(.|\n)*2004h(.|\n)*echo")
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     assert asked(home) == typed(home) == ["sent"]
@@ -268,7 +301,20 @@ def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
         talk.plays(("/undo", "to be typed again:\none\ntwo"))
         talk.write("given up\x03")
         assert "\x1b" not in talk.printed()
+        assert "Ctrl-D leaves" in talk.interrupt()
     assert typed(home) == ["one\ntwo", "/undo"]
+
+
+def test_a_dumb_terminal_goes_on_behind_a_pipe(home: Home) -> None:
+    command = ["sh", "-c", 'echo piped | "$0" -m gptsh -i -m echo', sys.executable]
+    terminal = Terminal(home, command=command, env={"TERM": "dumb"})
+    for line in ("two", "three"):
+        terminal.until(rb"\n> \Z")
+        terminal.write(f"{line}\n")
+        terminal.until(f"You said: {line}\r\n".encode())
+    terminal.write("\x04")
+    assert terminal.close()[1] == 0
+    assert asked(home) == ["piped\n", "two", "three"]
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [
@@ -295,9 +341,26 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
     assert asked(lab) == expected
 
 
+def test_what_was_typed_while_an_answer_came_is_the_next_line_behind_ctrl_c(lab: Home, model: ModelServer) -> None:
+    release = threading.Event()
+    start, *rest = answer("one")
+    model.script(start, release, *rest)
+    terminal = Terminal(lab, "-i", "go")
+    terminal.until(b"waiting for lab")
+    terminal.write("and now")
+    terminal.write("\x03")
+    terminal.until(rb"is kept(.|\n)*2004h(.|\n)*and now")
+    release.set()
+    terminal.write("?\r")
+    terminal.until(rb"You said: go\r\n\r\nand now\?(.|\n)*lab/m")
+    terminal.write("\x04")
+    assert terminal.close()[1] == 0
+    assert asked(lab) == ["go", "and now?"]
+
+
 def test_ctrl_d_is_no_at_a_question_of_a_conversation(home: Home) -> None:
     with Conversation(home, "-m", "echo", "hi") as talk:
         talk.asks("/session delete")
         talk.write("\x04")
-        assert "nothing was deleted" in talk.printed()
+        assert "stays" in talk.printed()
     assert len(home.files()) == 1

@@ -53,7 +53,7 @@ def test_a_session_goes_on_and_its_name_is_told_at_the_end(lab: Home, model: Mod
         assert texts(lab.doc()) == ECHOED
         talk.plays(("three", "You said: three"))
         assert talk.leave() == 0
-        assert f"gptsh -i -s {lab.doc()['id']}" in talk.last
+        assert talk.last == f"\ngptsh: the session is kept: 'gptsh -i -s {lab.doc()['id']}' goes on with it\n"
     assert [len(sent["messages"]) for sent in model.sent] == [1, 3, 5]
     assert lab.doc()["stats"]["turns"] == 3
 

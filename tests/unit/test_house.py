@@ -43,7 +43,7 @@ ROOMS = {
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/html.py"},
     "markdown_it": {"render/terminal.py", "render/markdown.py", "render/html.py"},
-    "prompt_toolkit": {"cli/prompt/editor.py", "cli/prompt/picker.py", "cli/prompt/tty.py"},
+    "prompt_toolkit": {"cli/prompt.py", "cli/picker.py"},
     "mcp": {"tools/servers.py"},
     "mcp_types": {"tools/servers.py"},
     "anyio": {"tools/servers.py"},

@@ -1,52 +1,19 @@
-"""What was typed at the prompt, in its file; what completion offers; the status line: the pure parts."""
+"""What stands at the prompt and in the list of ``-r``: completion, long pastes, the status line, a row."""
 
-import json
 import shlex
-import stat
-from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.formatted_text import fragment_list_to_text
+from prompt_toolkit.utils import get_cwidth
 
-from gptsh.cli.prompt import typed
-from gptsh.cli.prompt.offers import offers
+from gptsh.cli.commands import offers
+from gptsh.cli.picker import Row, age, row_line
+from gptsh.cli.prompt import Pastes
 from gptsh.render.lists import Status, status_line
 from tests.support.home import Home
 from tests.support.sessions import Store
-
-
-@pytest.fixture
-def file(home: Home, store: Store) -> Path:
-    """Where what was typed is kept: beside the sessions."""
-    return home.state / "typed.jsonl"
-
-
-def test_what_was_typed_is_read_as_it_was_once_where_it_came_twice_in_a_row(file: Path) -> None:
-    assert typed.read() == []
-    assert not file.exists()
-    lines = ["one", "two\nlines", "two\nlines", "tab\t\x1b[31m", "\udc80 é 漢", "one"]
-    for line in lines:
-        typed.append(line)
-    assert typed.read() == ["one", "two\nlines", "tab\t\x1b[31m", "\udc80 é 漢", "one"]
-    assert all(isinstance(json.loads(line), str) for line in file.read_text().splitlines())
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
-
-
-def test_a_broken_line_is_skipped_and_ended_by_the_next_one(file: Path) -> None:
-    typed.append("whole")
-    with file.open("ab") as broken:
-        broken.write(b'{"no": "string"}\n\xff\xfe\n[[[[\n""\n7\n"torn')
-    typed.append("next")
-    assert typed.read() == ["whole", "next"]
-
-
-def test_a_file_that_grew_too_large_keeps_its_newest_lines(file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    file.write_text("".join(f'"{number:05} {"x" * 90}"\n' for number in range(11_000)))
-    typed.append("newest")
-    last, newest = typed.read()[-2:]
-    assert (last[:6], newest) == ("10999 ", "newest")
-    assert typed.MOST // 2 - 200 < file.stat().st_size <= typed.MOST // 2
-    assert (stat.S_IMODE(file.stat().st_mode), [*file.parent.glob("*.tmp")]) == (0o600, [])
 
 
 def offered(line: str) -> list[str]:
@@ -76,7 +43,8 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
         *((line, []) for line in ("", "new", " /n", "/nothing", "hello /n", "/\x00", "/help '", "/file nowhere/")),
         ("/snapshot delete be", ["before"]), ("/agent te", ["terse"]), ('/agent "two w', ["two words"]),
         ("/model lab/", ["lab/q:8b"]), ("/tools git,", ["git,time"]), ("/param top_p=1 to", ["top_k="]),
-        ("/session export ", ["markdown", "html", "json", "openai", "nanobot", "'sub dir/'"]),
+        ("/session export ", ["markdown", "html", "json", "openai", "nanobot", "'a b.txt'", "'a'\"'\"'c'", "plain",
+                              "'sub dir/'"]),
         ("/file ", ["-", "'a b.txt'", "'a'\"'\"'c'", "plain", "'sub dir/'"]), ("/file .h", [".hidden"]),
         *((f"/file {begun}", ["'sub dir/'"]) for begun in ("sub\\ di", '"sub di', "plain 'sub d")),
         ("/file 'sub dir/'i", ["'sub dir/in it'"]),
@@ -111,6 +79,12 @@ FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved
         (FULL, 90, "ab12 · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
         (FULL, 40, "ab12 · 10 % · +2 files · not saved"),
         (FULL._replace(files=1, saved=True), 40, "ab12 · lab/model · 10 % · +1 file"),
+        (Status("ab12", tokens=1234, estimated=True), 80, "ab12 · ~1,234 tokens"),
+        (Status("ab12", tokens=1234, window=2000, estimated=True), 80, "ab12 · ~1,234 of 2,000 tokens, 62 %"),
+        (Status("new session", model="echo", hint="/help shows the commands"), 45,
+         "new session · echo · /help shows the commands"),
+        (Status("new session", model="echo", hint="/help shows the commands"), 40, "new session · echo · /help"),
+        (Status("new session", model="echo", hint="/help shows the commands"), 20, "new session · echo"),
         (Status("ab12", "T", "anthropic/claude-sonnet-4-5", 200, 1000, 1234.5), 40,
          "ab12 · …sonnet-4-5 · 20 % · 1,234.50 USD"),
         (Status("ab12", "漢字の題名です漢字", "lab/m", 5, None), 40, "ab12 漢字の題名です… · lab/m · 5 tokens"),
@@ -119,3 +93,43 @@ FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved
 )  # fmt: skip
 def test_the_status_line(status: Status, width: int, line: str) -> None:
     assert status_line(status, width) == line
+
+
+# ---- long pastes
+
+
+@given(st.lists(st.sampled_from(["a", "\n", "\n" * 20, "x\ty" + "\n" * 25 + "end"]), max_size=8))
+def test_a_long_paste_is_one_character_and_comes_back_whole(pieces: list[str]) -> None:
+    pastes = Pastes()
+    line = "".join(map(pastes.folded, pieces))
+    assert pastes.whole(line) == "".join(pieces)
+    assert all(len(pastes.folded(piece)) == (1 if piece.count("\n") >= 20 else len(piece)) for piece in pieces)
+    assert line.count("\n") < 20 * len(pieces) or not pieces
+
+
+# ---- a row of the list
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(-5, "now"), (59, "now"), (60, "1m"), (3599, "59m"), (3600, "1h"),
+                                                (86399, "23h"), (2 * 86400, "2d"), (7 * 86400, "1w"),
+                                                (364 * 86400, "52w"), (365 * 86400, "1y")])  # fmt: skip
+def test_age(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+def row(title: str) -> Row:
+    return Row("20250101-000000-aaaa.json", title, True, 3, "lab/m", "", True, 1000.0)
+
+
+@pytest.mark.parametrize(("width", "line"), [
+    (80, f"    1d  {'A title':<35}    3 turns  {'lab/m':<24}"), (40, f"    1d  {'A title':<32}"),
+    (14, "    1d  A tit…"),
+])  # fmt: skip
+def test_columns_give_way_to_the_title(width: int, line: str) -> None:
+    assert fragment_list_to_text(row_line(row("A title"), width, 1000.0 + 86400)) == line
+
+
+@pytest.mark.parametrize("width", [10, 40, 200])
+@pytest.mark.parametrize("title", ["", "ab" * 99, "日語e\u0301 " * 20])
+def test_a_row_is_as_wide_as_the_screen(title: str, width: int) -> None:
+    assert get_cwidth(fragment_list_to_text(row_line(row(title), width, 2000.0, picked=True))) == width

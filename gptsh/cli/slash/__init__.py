@@ -1,1 +1,0 @@
-"""The commands of a conversation: one table, and what each does."""

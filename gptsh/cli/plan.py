@@ -495,7 +495,7 @@ class Planner:
         odd = [
             media.kind
             for message, part, media in found
-            if message["role"] != "assistant" and media.kind not in lacks and not client.servers.takes(model, part)
+            if message["role"] != "assistant" and media.kind not in lacks and not client.takes(model, part)
         ]
         if left := len(odd) + sum(media.kind in lacks for *_, media in found):
             what = "1 attachment" if left == 1 else f"{left} attachments"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
     from gptsh.llm.servers import Servers
 
+PATH = "/messages"
 _USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
 _LEAST_ANSWER = 1024  # tokens beside thinking
 _MARK = {"cache_control": {"type": "ephemeral"}}
@@ -65,17 +66,12 @@ _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
-def url(provider: Provider) -> str:
-    """Where the request goes."""
-    return f"{provider.base_url}/messages"
-
-
 def read(
     response: "Response", _provider: Provider, answer: Answer, _servers: "Servers | None" = None
 ) -> Iterator[Event]:
     """What is seen of the answer."""
     found = payloads(response.chunks(), response.headers.get("content-type", ""))
-    return sse.read(found, Reader(answer), answer, response.hurry)
+    return sse.read(found, Reader(answer), response.hurry)
 
 
 def body(
@@ -291,8 +287,8 @@ def _media(part: Part) -> Part:
     return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
 
 
-def takes(part: Part) -> bool:
-    """Whether the API has a shape for what a part carries."""
+def takes(part: Part, _provider: Provider) -> bool:
+    """Whether a question has a place for what a part carries."""
     media = media_of(part)
     return media is not None and _source(media) is not None
 

@@ -47,11 +47,11 @@ def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, A
         yield _STOP
 
 
-class Reader:
+class Reader(sse.Reader):
     """Writes the events of one answer into it."""
 
     def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+        super().__init__(answer)
         self._usage: dict[str, Any] = {}
         self._finish: str | None = None
         self._done = False
@@ -72,10 +72,10 @@ class Reader:
             self._count(message.get("usage"))
             for key, name in (("id", "response_id"), ("model", "resolved_model")):
                 if isinstance(message.get(key), str):
-                    setattr(self._answer, name, message[key])
+                    setattr(self.answer, name, message[key])
         elif kind == "content_block_start":
             self._end(index)  # some servers do not say that a block has ended
-            self._open[index] = _Block(as_dict(payload.get("content_block")), self._answer)
+            self._open[index] = _Block(as_dict(payload.get("content_block")), self.answer)
         elif kind == "content_block_delta" and index in self._open:
             self._open[index].take(as_dict(payload.get("delta")))
         elif kind == "content_block_stop":
@@ -87,13 +87,13 @@ class Reader:
     def end(self) -> None:
         """What is open: blocks without an end, tool calls that were begun, usage."""
         for index in list(self._open):
-            if self._done or self._answer.finished:
+            if self._done or self.answer.finished:
                 self._end(index)
             elif self._open[index].start.get("type") == "tool_use":
-                self._answer.add_call(self._open[index].call())
+                self.answer.add_call(self._open[index].call())
         self._report_usage()
         if self._done:
-            self._answer.finish(REASONS.get(self._finish or "", self._finish))
+            self.answer.finish(REASONS.get(self._finish or "", self._finish))
 
     def _count(self, usage: Any) -> None:
         """Later figures are of the whole answer; a null says nothing."""
@@ -101,7 +101,7 @@ class Reader:
 
     def _report_usage(self) -> None:
         if self._usage:
-            self._answer.usage = usage_from(dict(self._usage))
+            self.answer.usage = usage_from(dict(self._usage))
 
     def _end(self, index: int | None) -> None:
         ended = self._open.pop(index, None)
@@ -111,21 +111,21 @@ class Reader:
         self._blocks.append(block)
         kind = block.get("type")
         if kind in THOUGHTS:
-            self._answer.add_thought({key: value for key, value in block.items() if key != "signature" or value})
+            self.answer.add_thought({key: value for key, value in block.items() if key != "signature" or value})
         elif kind == "tool_use":
-            self._answer.add_call(ended.call())
-        if BLOCKS in self._answer.replay or block.get("citations") or kind not in (*THOUGHTS, "tool_use", "text"):
-            self._answer.replay[BLOCKS] = list(self._blocks)
+            self.answer.add_call(ended.call())
+        if BLOCKS in self.answer.replay or block.get("citations") or kind not in (*THOUGHTS, "tool_use", "text"):
+            self.answer.replay[BLOCKS] = list(self._blocks)
 
     def _conclude(self, delta: dict[str, Any], usage: Any) -> None:
         self._count(usage)
         why = as_dict(delta.get("stop_details")).get("explanation")
         if isinstance(why, str) and why:
-            self._answer.add_refusal(why)
+            self.answer.add_refusal(why)
         if isinstance(delta.get("stop_reason"), str):
             self._finish = delta["stop_reason"]
             self._report_usage()
-            self._answer.finish(REASONS.get(self._finish or "", self._finish))
+            self.answer.finish(REASONS.get(self._finish or "", self._finish))
 
 
 class _Block:

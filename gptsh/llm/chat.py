@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gptsh.content import openai_parts
 from gptsh.content.answer import Answer, Request
-from gptsh.content.openai_parts import question, spread
 from gptsh.content.passages import one_text
 from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import GptshError, ModelError
@@ -29,23 +29,25 @@ from gptsh.messages import (
     Call,
     Event,
     Message,
+    Part,
 )
 from gptsh.models.cost import usage_from
+from gptsh.models.facts import OPENAIS
 from gptsh.models.names import is_by
-from gptsh.models.providers import LOCAL, Provider
+from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
-    from gptsh.llm.servers import Servers
 
-# What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
-# the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
-# (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
-WANTED_BACK = (DETAILS, "extra_content", "annotations")
+PATH = "/chat/completions"
 REFUSABLE = {
     "stream_options": re.compile("stream_options"),
     "response_format": re.compile("response.?format|json.?schema", re.IGNORECASE),
 }
+# What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
+# the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
+# (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
+WANTED_BACK = (DETAILS, "extra_content", "annotations")
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
@@ -54,26 +56,31 @@ _SIGNATURE = "thought_signature"
 _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 
 
-def url(provider: Provider) -> str:
-    """Where the request goes."""
-    return f"{provider.base_url}/chat/completions"
-
-
-def body(
-    request: Request, provider: Provider, refused: Collection[str] = (), _servers: "Servers | None" = None
-) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without the fields that are refused."""
     if request.schema is not None and "response_format" in refused:
-        asked = asked_in_words(request.messages, request.schema)
-        request = request._replace(messages=asked, schema=None)
-    prompt = prompt_for(request, provider)
-    sent: dict[str, Any] = {
-        "model": provider.model,
-        "messages": [message_for(message, provider, request.model) for message in prompt],
-        **fit(request.params, provider).sent,
-        **tools(request, longest=_LONGEST_DESCRIPTION if provider.name in ("openai", "azure") else None),
-        **response_format(request),
-    }
+        request = request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
+    messages: list[dict[str, Any]] = []
+    for message in openai_parts.spread(request.messages):
+        is_behind_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
+        if is_behind_tool and not provider.user_behind_tool:
+            messages.append({"role": "assistant", "content": _UNANSWERED})
+        messages.append(_message(message, provider, request.model))
+    sent = {"model": provider.model, "messages": messages, **fit(request.params, provider).sent}
+    if request.tools:
+        sent["tools"] = []
+    for tool in request.tools:
+        text = tool.description
+        if provider.name in OPENAIS and len(text) > _LONGEST_DESCRIPTION:  # cut at a word
+            text = text[:_LONGEST_DESCRIPTION]
+            text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
+        # OpenAI refuses the arguments of a tool without properties.
+        parameters = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+        function = {"name": tool.name, "description": text, "parameters": parameters}
+        sent["tools"].append({"type": "function", "function": function})
+    if request.schema is not None:  # not strict, which takes a part of JSON Schema only: the answer is checked here
+        form = {"name": "answer", "schema": request.schema}
+        sent["response_format"] = {"type": "json_schema", "json_schema": form}
     if request.stream:
         sent["stream"] = True
         if provider.stream_options and "stream_options" not in refused:
@@ -81,103 +88,63 @@ def body(
     return sent
 
 
-def read(
-    response: "Response", _provider: Provider, answer: Answer, _servers: "Servers | None" = None
-) -> Iterator[Event]:
+def takes(part: Part, provider: Provider) -> bool:
+    """Whether a question has a place for what a part carries."""
+    return openai_parts.takes(part, provider.parts)
+
+
+def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """What is seen of the answer."""
     found = payloads(response.chunks(), response.headers.get("content-type", ""))
-    return sse.read(found, Reader(answer), answer, response.hurry)
+    return sse.read(found, Reader(answer), response.hurry)
 
 
-def tools(request: Request, *, longest: int | None = None) -> dict[str, Any]:
-    """The field that offers tools; none where there are none. Descriptions are cut at a word, beyond the longest.
-
-    OpenAI refuses the arguments of a tool without ``properties``.
-    """
-    offered = []
-    for tool in request.tools:
-        text = tool.description
-        if longest is not None and len(text) > longest:
-            words = re.sub(r"\s*\S*\Z", "", text[:longest]) or text[: longest - 1]
-            text = f"{words}…"
-        parameters = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
-        offered.append(
-            {"type": "function", "function": {"name": tool.name, "description": text, "parameters": parameters}}
-        )
-    return {"tools": offered} if offered else {}
-
-
-def response_format(request: Request) -> dict[str, Any]:
-    """The field that asks for an answer of the schema; none where there is no schema.
-
-    Not ``strict``, which takes a part of JSON Schema only: the answer is checked here.
-    """
-    if request.schema is None:
-        return {}
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}}
-
-
-def prompt_for(request: Request, provider: Provider) -> list[Message]:
-    """The messages of a prompt in an order that the provider takes."""
-    prompt: list[Message] = []
-    for message in spread(request.messages):
-        if not provider.user_behind_tool and message["role"] == "user" and prompt and prompt[-1]["role"] == "tool":
-            prompt.append({"role": "assistant", "content": _UNANSWERED})
-        prompt.append(message)
-    return prompt
-
-
-def message_for(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
 
     ``model`` is the one that is asked, as ``-m`` takes it.
     """
     known: Mapping[str, Any] = message
-    sent: dict[str, Any] = {"role": message["role"]}
+    sent: dict[str, Any]
     if message["role"] == "assistant":
-        sent |= _answer_for(message, provider, model)
+        sent = _answer(message, provider, model)
     elif message["role"] == "tool":
-        sent |= {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
+        sent = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent["content"] = question(message, provider.parts)
-    return {**sent, "name": known["name"]} if known.get("name") and isinstance(known["name"], str) else sent
+        sent = {"content": openai_parts.question(message, provider.parts)}
+    named = {"name": known["name"]} if known.get("name") and isinstance(known["name"], str) else {}
+    return {"role": message["role"], **sent, **named}
 
 
-def _answer_for(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
 
     What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
     """
     own, replay = is_by(message, provider.name, model), as_dict(message.get("replay"))
     text, calls = one_text(message), message.get("tool_calls")
-    sent = _returned(message, replay) if own else {}
+    sent: dict[str, Any] = {}
+    if own and replay:
+        sent = {key: replay.get(key) for key in WANTED_BACK}
+        details = as_dicts(replay.get(DETAILS))
+        # The last piece of reasoning of an answer that broke off is not whole, unless it is signed.
+        torn = message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]
+        sent[DETAILS] = details[:-1] if torn and not details[-1].get("signature") else details
+    if own and provider.wire == "litellm":
+        blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
+        sent |= {THINKING: blocks, FIELDS: as_dict(replay.get(FIELDS))}
     if calls:
-        sent["tool_calls"] = [_call(call, own=own, through_litellm=provider.wire == "litellm") for call in calls]
+        through_litellm = provider.wire == "litellm"
+        sent["tool_calls"] = [_call(call, own=own, through_litellm=through_litellm) for call in calls]
         if provider.wants_reasoning:
-            known = _reasoning(replay) if message.get("provider") == provider.name else {}
-            sent |= known or {REASONING_FIELDS[0]: " "}
-    if text or not calls or provider.own_base or provider.name in LOCAL:  # llama-cpp-python refuses null
+            known = replay if message.get("provider") == provider.name else {}
+            sent |= {key: known[key] for key in REASONING_FIELDS if known.get(key)} or {REASONING_FIELDS[0]: " "}
+    sent = {key: value for key, value in sent.items() if value}
+    if text or not calls or provider.is_local:  # llama-cpp-python refuses null
         sent["content"] = text
     elif provider.takes_null:
         sent["content"] = None
     return sent
-
-
-def _returned(message: Message, replay: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes back with every answer to the model that it came from.
-
-    Of an answer that broke off not the last piece of reasoning, unless it is signed: it is not whole.
-    """
-    sent = {key: replay[key] for key in WANTED_BACK if replay.get(key)}
-    details = as_dicts(replay.get(DETAILS))
-    if message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]:
-        details = details if details[-1].get("signature") else details[:-1]
-    return {key: value for key, value in {**sent, DETAILS: details}.items() if value}
-
-
-def _reasoning(replay: Mapping[str, Any]) -> dict[str, str]:
-    """A tool call's reasoning under the name that it came with."""
-    return {key: text for key, text in replay.items() if key in REASONING_FIELDS and text and isinstance(text, str)}
 
 
 def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
@@ -208,7 +175,7 @@ def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, A
     streamed, chunks = sse.peeked(chunks, content_type)
     if not streamed:
         body = b"".join(chunks)
-        yield from whole(load(body), shown(body))
+        yield from whole(load(body), body)
         return
     for name, data in sse.payloads(chunks):
         if data.strip() == b"[DONE]":
@@ -221,34 +188,36 @@ def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, A
             yield payload
 
 
-def whole(payload: dict[str, Any], told: str) -> Iterator[dict[str, Any]]:
-    """The same of a ``chat.completion`` object; ``told`` is what --debug shows of one that is none."""
+def whole(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+    """The same of a ``chat.completion`` object; ``body`` is what --debug shows of one that is none."""
     if not as_dicts(payload.get("choices")):
-        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=told)
+        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=shown(body))
     yield payload
     yield DONE
 
 
-class Reader:
+class Reader(sse.Reader):
     """Writes the chunks of one answer into it, or the one object that it is."""
 
     def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._calls = _Calls()
+        super().__init__(answer)
+        self._calls: list[tuple[int | None, Call]] = []  # with its index
         self._finish: str | None = None
         self._done = False
         self._thought: list[str] = []  # the thinking block that has no signature yet
 
     def take(self, chunk: dict[str, Any]) -> bool:
         """One chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
-        answer = self._answer
+        answer = self.answer
         if chunk is DONE:
             self._done = True
             return True
         answer.response_id = answer.response_id or _text(chunk.get("id"))
         answer.resolved_model = answer.resolved_model or _text(chunk.get("model"))
         choices = as_dicts(chunk.get("choices"))
-        if usage := _usage_in(chunk, choices):  # a later null never overwrites it
+        # At the top, in the choice (moonshot), or in x_groq; a later null never overwrites it.
+        places = [chunk, *choices[:1], as_dict(chunk.get("x_groq"))]
+        if usage := next(filter(None, (as_dict(place.get("usage")) for place in places)), None):
             answer.usage = usage_from(usage)
         for choice in choices:
             if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
@@ -265,17 +234,17 @@ class Reader:
 
     def end(self) -> None:
         """The tool calls, as far as they came: they are known only now."""
-        for call in self._calls.whole():
-            self._answer.add_call(call)
-        if self._done or self._answer.finished:
-            self._answer.finish(self._reason())
+        for _, call in self._calls:  # keys that we do not know (thought signatures) are kept
+            self.answer.add_call({**call, "id": call["id"] or ""})
+        if self._done or self.answer.finished:
+            self.answer.finish(self._reason())
 
     def _reason(self) -> str | None:
         """Why it ended; a "stop", or a reason that is empty (xai), means the tool calls where there are some."""
-        return "tool_calls" if self._calls.any and self._finish in ("stop", "") else self._finish or None
+        return "tool_calls" if self._calls and self._finish in ("stop", "") else self._finish or None
 
     def _take_delta(self, delta: dict[str, Any], *, whole: bool) -> None:
-        answer, details = self._answer, as_dicts(delta.get(DETAILS))
+        answer = self.answer
         # Some servers send the same reasoning under two names: the first one that says something counts.
         field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
         if blocks := as_dicts(delta.get(THINKING)):
@@ -283,9 +252,9 @@ class Reader:
         elif field:
             answer.add_reasoning(delta[field], field)
         else:
+            details = as_dicts(delta.get(DETAILS))
             texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
             answer.add_reasoning("".join(filter(None, texts)), "reasoning")
-        self._keep(delta, details, whole=whole)
         content = delta.get("content")
         answer.add_text(_text(content) or "")
         for part in as_dicts(content):  # mistral's
@@ -297,29 +266,67 @@ class Reader:
         if refusal := _text(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._calls.take(call)
+            self._take_call(call)
+        if delta.keys() & {*WANTED_BACK, FIELDS}:
+            self._keep(delta, whole=whole)
 
     def _take_thoughts(self, blocks: list[dict[str, Any]]) -> None:
         """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
         for block in blocks:
             if text := _text(block.get("thinking")):
                 self._thought.append(text)
-                self._answer.add_reasoning(text, THINKING)
+                self.answer.add_reasoning(text, THINKING)
             if block.get("type") != "thinking":
-                self._answer.add_thought(block)
+                self.answer.add_thought(block)
             elif block.get("signature"):
-                self._answer.add_thought({**block, "thinking": "".join(self._thought)})
+                self.answer.add_thought({**block, "thinking": "".join(self._thought)})
                 self._thought = []
 
-    def _keep(self, delta: dict[str, Any], details: list[dict[str, Any]], *, whole: bool) -> None:
+    def _take_call(self, delta: dict[str, Any]) -> None:
+        """What one delta has of a call: the one of its index, else of its id, else the last one.
+
+        A new id at a used index begins another call, and so does a name where index and id are missing; an empty id or
+        name says nothing (mistral, dashscope, groq).
+        """
+        index = delta["index"] if isinstance(delta.get("index"), int) else None
+        call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
+        call: Call | None = None
+        for at, one in reversed(self._calls):
+            if index is None and call_id is None:  # the last one goes on, if it is not whole
+                call = None if function.get("name") and one["function"]["arguments"].endswith("}") else one
+                break
+            is_there = index is not None and at == index and None in (call_id, one["id"])
+            if is_there or (call_id == one["id"] and (index == at or None in (index, at))):
+                call = one
+                break
+        if call is None:
+            call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
+            self._calls.append((index, call))
+        call["id"] = call["id"] or call_id
+        inner, arguments = call["function"], function.get("arguments")
+        inner["name"] = inner["name"] or _text(function.get("name")) or ""
+        if arguments is not None:
+            inner["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        inner |= {key: value for key, value in function.items() if key not in inner}
+        call |= {key: v for key, v in delta.items() if key not in ("index", *call) and v not in (None, "")}
+
+    def _keep(self, delta: dict[str, Any], *, whole: bool) -> None:
         """What the provider may want back. What is signed goes back as one piece, not in those in which it came."""
-        replay = self._answer.replay
-        for piece in details:
+        replay = self.answer.replay
+        for piece in as_dicts(delta.get(DETAILS)):
             kept = replay.setdefault(DETAILS, [])
-            if kept and not whole and _goes_on(kept[-1], piece):
-                _add(kept[-1], piece)
-            else:
+            last = kept[-1] if kept and not whole else {}
+            same = (
+                last.get(key) == piece.get(key) or None in (last.get(key), piece.get(key)) for key in ("index", "id")
+            )
+            if not last or last.get("type") != piece.get("type") or not all(same):
                 kept.append(dict(piece))
+                continue
+            for key, value in piece.items():
+                if key in _GROWS and isinstance(value, str) and isinstance(last.get(key), str):
+                    last[key] += value
+                elif value is not None:
+                    last[key] = value
         if extra := as_dict(delta.get("extra_content")):
             replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
         for note in as_dicts(delta.get("annotations")):
@@ -350,70 +357,3 @@ def _error_in(chunk: dict[str, Any]) -> GptshError | None:
     if not error and (bare or "error" in (chunk.get("object"), chunk.get("type"))):
         error = _words_of(chunk)
     return reported(error, chunk) if error else None
-
-
-def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
-    """Whether a piece of reasoning goes on with the last one: of its type, and no other number or id."""
-    same = (last.get(key) == piece.get(key) or None in (last.get(key), piece.get(key)) for key in ("index", "id"))
-    return last.get("type") == piece.get("type") and all(same)
-
-
-def _add(last: dict[str, Any], piece: dict[str, Any]) -> None:
-    for key, value in piece.items():
-        if key in _GROWS and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
-        elif value is not None:
-            last[key] = value
-
-
-class _Calls:
-    """Tool calls from their deltas: by index, else by id, else the last one goes on.
-
-    A new id at a used index begins another call, and so does a name where index and id are missing; an empty id or
-    name says nothing (mistral, dashscope, groq).
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[int | None, Call]] = []  # with its index
-
-    @property
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self._calls)
-
-    def take(self, delta: dict[str, Any]) -> None:
-        """What one delta has of a call."""
-        index = delta["index"] if isinstance(delta.get("index"), int) else None
-        call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
-        call = self._find(index, call_id, function.get("name"))
-        if call is None:
-            call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
-            self._calls.append((index, call))
-        call["id"] = call["id"] or call_id
-        inner, arguments = call["function"], function.get("arguments")
-        inner["name"] = inner["name"] or _text(function.get("name")) or ""
-        if arguments is not None:
-            inner["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
-        inner |= {key: value for key, value in function.items() if key not in inner}
-        call |= {key: v for key, v in delta.items() if key not in ("index", *call) and v not in (None, "")}
-
-    def _find(self, index: int | None, call_id: str | None, name: Any) -> Call | None:
-        """The call that a delta goes on; None where it begins one."""
-        for at, call in reversed(self._calls):
-            if index is None and call_id is None:  # the last one, if it is not whole
-                return None if name and call["function"]["arguments"].endswith("}") else call
-            is_there = index is not None and at == index and None in (call_id, call["id"])
-            if is_there or (call_id == call["id"] and (index == at or None in (index, at))):
-                return call
-        return None
-
-    def whole(self) -> list[Call]:
-        """The calls; keys that we do not know (thought signatures) are kept."""
-        return [{**call, "id": call["id"] or ""} for _, call in self._calls]
-
-
-def _usage_in(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Usage at the top of the chunk, in the choice (moonshot), or in ``x_groq``."""
-    places = [chunk.get("usage"), *(choice.get("usage") for choice in choices[:1])]
-    places.append(as_dict(chunk.get("x_groq")).get("usage"))
-    return next((place for place in places if isinstance(place, dict) and place), None)

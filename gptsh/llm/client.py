@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import media_in, shown
-from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, NoAnswer
+from gptsh.errors import ConfigError, GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parsed
 from gptsh.llm import errors, parameters, routes
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
-from gptsh.messages import Event, Finished, Retrying, labelled, parts_of, text_of
+from gptsh.messages import Event, Part, Retrying, labelled, parts_of, text_of
 from gptsh.models.cost import usage_from
 from gptsh.models.providers import Provider, Wire
 
@@ -35,20 +35,17 @@ _OF_REQUEST = {"thinking", "schema"}  # refused for what stands in a request: no
 class Api(Protocol):
     """How servers of one kind are asked, and how they answer; the modules ``chat``, ``anthropic`` and ``ollama``."""
 
-    REFUSABLE: dict[
-        str, re.Pattern[str]
-    ]  # what a server may refuse that it can be asked without: how its refusal names it
+    PATH: str  # where the request goes, below the base URL
+    REFUSABLE: dict[str, re.Pattern[str]]  # what it can be asked without: how a server's refusal names it
 
-    def url(self, provider: Provider) -> str:
-        """Where the request goes."""
-
-    def body(
-        self, request: Request, provider: Provider, refused: Collection[str], servers: Servers | None
-    ) -> dict[str, Any]:
+    def body(self, request: Request, provider: Provider, refused: Collection[str], servers: Any) -> dict[str, Any]:
         """What is sent, without the fields that are refused; a server may be asked how a model is loaded."""
 
-    def read(self, response: "Response", provider: Provider, answer: Answer, servers: Servers) -> Iterator[Event]:
+    def read(self, response: "Response", provider: Provider, answer: Answer, servers: Any) -> Iterator[Event]:
         """What is seen of the answer, which is written into. Raises ModelError, TimedOut or TooLong."""
+
+    def takes(self, part: Part, provider: Provider) -> bool:
+        """Whether a question has a place for what a part carries."""
 
 
 class Client:
@@ -59,18 +56,14 @@ class Client:
         self._settings, self._environ = settings, environ
         self._routes = Routes(settings, environ)
         self.servers = Servers(settings, self._routes)
-        self._refused: dict[tuple[str, str], set[str]] = {}  # for this process, by base URL and model
 
     # ---- before anything is saved or sent
 
     def warm(self, model: str) -> None:
         """Begin to load what asking this model takes seconds to load. A model that cannot be reached is no failure."""
-        try:
-            provider = self._settings.providers.of(model)
-        except ConfigError:
-            return
-        if routes.wire_for(provider, {}) == "litellm":
-            self._litellm.warm()
+        with contextlib.suppress(ConfigError):
+            if routes.wire_for(self._settings.providers.of(model), {}) == "litellm":
+                self._litellm.warm()
 
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
         """Settle where the model is, by which way and with which key it is asked, with tools or without.
@@ -83,13 +76,18 @@ class Client:
             self._litellm.warm()
         return parameters.fit(params, provider).left_out
 
+    def takes(self, model: str, part: Part) -> bool:
+        """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
+        provider = self._settings.providers.of(model)
+        return provider.wire == "echo" or _api(provider.wire).takes(part, provider)
+
     def wire(self, request: Request) -> Wire:
         """By which API it would be asked. Raises as ``prepare``."""
-        return self._route_of(request).wire
+        return self._provider_of(request).wire
 
     def preview(self, request: Request) -> dict[str, Any]:
         """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
-        provider = self._route_of(request)
+        provider = self._provider_of(request)
         if provider.wire == "echo":
             return {"messages": request.messages}
         if provider.wire == "litellm":
@@ -99,12 +97,11 @@ class Client:
         from gptsh.llm.sse import encode, load  # noqa: PLC0415 - as in ``_api``
 
         api = _api(provider.wire)
-        body = load(encode(api.body(request, provider, self._all_refused(provider), self.servers)))
-        headers = routes.headers(provider, masked=True)
+        body = load(encode(api.body(request, provider, self.servers.refused(provider), self.servers)))
         return {
             "method": "POST",
-            "url": api.url(provider),
-            "headers": headers,
+            "url": f"{provider.base_url}{api.PATH}",
+            "headers": routes.headers(provider, masked=True),
             "body": errors.without_secret_parameters(body),
         }
 
@@ -115,12 +112,13 @@ class Client:
 
         Raises ModelError or TimedOut, also in mid-answer, and ConfigError as ``prepare``.
         """
-        provider, attempt = self._route_of(request), 0
+        provider, attempt = self._provider_of(request), 0
         try:
             while True:
+                answer.clear()
                 try:
-                    events = self._open(request, provider, answer)
-                    first = _first(events)
+                    events = self._events(request, provider, answer)
+                    yield next(events)  # a server that is overloaded may say so in its place
                     break
                 except NoAnswer:
                     # llama.cpp's answer to a prompt that is too long: a stream without an event, but whole a refusal.
@@ -136,33 +134,30 @@ class Client:
                     yield Retrying(pause, str(errors.without_secrets(err, provider.secrets)))
                     time.sleep(pause)
                     attempt += 1
-            yield first
             yield from events
         except GptshError as err:
             raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+        finally:
+            self.servers.keep()
 
-    def _open(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
-        """What will be seen of the answer, once the request is accepted."""
-        answer.clear()
+    def _events(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
+        """What is seen of the answer to one request."""
         if provider.wire == "echo":
-            return _echo(request, answer)
+            yield from _echo(request, answer)
+            return
         if provider.wire == "litellm":
-            return self._litellm.read(request, provider, answer)
+            yield from self._litellm.read(request, provider, answer)
+            return
         from gptsh.llm.sse import encode  # noqa: PLC0415 - as in ``_api``
 
         api = _api(provider.wire)
-        body = encode(api.body(request, provider, self._all_refused(provider), self.servers))
-        response = self._routes.http.post(api.url(provider), body, routes.headers(provider))
-        if response.status != 200:  # OK
-            said = response.small_body()
-            response.close()
-            raise errors.refusal(response.url, response.status, response.headers, said, provider)
-        named = (response.headers[name] for name in _REQUEST_IDS if name in response.headers)
-        answer.request_id = next(named, None)
-        return self._read(api, response, provider, answer)
-
-    def _read(self, api: Api, response: "Response", provider: Provider, answer: Answer) -> Iterator[Event]:
+        body = encode(api.body(request, provider, self.servers.refused(provider), self.servers))
+        response = self._routes.http.post(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
         try:
+            if response.status != 200:  # OK
+                said = response.small_body()
+                raise errors.refusal(response.url, response.status, response.headers, said, provider)
+            answer.request_id = next(filter(None, map(response.headers.get, _REQUEST_IDS)), None)
             yield from api.read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
@@ -170,22 +165,15 @@ class Client:
         finally:
             response.close()
 
-    def _all_refused(self, provider: Provider) -> set[str]:
-        """The fields that the server has refused for this model."""
-        place = provider.base_url, provider.model
-        return self._refused.get(place, set()) | self.servers.refused(provider)
-
     def _learns(self, err: ModelError, request: Request, provider: Provider) -> bool:
         """Whether the server has refused something that it can be asked without, from now on."""
         if err.status not in _REFUSALS or provider.wire == "litellm":
             return False
-        api, refused = _api(provider.wire), self._all_refused(provider)
+        api, refused = _api(provider.wire), self.servers.refused(provider)
         new = {name for name, how in api.REFUSABLE.items() if how.search(f"{err} {err.detail}")} - refused
         if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False
-        self._refused.setdefault((provider.base_url, provider.model), set()).update(new)
-        if lasting := new - _OF_REQUEST:
-            self.servers.refuse(provider, lasting)
+        self.servers.refuse(provider, new, new - _OF_REQUEST)
         return True
 
     def _pause(self, err: ModelError, attempt: int) -> float | None:
@@ -197,9 +185,12 @@ class Client:
         too_late = self.deadline is not None and time.monotonic() + pause >= self.deadline
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
-    def _route_of(self, request: Request) -> Provider:
-        found = (media for message in request.messages for _, media in media_in(message))
-        documents = any(media.kind == "document" or media.url is not None for media in found)
+    def _provider_of(self, request: Request) -> Provider:
+        """The provider as it is asked. Google's endpoint for all takes no documents, and nothing by its URL."""
+        found = request.messages if request.model.startswith("gemini/") else ()
+        documents = any(
+            media.kind == "document" or media.url is not None for message in found for _, media in media_in(message)
+        )
         return self._routes.of(request.model, request.params, tools=bool(request.tools), documents=documents)
 
     @cached_property
@@ -237,17 +228,3 @@ def _api(wire: Wire) -> Api:
     from gptsh.llm import chat  # noqa: PLC0415 - the same
 
     return chat
-
-
-def _first(events: Iterator[Event]) -> Event:
-    """The first event of an answer: a server that is overloaded may say so in its place.
-
-    Raises NoAnswer where there is none, and no reason for ending either.
-    """
-    try:
-        first = next(events, None)
-    except BrokenOff as err:
-        raise NoAnswer("the server answered nothing", detail=err.detail or str(err)) from err
-    if first is None or first == Finished(None):
-        raise NoAnswer("the server answered nothing")
-    return first

@@ -18,12 +18,9 @@ from typing import Any
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer, Request
 from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import chat, errors, sse
-from gptsh.llm.parameters import fit
 from gptsh.llm.routes import headers
-from gptsh.messages import FIELDS, THINKING, Event, Message
-from gptsh.models.names import is_by
+from gptsh.messages import Event
 from gptsh.models.providers import Provider
 
 _SWITCHES = {
@@ -101,8 +98,8 @@ class Bridge:
                 yield chunk
                 patience = self._network.idle_timeout
 
-        found = chunks() if request.stream else chat.whole(next(chunks(), {}), "")
-        return sse.read(found, chat.Reader(answer), answer, incoming.hurry)
+        found = chunks() if request.stream else chat.whole(next(chunks(), {}), b"")
+        return sse.read(found, chat.Reader(answer), incoming.hurry)
 
 
 def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
@@ -121,14 +118,9 @@ def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
     """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
     by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
-    prompt = chat.prompt_for(request, provider)
-    base = provider.base_url.removesuffix(provider.base_path)  # for Google's own API
     call = {
-        **fit(request.params, provider).sent,
-        **chat.tools(request),
-        **chat.response_format(request),
+        **json.loads(sse.encode(chat.body(request, provider))),
         "model": f"{provider.name}/{'responses/' if by_responses else ''}{provider.model}",
-        "messages": json.loads(sse.encode([_message(message, provider, request.model) for message in prompt])),
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, network.idle_timeout) + _GRACE,
         "max_retries": 0,
@@ -136,19 +128,9 @@ def arguments(request: Request, provider: Provider, network: Network) -> dict[st
         "stream_options": {"include_usage": True} if request.stream else None,
         "extra_headers": headers(provider) or None,
         "api_key": str(provider.key or "none") if by_responses or provider.key else None,
-        "api_base": base or None,
+        "api_base": provider.base_url.removesuffix(provider.base_path) or None,  # for Google's own API
     }
     return {name: value for name, value in call.items() if value is not None}
-
-
-def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
-    """A message as litellm takes it; what is signed goes back to the model that it came from."""
-    sent = chat.message_for(message, provider, model)
-    if is_by(message, provider.name, model):
-        blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
-        fields = as_dict(as_dict(message.get("replay")).get(FIELDS))
-        sent |= {key: value for key, value in {THINKING: blocks, FIELDS: fields}.items() if value}
-    return sent
 
 
 def _request_id(response: Any) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
     from gptsh.llm.servers import Servers
 
+PATH = "/api/chat"
 REFUSABLE = {
     "think": re.compile(r"support thinking|think value|\bthink must be|ChatRequest\.think", re.IGNORECASE),
     "format": re.compile(r"\bformat\b|schema|grammar", re.IGNORECASE),
@@ -34,11 +35,6 @@ _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_lo
 _NOT_TAKEN = {"image": "images by URL", "document": "documents", "audio": "audio"}
 _KNOWN = {"message", "done", "error"}
 _OF_USAGE = ("_count", "_duration")
-
-
-def url(provider: Provider) -> str:
-    """Where the request goes."""
-    return f"{provider.base_url}/api/chat"
 
 
 def body(
@@ -56,7 +52,7 @@ def body(
         options["num_predict"] = options.pop("max_tokens")
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
-    if "num_ctx" not in options and servers and (window := servers.num_ctx(provider, request.tokens)):
+    if servers and (window := servers.num_ctx(provider, request.tokens, options.get("num_ctx"))):
         options["num_ctx"] = window
     offered = [
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
@@ -78,8 +74,7 @@ def body(
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
     """What is seen of the answer. The server may be asked for its window."""
-    reader = Reader(answer, lambda: servers.allocated(provider))
-    return sse.read(payloads(response.chunks()), reader, answer)
+    return sse.read(payloads(response.chunks()), Reader(answer, lambda: servers.loaded(provider)))
 
 
 # ---- messages
@@ -121,8 +116,8 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message["role"], "content": text, **({"images": images} if images else {})}
 
 
-def takes(part: Part) -> bool:
-    """Whether the API has a place for what a part carries."""
+def takes(part: Part, _provider: Provider) -> bool:
+    """Whether a question has a place for what a part carries."""
     media = media_of(part)
     return media is not None and _is_taken(media)
 
@@ -168,18 +163,19 @@ def payloads(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
         yield found
 
 
-class Reader:
+class Reader(sse.Reader):
     """Writes the lines of one answer into it.
 
-    ``window`` tells what the model is loaded with, and is asked where the answer is cut for its length.
+    ``window`` tells with which window the model was used.
     """
 
     def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:
-        self._answer, self._window = answer, window
+        super().__init__(answer)
+        self._window = window
 
     def take(self, line: dict[str, Any]) -> bool:
         """One line; whether it was the last. Raises ModelError or TooLong for an error."""
-        answer, message = self._answer, as_dict(line.get("message"))
+        answer, message = self.answer, as_dict(line.get("message"))
         thinking, content, model = message.get(THINKING), message.get("content"), line.get("model")
         answer.resolved_model = model if isinstance(model, str) else None
         answer.add_reasoning(thinking if isinstance(thinking, str) else "", THINKING)
@@ -195,14 +191,14 @@ class Reader:
             raise reported(line["error"], line)
         if line.get("done") is not True:
             return False
-        usage = usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)})
+        usage, window = (
+            usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)}),
+            self._window(),
+        )
         reason = line.get("done_reason")  # older servers end a whole answer with ``done`` alone
         reason = reason if isinstance(reason, str) and reason else "stop"
-        if reason == "length" and (window := self._window()):
+        if reason == "length" and window:
             usage["raw"][WINDOW] = window
         answer.usage = usage if usage["raw"] else None
         answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
         return True
-
-    def end(self) -> None:
-        """Nothing is known only now."""

@@ -9,8 +9,10 @@ import json
 import math
 import os
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from gptsh.config.folders import own_folder
@@ -18,7 +20,7 @@ from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.routes import Routes, wire_for
-from gptsh.messages import Part, token_count
+from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, models_of, split_model
 from gptsh.models.providers import DIRECT, LOCAL, Provider, Wire
@@ -30,6 +32,7 @@ _PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is k
 _PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
 _LISTING = 1 << 25  # bytes of a list of all models
 _DAY = 86_400  # seconds
+_LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # as Ollama calls them
 _NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
 # What no message can carry to them, by API: the abilities that a model would need for it.
@@ -47,11 +50,11 @@ class Shown(NamedTuple):
 
     num_ctx: int | None = None
     trained: int | None = None
-    abilities: tuple[str, ...] | None = None
+    abilities: list[str] | None = None
 
 
 class Listed(NamedTuple):
-    """One model as ``-m`` takes it, its transport, its window in tokens, its prices in USD per token in and out."""
+    """One model as ``-m`` takes it, its API, its window in tokens, its prices in USD per token in and out."""
 
     model: str
     wire: Wire
@@ -71,9 +74,35 @@ class Servers:
 
     def __init__(self, settings: Settings, routes: Routes) -> None:
         self._settings, self._routes = settings, routes
-        self._memory = _Memory()
-        self._limits: dict[tuple[str, str], int] = {}  # windows that refusals have named, by base URL and model
-        self._silent: set[tuple[str, str]] = set()  # not to be asked again by this process
+        self._known: dict[str, dict[str, Any]] = {}  # what this process has looked up or learned, as in the file
+        self._limits: dict[str, int] = {}  # windows that refusals have named
+        self._refused: dict[str, set[str]] = {}
+        self._silent: set[str] = set()  # not to be asked again by this process
+
+    # ---- what is kept
+
+    @cached_property
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        return _read()
+
+    def _of(self, provider: Provider) -> dict[str, Any]:
+        """What is known of a server and its model; what is added is kept when a model has been asked."""
+        place = _place(provider)
+        if place not in self._known:
+            self._known[place] = {"at": round(time.time()), **self._kept.get(place, {})}
+        return self._known[place]
+
+    def keep(self) -> None:
+        """Write down what servers have reported since. That it cannot be written is no loss."""
+        news = {place: entry for place, entry in self._known.items() if len(entry) > 1}
+        if any(entry != self._kept.get(place) for place, entry in news.items()):
+            self._kept = json.loads(json.dumps({**_read(), **news}))
+            with contextlib.suppress(OSError, ConfigError):
+                path = own_folder("cache") / "servers.json"
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                written = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+                written.write_text(json.dumps(self._kept))
+                os.replace(written, path)
 
     # ---- models
 
@@ -82,22 +111,21 @@ class Servers:
         provider = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or provider is None:
             return model
-        served = {listed["id"] for listed in self._here(provider)}
-        return f"ollama/{model}" if served & {model, f"{model}:latest"} else model
+        known, names = self._of(provider), {model, f"{model}:latest"}
+        if not names & set(known.get("models", ())):
+            known["models"] = self._here(provider)
+        return f"ollama/{model}" if names & set(known["models"]) else model
 
     def local_models(self) -> list[str]:
         """One model of each local server that answers, as ``-m`` takes it."""
         providers = [(name, self._settings.providers.get(name)) for name in LOCAL]
-        return [
-            f"{name}/{model['id']}" for name, provider in providers if provider for model in self._here(provider)[:1]
-        ]
+        return [f"{name}/{model}" for name, provider in providers if provider for model in self._here(provider)[:1]]
 
-    def _here(self, provider: Provider) -> list[dict[str, Any]]:
-        """What a server on this machine lists; nothing where none answers at once."""
-        try:
-            return self._models(provider, PROBE_TIMEOUT)
-        except GptshError:
-            return []
+    def _here(self, provider: Provider) -> list[str]:
+        """The models that a server on this machine lists; nothing where none answers at once."""
+        with contextlib.suppress(GptshError):
+            return [model["id"] for model in self._models(provider, PROBE_TIMEOUT)]
+        return []
 
     def _models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """What a server lists, each with its ``id``. Raises GptshError where it does not."""
@@ -121,7 +149,8 @@ class Servers:
         asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
         known = [] if asks else [*models_of(provider.name)]
         for found in known:
-            wire, window = wire_for(provider._replace(model=found.name), {}), provider.context_window or found.window
+            wire = wire_for(provider._replace(model=found.name), {})
+            window = provider.context_window or found.window
             yield Listed(f"{provider.name}/{found.name}", wire, window, provider.priced(found).prices)
         if known or provider.wire not in DIRECT:
             return
@@ -148,33 +177,28 @@ class Servers:
         if window is None and provider.name not in LOCAL:
             # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
             window = facts(provider.name, provider.model).window
-        return min(filter(None, (window, self._limits.get((provider.base_url, provider.model)))), default=None)
+        return min(filter(None, (window, self._limits.get(_place(provider)))), default=None)
 
     def learn(self, model: str, window: int) -> None:
         """Report no more tokens than these as the window of a model, from now on: a refusal has named them."""
-        provider = self._settings.providers.of(model)
-        place = provider.base_url, provider.model
+        place = _place(self._settings.providers.of(model))
         self._limits[place] = min(window, self._limits.get(place, window))
 
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
         """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
-        is_own = provider.own_base or provider.name in LOCAL
         if provider.wire == "ollama":
             shown = self.shown(provider) if ask else Shown()
             return shown.trained or shown.num_ctx
-        if provider.wire not in DIRECT or not (is_own or provider.name == "openrouter"):
+        is_long = provider.name == "openrouter"  # its list
+        if provider.wire not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
             return None
-        place = provider.base_url, provider.model
-        entry = self._memory.of(*place)
-        if "window" not in entry and ask and place not in self._silent:
+        known, place = self._of(provider), _place(provider)
+        if "window" not in known and ask and place not in self._silent:
             self._silent.add(place)
             with contextlib.suppress(GptshError):  # asked again by the next process
-                is_long = provider.name == "openrouter"  # its list
                 get = self._getter(provider, *((_PATIENCE, _LISTING) if is_long else (PROBE_TIMEOUT, _PROBED)))
-                window = next(filter(None, _windows(provider, get)), None)
-                self._memory.note(*place, window=window)
-                return window
-        return _first(entry.get("window"))
+                known["window"] = next(filter(None, _windows(provider, get)), None)
+        return known.get("window")
 
     # ---- abilities
 
@@ -184,72 +208,68 @@ class Servers:
         Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
         """
         provider = self._settings.providers.of(model)
-        if any(ability in _NO_SHAPE.get(wire, ()) for wire in (provider.wire, provider.name)):
+        if ability in _NO_SHAPE.get(provider.wire, ()):
             return False
         if provider.wire != "ollama":
             return facts(provider.name, provider.model).can(ability)
         abilities = self.shown(provider).abilities if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities
 
-    def takes(self, model: str, part: Part) -> bool:
-        """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
-        provider = self._settings.providers.of(model)
-        if provider.wire == "anthropic":
-            from gptsh.llm import anthropic  # noqa: PLC0415 - few questions carry anything
-
-            return anthropic.takes(part)
-        if provider.wire == "ollama":
-            from gptsh.llm import ollama  # noqa: PLC0415 - the same
-
-            return ollama.takes(part)
-        from gptsh.content import openai_parts  # noqa: PLC0415 - the same
-
-        return provider.wire == "echo" or openai_parts.takes(part, provider.parts)
-
     # ---- Ollama
 
     def shown(self, provider: Provider) -> Shown:
         """What an Ollama server reports, or reported today, of a model."""
-        place = provider.base_url, _tagged(provider.model)
-        kept = self._memory.of(*place).get("shown")
-        if isinstance(kept, list) and len(kept) == len(Shown._fields):
-            abilities = tuple(map(str, kept[2])) if isinstance(kept[2], list) else None
-            return Shown(_first(kept[0]), _first(kept[1]), abilities)
-        shown = Shown()
-        if place not in self._silent:
+        known, place = self._of(provider), _place(provider)
+        if "shown" not in known and place not in self._silent:
             self._silent.add(place)
             with contextlib.suppress(GptshError):
-                shown = _shown(self._getter(provider, PROBE_TIMEOUT), provider)
-                self._memory.note(*place, shown=shown)
-        return shown
+                known["shown"] = list(_shown(provider, self._getter(provider)))
+        return Shown(*known.get("shown", ()))
 
-    def allocated(self, provider: Provider) -> int | None:
-        """The window with which Ollama has loaded a model now; None where it is not loaded."""
-        with contextlib.suppress(GptshError):
-            return _loaded(self._getter(provider, PROBE_TIMEOUT), provider)
-        return None
-
-    def num_ctx(self, provider: Provider, needed: int) -> int | None:
-        """The window to ask Ollama for, in tokens; None leaves it to the server. What is configured stands.
+    def num_ctx(self, provider: Provider, needed: int, wanted: Any = None) -> Any:
+        """The window to ask Ollama for: the wanted or the configured one, else by need; None leaves it to the server.
 
         A model that is asked for another window than it has is loaded again, which takes seconds.
         """
-        if provider.context_window:
-            return provider.context_window
-        return num_ctx(needed, self.allocated(provider), lambda: self.shown(provider))
+        known, window = self._of(provider), wanted or provider.context_window
+        if not window:
+            if "loaded" not in known:
+                known["loaded"] = [self._running(provider), time.time() + _LOADED]
+            allocated, until = known["loaded"]
+            window = num_ctx(needed, allocated if time.time() < until else None, lambda: self.shown(provider))
+        known["loaded"] = [token_count(window), time.time() + _LOADED]
+        return window
+
+    def loaded(self, provider: Provider) -> int | None:
+        """The window with which the server has just used a model; its own choice is asked for once a day."""
+        known = self._of(provider)
+        window: int | None = known.get("loaded", [None])[0]
+        if window is None:
+            known.setdefault("own", self._running(provider))
+            window = known["own"]
+        known["loaded"] = [window, time.time() + _LOADED]
+        return window
+
+    def _running(self, provider: Provider) -> int | None:
+        """The window with which a model is loaded now; None where it is not."""
+        with contextlib.suppress(GptshError):
+            return _allocated(provider, self._getter(provider))
+        return None
 
     # ---- refusals
 
-    def refused(self, provider: Provider) -> frozenset[str]:
+    def refused(self, provider: Provider) -> set[str]:
         """The fields that the server has refused for this model."""
-        kept = self._memory.of(provider.base_url, provider.model).get("refused")
-        return frozenset(map(str, kept)) if isinstance(kept, list) else frozenset()
+        return self._refused.get(_place(provider), set()) | set(self._of(provider).get("refused", ()))
 
-    def refuse(self, provider: Provider, fields: Iterable[str]) -> None:
-        """Remember fields that it has refused."""
-        self._memory.note(provider.base_url, provider.model, refused=sorted({*self.refused(provider), *fields}))
+    def refuse(self, provider: Provider, fields: Collection[str], lasting: Collection[str]) -> None:
+        """Remember fields that it has refused, for this process or for today."""
+        self._refused.setdefault(_place(provider), set()).update(fields)
+        if lasting:
+            known = self._of(provider)
+            known["refused"] = sorted({*known.get("refused", ()), *lasting})
 
-    def _getter(self, provider: Provider, seconds: float, most: int = _PROBED) -> Get:
+    def _getter(self, provider: Provider, seconds: float = PROBE_TIMEOUT, most: int = _PROBED) -> Get:
         """What gets documents of a server, all of them in so many seconds."""
         until = time.monotonic() + seconds
 
@@ -266,37 +286,19 @@ class Servers:
         return get
 
 
-class _Memory:
-    """``servers.json``: what is known by base URL and model, for a day. That it cannot be used is no loss."""
+def _place(provider: Provider) -> str:
+    return f"{provider.base_url} {provider.model}"
 
-    def __init__(self) -> None:
-        self._entries: dict[str, dict[str, Any]] | None = None
 
-    def of(self, base: str, model: str) -> dict[str, Any]:
-        """What is known there."""
-        if self._entries is None:
-            self._entries = self._read()
-        return self._entries.get(f"{base} {model}", {})
-
-    def note(self, base: str, model: str, **known: Any) -> None:
-        """Add to that."""
-        entry = {"at": round(time.time()), **self.of(base, model), **known}
-        self._entries = {**self._read(), f"{base} {model}": entry}
-        with contextlib.suppress(OSError, ConfigError):
-            path = own_folder("cache") / "servers.json"
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            written.write_text(json.dumps(self._entries))
-            os.replace(written, path)
-
-    def _read(self) -> dict[str, dict[str, Any]]:
-        try:
-            kept = json.loads((own_folder("cache") / "servers.json").read_bytes())
-        except (OSError, ValueError, RecursionError, ConfigError):
-            return {}
-        entries = {place: as_dict(entry) for place, entry in as_dict(kept).items()}
-        since = time.time() - _DAY
-        return {place: entry for place, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
+def _read() -> dict[str, dict[str, Any]]:
+    """``servers.json``, without what is older than a day."""
+    try:
+        kept = json.loads((own_folder("cache") / "servers.json").read_bytes())
+    except (OSError, ValueError, RecursionError, ConfigError):
+        return {}
+    since = time.time() - _DAY
+    entries = {place: as_dict(entry) for place, entry in as_dict(kept).items()}
+    return {place: entry for place, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
 
 
 def num_ctx(needed: int, allocated: int | None, shown: Callable[[], Shown]) -> int | None:
@@ -319,58 +321,44 @@ def num_ctx(needed: int, allocated: int | None, shown: Callable[[], Shown]) -> i
 def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
     """The windows that a server reports, way by way."""
     root, name, model = provider.base_url.removesuffix("/v1"), provider.name, provider.model
-    if name != "lm_studio":
-        listed = _entries(get(f"{provider.base_url}/models"))
-        # llama.cpp lists the one model that it serves under a name that nobody needs to use.
-        found = [entry for entry in listed if entry["id"] == model or (len(listed) == 1 and "meta" in entry)]
-        yield next(map(_listed_window, found), None)
-    if name in ("hosted_vllm", "openrouter"):
+    if name == "lm_studio":
+        for entry in as_dicts(as_dict(get(f"{root}/api/v1/models")).get("models")):
+            instances = as_dicts(entry.get("loaded_instances"))
+            own = [instance for instance in instances if instance.get("id") == model]
+            if own or entry.get("key") == model:  # what it is loaded with, else the model's maximum, an upper bound
+                yield from (_first(as_dict(one.get("config")).get("context_length")) for one in own or instances)
+                yield _first(entry.get("max_context_length"))
         return
-    if name != "lm_studio":  # llama.cpp before it reported this in its list
+    listed = _entries(get(f"{provider.base_url}/models"))
+    # llama.cpp lists the one model that it serves under a name that nobody needs to use.
+    found = [entry for entry in listed if entry["id"] == model or (len(listed) == 1 and "meta" in entry)]
+    yield next(map(_listed_window, found), None)
+    if name not in ("hosted_vllm", "openrouter"):  # llama.cpp before it reported this in its list
         props = as_dict(get(f"{root}/props"))
         yield _first(as_dict(props.get("default_generation_settings")).get("n_ctx"))
-    if name == "llamafile":
-        return
-    if name == "lm_studio":
-        yield _of_lm_studio(as_dict(get(f"{root}/api/v1/models")), model)
-    else:
+    if name not in LOCAL and name != "openrouter":
         # Ollama by OpenAI's API: what is loaded, else what the model's file sets, else what it was trained for. That
         # is an upper bound: a prompt beyond the server's own choice is cut, and only the answer's report shows that.
-        shown = _shown(get, provider)
+        shown = _shown(provider, get)
         if window := shown.num_ctx or shown.trained:
-            yield _loaded(get, provider) or window
-    older = as_dict(next((e for e in _entries(get(f"{root}/api/v0/models")) if e["id"] == model), None))
-    yield _first(older.get("loaded_context_length"), older.get("max_context_length"))
+            yield _allocated(provider, get) or window
 
 
-def _of_lm_studio(payload: dict[str, Any], model: str) -> int | None:
-    """What it is loaded with, else the model's maximum, an upper bound; since 0.4."""
-    for entry in as_dicts(payload.get("models")):
-        instances = as_dicts(entry.get("loaded_instances"))
-        own = [instance for instance in instances if instance.get("id") == model]
-        if own or model in (entry.get("key"), entry.get("id")):
-            loaded = [as_dict(instance.get("config")) | instance for instance in own or instances]
-            return _first(*(settings.get("context_length") for settings in loaded), entry.get("max_context_length"))
-    return None
-
-
-def _loaded(get: Get, provider: Provider) -> int | None:
+def _allocated(provider: Provider, get: Get) -> int | None:
+    """The window with which Ollama has loaded a model."""
     running = as_dicts(as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/ps")).get("models"))
-    wanted = _tagged(provider.model)
-    named = [
-        entry for entry in running if wanted in (_tagged(str(entry.get("name"))), _tagged(str(entry.get("model"))))
-    ]
-    return _first(*(entry.get("context_length") for entry in named))
+    names = (provider.model, f"{provider.model}:latest")
+    return _first(*(entry.get("context_length") for entry in running if entry.get("model", entry.get("name")) in names))
 
 
-def _shown(get: Get, provider: Provider) -> Shown:
+def _shown(provider: Provider, get: Get) -> Shown:
     shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": provider.model}))
     parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
     chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     return Shown(
         _first(int(chosen[1]) if chosen else None),
         _first(info.get(f"{info.get('general.architecture')}.context_length")),
-        tuple(name for name in abilities if isinstance(name, str)) if isinstance(abilities, list) else None,
+        [name for name in abilities if isinstance(name, str)] if isinstance(abilities, list) else None,
     )
 
 
@@ -396,11 +384,6 @@ def _prices(pricing: Any) -> tuple[float, float] | None:
     except (TypeError, KeyError, ValueError):
         return None
     return found if all(map(math.isfinite, found)) and min(found) >= 0 else None  # -1 is "it depends"
-
-
-def _tagged(name: str) -> str:
-    """Ollama's name of a model with its tag."""
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def _first(*sizes: object) -> int | None:

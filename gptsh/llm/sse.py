@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gptsh.content.answer import LAST_WAIT, Answer
-from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.errors import BrokenOff, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.errors import message_in
-from gptsh.messages import Event
+from gptsh.messages import Event, Finished
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
@@ -179,29 +179,36 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 # ---- an answer
 
 
-class Reader(Protocol):
-    """What writes one answer of an API into an ``Answer``."""
+class Reader:
+    """Writes one answer of an API into an ``Answer``."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
 
     def take(self, payload: dict[str, Any]) -> bool:
         """One object that the server sent; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        raise NotImplementedError
 
     def end(self) -> None:
-        """What is known only now, however it ended."""
+        """Write what is known only now, however it ended."""
 
 
 def read(
-    payloads: Iterable[dict[str, Any]], reader: Reader, answer: Answer, hurry: Callable[[], None] = lambda: None
+    payloads: Iterable[dict[str, Any]], reader: Reader, hurry: Callable[[], None] = lambda: None
 ) -> Iterator[Event]:
     """What is seen of an answer, as it comes. ``hurry`` is called when only usage may still come.
 
-    Raises ModelError, TimedOut or TooLong for an error inside, and BrokenOff for payloads that end before it is whole.
-    What is known by then comes before. Trouble behind a whole answer takes nothing from it.
+    Raises ModelError, TimedOut or TooLong for an error inside, BrokenOff for payloads that end before it is whole, and
+    NoAnswer for those without any of it. What is known by then comes before. Trouble behind a whole answer takes
+    nothing from it.
     """
-    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
+    answer, failure, is_empty = reader.answer, None, True
     try:
         for payload in payloads:
             is_last = reader.take(payload)
-            yield from answer.news()
+            news = answer.news()
+            is_empty = is_empty and not news
+            yield from news
             if is_last:
                 break
             if answer.finished:
@@ -210,6 +217,9 @@ def read(
         failure = err
     reader.end()
     answer.end()
-    yield from answer.news()
+    news = answer.news()
+    if is_empty and failure is None and news in ([], [Finished(None)]):
+        raise NoAnswer("the server answered nothing")
+    yield from news
     if not answer.finished:
-        raise failure
+        raise failure or BrokenOff("the stream broke off before the answer was complete")

@@ -124,9 +124,9 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(anthropic_stream.payloads(pieces, of), anthropic_stream.Reader(answer), answer),
-        "chat": lambda: read(chat.payloads(pieces, of), chat.Reader(answer), answer),
-        "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None), answer),
+        "anthropic": lambda: read(anthropic_stream.payloads(pieces, of), anthropic_stream.Reader(answer)),
+        "chat": lambda: read(chat.payloads(pieces, of), chat.Reader(answer)),
+        "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None)),
     }
     try:
         list(readers[api]())

@@ -196,7 +196,7 @@ def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(here: 
     assert here.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", "", 0)
     assert [body.get("think") for body in server.chats] == [True, None]
     assert [body["messages"] for body in server.chats] == [server.chats[0]["messages"]] * 2
-    assert server.paths() == ["/api/ps", "/api/chat"] * 2
+    assert server.paths() == ["/api/ps", "/api/chat", "/api/chat", "/api/ps"]
 
 
 def test_a_schema_goes_as_format_and_in_words(here: Home, server: OllamaServer) -> None:
@@ -237,7 +237,7 @@ def windows_of(server: OllamaServer) -> list[int | None]:
 @pytest.mark.parametrize(
     ("loaded", "params", "words", "window", "asked"),
     [
-        (None, {}, 1, None, ["ps", "chat"]),
+        (None, {}, 1, None, ["ps", "chat", "ps"]),
         (None, {}, 3000, 8192, ["chat", "ps", "show"]),
         (20000, {}, 3000, 20000, ["chat", "ps", "show"]),
         (None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
@@ -253,7 +253,7 @@ def test_the_window_that_is_asked_for(
     given = [arg for key, value in params.items() for arg in ("-p", f"{key}={value}")]
     assert here.run(*given, "hello " * words).code == 0
     assert windows_of(server) == [window]
-    assert sorted(path.rpartition("/")[2] for path in server.paths()) == sorted(asked)  # nothing twice
+    assert sorted(path.rpartition("/")[2] for path in server.paths()) == sorted(asked)
     assert len(server.loads) == (not loaded)
 
 
@@ -279,6 +279,8 @@ def test_a_session_of_several_turns_loads_its_model_once(here: Home, server: Oll
     assert len(server.chats) == 5
     assert here.doc()["title"]
     assert windows_of(server) == [None, 4096, 4096, 4096, 4096]
+    assert server.paths()[:3] == ["/api/ps", "/api/chat", "/api/ps"]
+    assert set(server.paths()[3:]) == {"/api/chat"}  # a second prompt sends no probe
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gptsh.content.answer import LAST_WAIT, Answer
-from gptsh.errors import BrokenOff, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.errors import message_in
 from gptsh.messages import Event, Finished
 from gptsh.text import is_unicode
@@ -202,7 +202,8 @@ def read(
     NoAnswer for those without any of it. What is known by then comes before. Trouble behind a whole answer takes
     nothing from it.
     """
-    answer, failure, is_empty = reader.answer, None, True
+    answer, is_empty = reader.answer, True
+    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
     try:
         for payload in payloads:
             is_last = reader.take(payload)
@@ -218,8 +219,8 @@ def read(
     reader.end()
     answer.end()
     news = answer.news()
-    if is_empty and failure is None and news in ([], [Finished(None)]):
-        raise NoAnswer("the server answered nothing")
+    if is_empty and isinstance(failure, BrokenOff) and news in ([], [Finished(None)]):
+        raise NoAnswer("the server answered nothing", detail=failure.detail)
     yield from news
     if not answer.finished:
-        raise failure or BrokenOff("the stream broke off before the answer was complete")
+        raise failure

@@ -128,7 +128,7 @@ def test_the_list_for_programs(two: Home) -> None:
     [
         (["--list-tools", "--tools", "nix"], "there is no tool server 'nix': known are one, two"),
         (["--list-tools", "--tools", "one__nix"], f"tool server one has no tool 'nix': {HAS}; {WAY}"),
-        (["--list-tools", "-a", "nobody"], "there is no agent 'nobody': known are few, none, default"),
+        (["--list-tools", "-a", "nobody"], "there is no agent 'nobody': known are few, none, default, shell"),
         (["--list-tools", "--tools", "one", "--no-tools"], "--tools and --no-tools exclude each other"),
         (["--list-tools", "--tools", " "], "--tools is empty"),
         (["--list-tools", "words"], "--list-tools takes no prompt"),

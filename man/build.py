@@ -11,6 +11,8 @@ import click
 
 from gptsh import __version__
 from gptsh.cli.options import GROUPS, INTRO, ROWS, SHORT_HELP, build
+from gptsh.config import schema
+from gptsh.config.settings import Config
 from man import configuration
 
 PAGE = Path(__file__).parent / "gptsh.1"
@@ -39,7 +41,7 @@ def _lines() -> Iterator[str]:
     yield from _entries(_table("sessions.md", "REF"))
     yield ".SH CONFIGURATION"
     yield from map(_text, configuration.INTRO)
-    for name, meaning, keys in configuration.tables():
+    for name, meaning, keys in schema.tables(Config):
         if name:
             yield from (f".SS {_text(f'[{name}]')}", _text(meaning))
         yield from _entries((f"`{key.name}` ({key.expected})", _meaning(key)) for key in keys)
@@ -65,8 +67,9 @@ def _options() -> Iterator[str]:
         )
 
 
-def _meaning(key: configuration.Key) -> str:
-    return f"{key.meaning} Default: {key.default}." if key.default else key.meaning
+def _meaning(key: schema.Key) -> str:
+    default = configuration.shown(key.default)
+    return f"{key.meaning} Default: {default}." if default else key.meaning
 
 
 def _table(page: str, head: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ The man page has the same keys, variables and files.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.config import schema
 from gptsh.config.settings import Config
@@ -45,15 +45,6 @@ FILES = (
 )
 
 
-class Key(NamedTuple):
-    """A key: what it must be, its default as text ("": none), and what it means."""
-
-    name: str
-    expected: str
-    default: str
-    meaning: str
-
-
 def page() -> str:
     """The whole page."""
     return "\n".join(_lines()) + "\n"
@@ -61,12 +52,17 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     yield from ("# Configuration", "", '<!-- Made by "make man" from gptsh/config; not edited by hand. -->', "")
-    yield from (*INTRO, "", "The README shows an example.", "")
-    for name, meaning, keys in tables():
+    yield from (
+        *INTRO,
+        "",
+        "`gptsh --init` writes the file with every key as a comment, and on a terminal with your model.",
+        "",
+    )
+    for name, meaning, keys in schema.tables(Config):
         if name:
             yield from (f"## `[{name}]`", "", meaning, "")
         yield from ("| key | value | default | meaning |", "|---|---|---|---|")
-        yield from (f"| `{key.name}` | {key.expected} | {key.default} | {key.meaning} |" for key in keys)
+        yield from (f"| `{key.name}` | {key.expected} | {shown(key.default)} | {key.meaning} |" for key in keys)
         yield ""
     for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Files", "path", FILES)):
         yield from (f"## {title}", "", f"| {head} | meaning |", "|---|---|")
@@ -74,25 +70,8 @@ def _lines() -> Iterator[str]:
         yield ""
 
 
-def tables(name: str = "", fields: Any = Config, meaning: str = "") -> Iterator[tuple[str, str, list[Key]]]:
-    """Each table of the file with its meaning and keys, the tables in it behind it. The file itself has no name."""
-    keys = schema.keys_of(fields)
-    own = []
-    for key, (kind, means, default) in keys.items():
-        if isinstance(kind, schema.Switch):
-            own.append(Key(key, f"one of {kind.on}, {kind.off}", kind.on if default else kind.off, means))
-        elif isinstance(kind, schema.Rule):
-            own.append(Key(key, kind.expected, _shown(default), means))
-    yield name, meaning, own
-    for key, (kind, means, _) in keys.items():
-        path = f"{name}.{key}" if name else key
-        if isinstance(kind, schema.Tables) and not kind.shared:
-            yield from tables(f"{path}.NAME", kind.fields, means)
-        elif isinstance(kind, (schema.Table, schema.Tables)):
-            yield from tables(path, kind.fields, means)
-
-
-def _shown(default: Any) -> str:
+def shown(default: Any) -> str:
+    """A default as the page has it; empty for none."""
     if isinstance(default, bool):
         return str(default).lower()
     return f"{default:g}" if isinstance(default, (int, float)) else default or ""

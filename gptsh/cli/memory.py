@@ -97,7 +97,8 @@ class Consolidation:
         Raises StoreBusy where the memory is not free after ``wait`` seconds.
         """
         if agent.model_small is None:
-            raise ConfigError("no model is known that could remember", f"set agents.{agent.name}.model_small")
+            way = f"set model_small under [agents.{agent.name}] in {self._settings.file}"
+            raise ConfigError("no model is known that could remember", way)
         client = self._client
         small = small_of(
             self._settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
@@ -191,7 +192,7 @@ def _named(flags: Flags, run: Consolidation) -> tuple[str, str, str] | None:
     doc = sessions.load_session(filename)
     agent, name = run.agent_of(doc), settings.stored_agent(doc).name
     if not agent.memory:
-        raise UsageError(f"agent {name!r} of session {doc['id']} has no memory", f"set agents.{name}.memory")
+        raise UsageError(f"agent {name!r} of session {doc['id']} has no memory", f"set memory under [agents.{name}]")
     if not _remembers(agent):
-        raise UsageError("echo can remember nothing", f"set agents.{name}.model_small")
+        raise UsageError("echo can remember nothing", f"set model_small under [agents.{name}]")
     return doc["id"], filename, name

@@ -130,6 +130,8 @@ class Flags(NamedTuple):
     list_models: Annotated[bool, Row("Other", ("--list-models",),
         "List the models that can be asked from here, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
+    init: Annotated[bool, Row("Other", ("--init",),
+        "Write a config file with every key as a comment; on a terminal it asks which model you use.")] = False
     shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
         "Print a key binding for the shell: Alt-E makes a command of the words on its line.",
         type=click.Choice(SHELLS))] = None
@@ -198,6 +200,7 @@ JOBS: Mapping[str, Job] = {
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),
     "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
+    "--init": Job("init:init"),
     "--shell-integration": Job("shell:print_integration"),
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }

@@ -119,7 +119,8 @@ def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent
 def no_model(client: Client) -> ConfigError:
     """What is wrong where nothing says which model is asked: the ways to say it."""
     near = client.servers.local_models()
-    ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, agents.default.model in config.toml, or a key such as OPENAI_API_KEY"
+    ways = "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under [agents.default], which "
+    ways += "gptsh --init writes"
     offered = f"; local models: {', '.join(near)}" if near else "; -m echo works offline"
     return ConfigError("no model is chosen", ways + offered)
 

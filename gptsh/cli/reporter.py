@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from gptsh.cli.interrupts import Interrupted
 from gptsh.cli.options import JOBS, as_far_as_known
 from gptsh.config.forms import STRUCTURED, output_in
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
+
+_TABLE = re.compile(r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]")
 
 
 class Reporter:
@@ -33,6 +36,7 @@ class Reporter:
 
         flags = as_far_as_known(self._argv)
         failure = in_words(err) if isinstance(err, Interrupted) else err
+        self.locate(failure)
         if isinstance(err, GptshError) or err.by_deadline:
             stdio.report(failure, debug=flags.debug or is_set(os.environ, "GPTSH_DEBUG"))
         elif err.hint:
@@ -43,6 +47,16 @@ class Reporter:
         if output in STRUCTURED and not (self.told or err.told):
             self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
         return failure.exit_code
+
+    def locate(self, err: GptshError) -> None:
+        """Where an error speaks of a key in the config file, add the path of that file."""
+        from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure asks
+
+        if table := _TABLE.search(str(err)):
+            with contextlib.suppress(ConfigError):
+                file = str(config_path(os.environ, as_far_as_known(self._argv).config))
+                if file not in str(err):
+                    err.args = (f"{str(err)[: table.end()]} in {file}{str(err)[table.end() :]}",)
 
     def _tell(self, err: GptshError, output: str, *, asks: bool) -> None:
         from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted

@@ -473,6 +473,7 @@ class Turn:
         error = None
         failed = in_words(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(failed, GptshError):
+            self._app.reporter.locate(failed)
             error = structured.error(str(failed), session.how_to_go_on(self._message), failed.exit_code)
         return {
             **structured.ANSWER,

@@ -70,8 +70,8 @@ class ToolServers(Mapping[str, ToolServer]):
     Asking raises ConfigError naming file or variable, key, and what was expected.
     """
 
-    def __init__(self, config: Mcp, folder: Path, environ: Mapping[str, str]) -> None:
-        self._config, self._folder, self._environ = config, folder, environ
+    def __init__(self, config: Mcp, file: Path, environ: Mapping[str, str]) -> None:
+        self._config, self._file, self._environ = config, file, environ
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._configured)
@@ -83,7 +83,7 @@ class ToolServers(Mapping[str, ToolServer]):
         return name in self._configured
 
     def __getitem__(self, name: str) -> ToolServer:
-        server, where = self._configured[name], f"mcp.servers.{name}"
+        server, where = self._configured[name], f"{self._file}: mcp.servers.{name}"
         transport = server.type or ("stdio" if server.command is not None else "http")
         needs = _TRANSPORTS.get(transport)
         if needs is None:
@@ -128,7 +128,7 @@ class ToolServers(Mapping[str, ToolServer]):
             # A server and a tool may have the separator in their names, too: the longest server wins.
             servers = [server for server in self if name == server or name.startswith(server + SEPARATOR)]
             if not servers:
-                known = f"known are {', '.join(self)}" if self else "add it under [mcp.servers] in config.toml"
+                known = f"known are {', '.join(self)}" if self else "add it under [mcp.servers]"
                 raise ConfigError(f"there is no tool server {name!r}", known)
             server = max(servers, key=len)
             wanted.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
@@ -149,8 +149,8 @@ class ToolServers(Mapping[str, ToolServer]):
     def _of_file(self) -> dict[str, ToolServer]:
         if not self._config.servers_file:
             return {}
-        path = self._folder / os.path.expanduser(self._config.servers_file)
-        where = f"mcp.servers_file: {path}: "
+        path = self._file.parent / os.path.expanduser(self._config.servers_file)
+        where = f"{self._file}: mcp.servers_file: {path}: "
         try:
             found = json.loads(path.read_bytes())
         except OSError as err:

@@ -3,12 +3,12 @@
     class Network(NamedTuple):
         retries: Annotated[int, COUNT, "How often a request is sent again."] = 2
 
-``read`` checks a TOML table and makes it such a tuple; docs/configuration.md is written from the same fields. A field
-without a rule is no key.
+``read`` checks a TOML table and makes it such a tuple; docs/configuration.md and the file of ``--init`` are made of
+the same fields. A field without a rule is no key.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from gptsh.errors import ConfigError
@@ -76,6 +76,32 @@ def keys_of(fields: Any) -> dict[str, tuple[Rule | Switch | Table | Tables, str,
     """The keys of a NamedTuple by name: what each must be, what it means, and its default."""
     declared = {name: getattr(kind, "__metadata__", None) for name, kind in fields.__annotations__.items()}
     return {name: (*found, fields._field_defaults.get(name)) for name, found in declared.items() if found}
+
+
+class Key(NamedTuple):
+    """A key as it is documented: what it must be, its default (None: none), and what it means."""
+
+    name: str
+    expected: str
+    default: Any
+    meaning: str
+
+
+def tables(fields: Any, name: str = "", meaning: str = "") -> Iterator[tuple[str, str, list[Key]]]:
+    """Each table of a file with its meaning and keys, the tables in it behind it. The file itself has no name."""
+    keys, own = keys_of(fields), []
+    for key, (kind, means, default) in keys.items():
+        if isinstance(kind, Switch):
+            own.append(Key(key, one_of(*kind).expected, kind.on if default else kind.off, means))
+        elif isinstance(kind, Rule):
+            own.append(Key(key, kind.expected, default, means))
+    yield name, meaning, own
+    for key, (kind, means, _) in keys.items():
+        path = f"{name}.{key}" if name else key
+        if isinstance(kind, Tables) and not kind.shared:
+            yield from tables(kind.fields, f"{path}.NAME", means)
+        elif isinstance(kind, (Table, Tables)):
+            yield from tables(kind.fields, path, means)
 
 
 def read(fields: Callable[..., _T], table: Any, where: str) -> _T:

@@ -88,6 +88,7 @@ class Config(NamedTuple):
 class Settings(NamedTuple):
     """The config file under the environment. ``timeout`` is in seconds."""
 
+    file: Path  # which may not exist
     agents: Mapping[str, Agent]
     default_agent: str
     providers: Providers
@@ -112,12 +113,13 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
 
     Raises ConfigError naming file or variable, key, and what was expected.
     """
-    config, folder = _read_config(path or environ.get("GPTSH_CONFIG"))
+    file = config_path(environ, path)
+    config = _read_config(file, is_named=bool(path or environ.get("GPTSH_CONFIG")))
     providers = Providers(config.providers, environ)
     agents: dict[str, Agent] = {}
     for name, agent in config.agents.items():
         if agent.system_file and agent.system is not None:
-            raise ConfigError(f"agents.{name}: system and system_file exclude each other")
+            raise ConfigError(f"{file}: agents.{name}: system and system_file exclude each other")
         model = providers.full(agent.model) if agent.model else None
         beside = split_model(model)[0] if model else None  # a small model that nobody knows is of the same provider
         agents[name] = agent._replace(
@@ -125,7 +127,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
             model=model,
             model_small=providers.full(agent.model_small, beside) if agent.model_small else None,
             system=agent.system or None,  # an empty one is none; only --system "" asks for nothing at all
-            system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
+            system_file=file.parent / os.path.expanduser(agent.system_file) if agent.system_file else None,
         )
     agents.setdefault("default", Agent())
     wishes = config.agents.get("shell", Agent())
@@ -135,7 +137,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         prompt = _FOR_A_SHELL.format(shell=shell, system=system)
         agents["shell"] = agents.get("shell", Agent("shell"))._replace(system=prompt)
     if config.default_agent not in agents:
-        what = f"default_agent: there is no agent {config.default_agent!r}"
+        what = f"{file}: default_agent: there is no agent {config.default_agent!r}"
         raise ConfigError(what, f"add [agents.{config.default_agent}]")
     model, timeout = environ.get("GPTSH_MODEL"), environ.get("GPTSH_TIMEOUT")
     try:
@@ -143,13 +145,14 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     except ValueError as err:
         raise ConfigError(f"GPTSH_TIMEOUT: {err}") from err
     return Settings(
+        file=file,
         agents=agents,
         default_agent=config.default_agent,
         providers=providers,
         sessions=config.sessions._replace(save=config.sessions.save and not is_set(environ, "GPTSH_NO_SAVE")),
         context=config.context,
         network=config.network,
-        tool_servers=ToolServers(config.mcp, folder, environ),
+        tool_servers=ToolServers(config.mcp, file, environ),
         max_rounds=config.mcp.max_rounds,
         session=environ.get("GPTSH_SESSION") or None,
         model=providers.full(model) if model else None,
@@ -160,19 +163,24 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     )
 
 
+def config_path(environ: Mapping[str, str], named: str | None = None) -> Path:
+    """The config file, which may not exist: ``named``, else ``GPTSH_CONFIG``, else that of the XDG config folder."""
+    named = named or environ.get("GPTSH_CONFIG")
+    return Path(named) if named else own_folder("config") / "config.toml"
+
+
 def is_set(environ: Mapping[str, str], name: str) -> bool:
     """Whether a variable that is a flag says yes, such as ``GPTSH_DEBUG``."""
     return environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 
-def _read_config(named: str | None) -> tuple[Config, Path]:
-    """What the file holds, and its folder."""
-    path = Path(named) if named else own_folder("config") / "config.toml"
+def _read_config(path: Path, *, is_named: bool) -> Config:
+    """What the file holds. Only one that is named has to exist."""
     try:
         data = path.read_bytes()
     except OSError as err:
-        if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (named or path.is_symlink()):
-            return Config(), path.parent
+        if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (is_named or path.is_symlink()):
+            return Config()
         raise ConfigError(f"{path}: {err.strerror}") from err
     import tomllib  # noqa: PLC0415 - 5 ms that only a config file needs
 
@@ -180,7 +188,7 @@ def _read_config(named: str | None) -> tuple[Config, Path]:
         parsed = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
-    return schema.read(Config, parsed, f"{path}: "), path.parent
+    return schema.read(Config, parsed, f"{path}: ")
 
 
 def positive_seconds(text: str) -> float:
@@ -249,7 +257,8 @@ def choose_agent(settings: Settings, asked: Overrides, stored: Agent | None) -> 
         try:
             system = path.read_text("utf-8") or None
         except (OSError, ValueError) as err:
-            raise ConfigError(f"agents.{name}.system_file: {path}: {getattr(err, 'strerror', None) or err}") from err
+            what = f"{path}: {getattr(err, 'strerror', None) or err}"
+            raise ConfigError(what, f"system_file under [agents.{name}] names it") from err
     return chosen._replace(system=system)
 
 

@@ -63,7 +63,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     what, todo = f"{name} refused {reason}", ""
     if status in (401, 403):
         where = f"[providers.{name}]"
-        source = provider.key_var or next(iter(provider.key_vars), where)
+        source = provider.key_var or next(iter(provider.key_vars), f"api_key_env under {where}")
         what = f"{name} refused the key {reason}"
         todo = f"check {f'api_key_command under {where}' if provider.key_command else source}"
     elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along

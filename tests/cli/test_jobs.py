@@ -33,7 +33,9 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     assert not home.state.exists()
 
 
-@pytest.mark.parametrize("job", sorted(JOBS.keys() - {"--list-models", "--delete-session", "--delete-snapshot"}))
+@pytest.mark.parametrize(
+    "job", sorted(JOBS.keys() - {"--init", "--list-models", "--delete-session", "--delete-snapshot"})
+)
 def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fails_one(one: Home, job: str) -> None:
     one.configure("")
     value = {"--import-session": [str(one.files()[0])], "--search-sessions": ["hello"],

@@ -260,8 +260,8 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["-s", "s000"], "set agents.plain.memory"),
-        (["-s", "s001"], "set agents.default.model_small"),
+        (["-s", "s000"], "set memory under [agents.plain]"),
+        (["-s", "s001"], "set model_small under [agents.default]"),
         (["-s", "s001@1"], "a point"),
         (["-s", "s001", "--tag", "t"], "--tag"),
         (["words"], "takes no prompt"),

@@ -62,7 +62,7 @@ def test_an_agents_keys_reach_the_model(home: Home, model: ModelServer) -> None:
         ("[network]\nretries = true", "network.retries: expected a whole number from 0, not True"),
         ("[mcp.servers.x]\ncmd = 'a'", "mcp.servers.x.cmd: unknown key"),
         ("default_agent = 'ghost'", "there is no agent 'ghost': add [agents.ghost]"),
-        ("[agents.default]\nsystem_file = 'missing.txt'", "agents.default.system_file: "),
+        ("[agents.default]\nsystem_file = 'missing.txt'", "missing.txt: No such file or directory: system_file under"),
         ("[agents.a]\nsystem = 'x'\nsystem_file = 'y'", "agents.a: system and system_file exclude each other"),
         ("[providers.lab]\nbase_url = 'http://u:pw@h/v1'", "providers.lab.base_url: expected a URL with http://"),
         ("[providers.lab]\nbase_url = 'http://h/v1?key=K'", "providers.lab.base_url: expected a URL with http://"),
@@ -86,7 +86,7 @@ def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(home: Ho
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert line in run.stderr
     assert not re.search("sk-live-1|:pw@", run.stderr)
-    assert str(home.config) in run.stderr or "no agent" in line or "system_file" in line
+    assert str(home.config) in run.stderr
     assert not home.state.exists()
 
 

@@ -163,7 +163,8 @@ def test_stream_options_are_left_out_for_a_server_that_refuses_them(lab: Home, m
 def test_a_missing_key_is_exit_2_naming_the_variable(home: Home, model: ModelServer) -> None:
     run = home.run("-m", "openai/gpt-4.1", "hi")
     assert (run.code, run.stdout) == (2, "")
-    assert run.stderr == ("gptsh: no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]\n")
+    way = f"set OPENAI_API_KEY, or api_key_command under [providers.openai] in {home.config}"
+    assert run.stderr == f"gptsh: no key for openai: {way}\n"
     assert not home.state.exists()
 
 

@@ -1,0 +1,101 @@
+"""``--init``: what it asks on a terminal, what it writes, and that what is written is read without an error."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptsh.config import settings
+from tests.support.home import Home
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
+
+OPENAI = {"OPENAI_API_KEY": "sk-openai-1"}
+SERVER = "http://10.0.0.5:8000/v1"
+
+
+def init(home: Home, *typed: str, **env: str) -> tuple[str, int]:
+    """What a terminal shows of the questions and these answers, and the exit code."""
+    terminal = Terminal(home, "--init", env=env, columns=200)
+    for answer in typed:
+        terminal.until(rb"\]: \Z|\w: \Z")
+        terminal.seen += b"\n"
+        terminal.write(answer)
+    seen, code = terminal.close()
+    return seen.decode().replace("\r\n", "\n"), code
+
+
+def written(home: Home) -> dict[str, Any]:
+    """What the file sets; gptsh reads it."""
+    assert home.run("-m", "echo", "--no-save", "hi").code == 0
+    return {key: table for key, table in tomllib.loads(home.config.read_text()).items() if table}
+
+
+def test_without_a_terminal_every_key_stands_there_as_a_comment_with_its_default(home: Home) -> None:
+    run = home.run("--init")
+    assert (run.code, run.stderr, len(run.stdout.splitlines())) == (0, "", 3)
+    assert run.stdout.startswith(f"{home.config} is written.\n")
+    assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert written(home) == {"agents": {"default": {}}}
+    defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
+    home.configure("\n".join(re.sub(r'^# (?=\[|[a-z_]+ = (?!…|"…))', "", line) for line in text.splitlines()))
+    assert home.config.read_text().count("\n# ") < text.count("\n# ") / 2
+    uncommented = settings.load({"HOME": "/"}, str(home.config))
+    assert (uncommented.context, uncommented.network) == (defaults.context, defaults.network)
+    assert (uncommented.sessions, uncommented.agents) == (defaults.sessions, defaults.agents)
+
+
+def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> None:
+    home.configure("# mine\n")
+    refused = f"gptsh: {home.config} is there already: edit it, or name another file with --config PATH\n"
+    assert home.run("--init") == ("", refused, 2)
+    assert home.config.read_text() == "# mine\n"
+    assert home.run("--init", "--config", "new/own.toml").code == 0
+    assert home.run("--init", env={"GPTSH_CONFIG": "other.toml"}).code == 0
+    assert [path.name for path in sorted(home.cwd.rglob("*.toml"))] == ["own.toml", "other.toml"]
+    (home.folder / "file").touch()
+    failed = home.run("--init", "--config", str(home.folder / "file" / "x.toml"))
+    assert (failed.code, failed.stderr.count("\n")) == (2, 1)
+
+
+ANSWERS: list[tuple[list[str], dict[str, str], dict[str, Any], str]] = [  # typed, environment, set, said at the end
+    (["\n", "\n"], OPENAI, {"agents": {"default": {"model": "openai/gpt-4.1"}}}, 'gptsh "hello" asks openai/gpt-4.1;'),
+    (["mistral\n", "GET_IT\n", "m\n"], OPENAI,
+     {"agents": {"default": {"model": "mistral/m"}}, "providers": {"mistral": {"api_key_env": "GET_IT"}}},
+     "export GET_IT=… sets the key."),
+    (["opnai\n", "openai\n", "sk-live-1\n", "cat /dev/null\n", "openai/gpt-x\n"], {},
+     {"agents": {"default": {"model": "openai/gpt-x"}}, "providers": {"openai": {"api_key_command": "cat /dev/null"}}},
+     'gptsh "hello" asks openai/gpt-x;'),
+    (["http://u:p@h/v1\n", f"{SERVER}\n", "my lab\n", "lab2\n", "\n", "\n", "big\n"], {},
+     {"agents": {"default": {"model": "lab2/big"}}, "providers": {"lab2": {"base_url": SERVER}}},
+     'gptsh "hello" asks lab2/big;'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "env", "expected", "said"), ANSWERS)
+def test_a_provider_and_a_model_are_asked_for_and_never_a_key(
+    home: Home, typed: list[str], env: dict[str, str], expected: dict[str, Any], said: str
+) -> None:
+    seen, code = init(home, *typed, **env, OLLAMA_API_BASE="http://127.0.0.1:9")
+    assert code == 0, seen
+    assert f"{home.config} is written.\n" in seen
+    assert said in seen
+    assert written(home) == expected
+    assert "sk-" not in home.config.read_text()
+
+
+def test_a_local_server_that_answers_is_offered_with_its_models(home: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": "qwen3:8b"}, {"id": "gemma"}]}
+    seen, _ = init(home, "2\n", "\n", OLLAMA_API_BASE=model.base_url, **OPENAI)
+    assert re.search(r"1  openai +OPENAI_API_KEY is set\n  2  ollama +answers", seen)
+    assert "ollama/gemma\n" in seen
+    assert written(home)["agents"]["default"] == {"model": "ollama/qwen3:8b"}
+
+
+@pytest.mark.parametrize(("key", "code"), [("\x04", 2), ("\x03", 130)])
+def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code: int) -> None:
+    assert init(home, "openai\n", key)[1] == code
+    assert not Path(home.config).exists()

@@ -22,12 +22,13 @@ _LONGEST = 1000  # bytes of an answer that is read
 
 def confirmed(question: str) -> bool:
     """Whether the user says yes to a question, which is safe for a terminal."""
-    return choice("", f"{question} [y]es, [n]o: ", ("yes", "no")) == "yes"
+    return choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
 
 
-def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
+def choice(told: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
     """Which of the choices the user types or begins to type, asked again until it is one; the end of input is ``no``.
 
+    ``blank`` is what an empty line chooses.
     ``told`` is shown once, before; both texts are safe for a terminal. None where there is no terminal.
     """
     try:
@@ -43,7 +44,7 @@ def choice(told: str, question: str, choices: Sequence[str]) -> str | None:
                 stdio.put_all(terminal, question.encode("utf-8", "replace"))
                 select.select([terminal], [], [])
                 line = os.read(terminal, _LONGEST)
-                said = line.decode("utf-8", "replace").strip().lower()
+                said = line.decode("utf-8", "replace").strip().lower() or blank
                 chosen = [word for word in choices if said and word.startswith(said)]
                 if chosen or not line.endswith(b"\n"):
                     return chosen[0] if chosen else "no"

@@ -12,7 +12,7 @@ from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
-from gptsh.core import references
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
 from gptsh.jsonio import is_json
@@ -61,6 +61,10 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             return label(ref, flags, loaded.context.snapshots)
         elif question is None and ref is None:
             raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
+        if question is not None and ref is None and saves(flags, loaded) and not flags.dry_run:
+            again = sessions.take_unanswered(question)
+            if again is not None:
+                opened, question = open_session(again), None
         who = who or resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
         return Turn(app, flags, interrupts).run(question, opened, who)
 

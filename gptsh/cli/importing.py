@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import called, lines_of
+from gptsh.cli.lists import lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
+from gptsh.core.listing import called
 from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import ASIDE, NAMES, read

@@ -9,7 +9,7 @@ from gptsh.cli import lists, stdio
 from gptsh.cli.approval import confirmed
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, retention, sessions
-from gptsh.core.listing import SessionSummary
+from gptsh.core.listing import SessionSummary, called
 from gptsh.core.references import ID, INDEX, in_short
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
@@ -33,10 +33,7 @@ def delete_sessions(flags: Flags) -> int:
 def _confirmed(filename: str) -> str | None:
     """When the session that the user wants to be deleted was last used, empty where its file does not say; None: no."""
     item = listing.summary_at(filename)
-    title = (
-        f"{lists.called(item['title'], item['preview'])} ({counted(item['turns'], 'turn')})" if item else "not readable"
-    )
-    if confirmed(f"Delete session {visible(one_line(f'{filename[ID]} {title}'))} for good?"):
+    if confirmed(f"Delete session {visible(_described(filename, item))} for good?"):
         return item["updated_at"] if item else ""
     stdio.note(f"session {filename[ID]} stays")
     return None
@@ -62,10 +59,12 @@ def delete_snapshot(flags: Flags) -> int:
 
 def prune_sessions(flags: Flags) -> int:
     """Delete or archive old sessions with ``--yes``; without it list them."""
-    if flags.keep is None and flags.older_than is None:
-        raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE, or both")
+    if flags.keep is None and flags.older_than is None and not flags.unanswered:
+        raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE or --unanswered")
     before = _moment(flags.older_than) if flags.older_than is not None else None
     items = lists.passing(flags._replace(limit=None))  # which is how many go
+    if flags.unanswered:
+        items = (item for item in items if item["messages"] == item["turns"] == 1)
     going = retention.to_prune(items, flags.keep, before, flags.limit)
     if flags.yes and going:
         chosen = {item["filename"]: item["updated_at"] for item in going}
@@ -134,10 +133,15 @@ def told(change: Change) -> str:
         return f"session {session} stays: it was used or archived meanwhile"
     if change.state == "gone":
         return f"session {session} was deleted meanwhile"
+    return f"{change.state} {_described(change.filename, change.was, *change.names)}"
+
+
+def _described(filename: str, was: SessionSummary | None, *names: str) -> str:
+    """A session in a line: its id, what it is called, its turns, the names that point at it."""
     title, size = "", "not readable"
-    if was := change.was:
-        title, size = lists.called(was["title"], was["preview"]), counted(was["turns"], "turn")
-    return one_line(f"{change.state} {session} {title} ({', '.join((size, *change.names))})")
+    if was:
+        title, size = called(was["title"], was["preview"]), counted(was["turns"], "turn")
+    return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 
 def _object(change: Change) -> dict[str, Any]:

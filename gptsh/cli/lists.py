@@ -9,11 +9,9 @@ from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
-from gptsh.core.document import PREVIEW_WIDTH
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.errors import UsageError
 from gptsh.models.names import full_name, is_named
-from gptsh.text import shortened
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
@@ -28,13 +26,6 @@ def lines_of(
     from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
 
     return structured.listing(map(fields, items), flags.output)
-
-
-def called(title: str | None, preview: str) -> str:
-    """What a session is called where a line tells of it alone: its title, else how it begins."""
-    from gptsh.core.listing import UNTITLED  # noqa: PLC0415 - a list has titles alone
-
-    return title or shortened(preview, PREVIEW_WIDTH) or UNTITLED
 
 
 def session_object(item: SessionSummary) -> dict[str, Any]:
@@ -55,11 +46,15 @@ def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Se
 def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     project = current_project() if flags.here else None
     all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
+    passed = 0
     for item in items:
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
         elif all_pass or _passes(item, flags, project):
+            passed += 1
             yield item
+    if flags.model and not passed:
+        stdio.note(f"nothing found with a model like {flags.model}")
 
 
 def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
-    stdio.write_lines(lines_of(flags, passing(flags), listing_line, session_object))
+    line = partial(listing_line, aligned=stdio.is_terminal(stdio.answers_to()))
+    stdio.write_lines(lines_of(flags, passing(flags), line, session_object))
     return 0
 
 
@@ -33,6 +35,8 @@ def show_usage(flags: Flags) -> int:
     from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
 
     report = usage.count(_documents(flags), flags.model, flags.limit)
+    if flags.model and not report.models:
+        stdio.note(f"nothing found with a model like {flags.model}")
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - as in ``lines_of``
 

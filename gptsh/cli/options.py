@@ -39,7 +39,7 @@ class Flags(NamedTuple):
     agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
         "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", word=True)] = None
     model: Annotated[str | None, Row("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, only what matches.", metavar="MODEL", value="model", word=True)] = None
+        "Model, as PROVIDER/NAME; in a list, a part of the name.", metavar="MODEL", value="model", word=True)] = None
     system: Annotated[str | None, Row("Ask", ("--system",),
         "System prompt, in place of the agent's.", metavar="TEXT")] = None
     param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
@@ -116,6 +116,8 @@ class Flags(NamedTuple):
     archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
     yes: Annotated[bool, Row("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
+    unanswered: Annotated[bool, Row("Manage", ("--unanswered",),
+        "With --prune-sessions: those whose only question has no answer.")] = False
     usage: Annotated[bool, Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
         "Put what is new in sessions, or in that of -s, into their agents' memory.")] = False
@@ -195,7 +197,9 @@ JOBS: Mapping[str, Job] = {
     "--delete-session": Job("keeping:delete_sessions", ("--yes",)),
     "--archive-session": Job("keeping:archive_sessions"),
     "--delete-snapshot": Job("keeping:delete_snapshot"),
-    "--prune-sessions": Job("keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--archive", "--yes")),
+    "--prune-sessions": Job(
+        "keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--unanswered", "--archive", "--yes")
+    ),
     "--usage": Job("manage:show_usage", FILTERS),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),

@@ -38,11 +38,11 @@ from prompt_toolkit.widgets import TextArea
 
 from gptsh.cli import keeping, stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
-from gptsh.cli.lists import called, current_project
+from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
 from gptsh.cli.prompt import keys, screen
 from gptsh.core import retention
-from gptsh.core.listing import SessionSummary, Unreadable, scan_sessions
+from gptsh.core.listing import SessionSummary, Unreadable, called, scan_sessions
 from gptsh.core.references import ID, newest_first
 from gptsh.core.retention import last_used
 from gptsh.core.search import fold, search

@@ -204,6 +204,8 @@ class Turn:
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
+            if self._message is None and self._session.is_kept and self._session.name and self._is_first:
+                sessions.remember_unanswered(self._session.name)
             failure.hint = failure.hint or self._session.how_to_go_on(self._message)
             raise failure
 

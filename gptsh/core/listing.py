@@ -17,11 +17,12 @@ from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
-from gptsh.text import in_usd, local_time
+from gptsh.text import in_usd, local_time, shortened
 
 Item = TypeVar("Item")
 Fact = tuple[str, str]  # a label and a few words
 UNTITLED = "(untitled)"
+_BEGINNING = 60  # characters of a first question that stands for a title
 
 
 class SessionSummary(TypedDict):
@@ -45,6 +46,7 @@ class SessionSummary(TypedDict):
     cost: float | None
     tags: list[str]
     project: str | None
+    forked_from: str | None
     preview: str
 
 
@@ -129,6 +131,7 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "cost": cost if is_cost(cost) else None,
         "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
         "project": _text(meta.get("project")),
+        "forked_from": _text(meta.get("forked_from")),
         "preview": _text(stats.get("preview")) or "",
     }
 
@@ -141,6 +144,12 @@ def summary_at(filename: str) -> SessionSummary | None:
 
 def _text(value: object) -> str | None:
     return value if value and isinstance(value, str) else None
+
+
+def called(title: str | None, preview: str) -> str:
+    """What a session is called in a line: its title, else how its first question begins, in quotes."""
+    beginning = shortened(preview, _BEGINNING)
+    return title or (f'"{beginning}"' if beginning else UNTITLED)
 
 
 def latest_in_project(project: str) -> str | None:

@@ -4,8 +4,10 @@ One JSON file per session, found by index, id, prefix, file name or ``@NAME``. S
 so writers never overwrite each other and a session only grows. An archived one comes back with its next message.
 """
 
+import contextlib
 import os
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -309,6 +311,40 @@ def name_for(doc: Document) -> str:
     """The name of the file that a document begins in."""
     stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
     return f"{stamp}-{doc['id']}.json"
+
+
+# ---- a question asked again
+
+_ASKED_AGAIN = 3600  # seconds within which the same words are the same question
+
+
+def remember_unanswered(filename: str) -> None:
+    """Remember a session whose first question got no answer, for ``take_unanswered``; of several the last."""
+    with contextlib.suppress(OSError):  # then the words asked again begin a second session
+        files.replace(_unanswered(), f"{filename}\n".encode(), durable=False)
+
+
+def take_unanswered(question: Message) -> str | None:
+    """The file name of the session that has just this question, asked in this project and hour, without an answer.
+
+    One run alone gets it, though several ask the same.
+    """
+    try:
+        if time.time() - _unanswered().stat().st_mtime > _ASKED_AGAIN:
+            return None
+        filename = files.read_bytes(str(_unanswered())).decode("utf-8", "replace").strip()
+        doc = load_session(filename)
+        (asked,) = doc["messages"]
+        if asked["content"] != question["content"] or doc["meta"].get("project") != find_project(os.getcwd()):
+            return None
+        _unanswered().unlink()
+    except (OSError, BadSession, UnknownSession, ValueError):  # there is none, or it has an answer by now
+        return None
+    return filename
+
+
+def _unanswered() -> Path:
+    return sessions_folder().parent / "unanswered"
 
 
 # ---- titles

@@ -23,8 +23,8 @@ def is_by(message: Message, provider: str, model: str) -> bool:
 
 
 def is_named(model: str | None, wanted: str | None) -> bool:
-    """Whether a model (its full name) is the wanted one, given with or without its provider. None wants any."""
-    return wanted is None or (model is not None and (model == wanted or model.endswith(f"/{wanted}")))
+    """Whether a part of a model's full name is the wanted one. None wants any."""
+    return wanted is None or (model is not None and wanted in model)
 
 
 def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:

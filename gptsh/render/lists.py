@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.attachments import media_in, name_of
-from gptsh.core.listing import SessionSummary
+from gptsh.core.listing import SessionSummary, called
 from gptsh.messages import Tool
 from gptsh.render.plain import Look
 from gptsh.text import beginning, columns, end, in_usd, local_time, one_line, visible
@@ -22,11 +22,16 @@ _LEAST = 8  # columns of a title or a model that is cut; a shorter one says litt
 # ---- lists
 
 
-def listing_line(summary: SessionSummary) -> str:
-    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for what was put away."""
-    what = f"{summary['title'] or '(untitled)'} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    index = "-" if summary["index"] is None else summary["index"]
-    return f"[{index}] {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
+
+    In place of a title the first question stands, in quotes; a fork names where it comes from. ``aligned``, for a
+    person, makes columns of the first hundred.
+    """
+    index = f"[{'-' if summary['index'] is None else summary['index']}]"
+    fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""
+    what = f"{called(summary['title'], summary['preview'])}{fork} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
 def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:

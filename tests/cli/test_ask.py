@@ -324,3 +324,18 @@ def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: Model
     run = lab.run("hi")
     assert len(run.stderr.splitlines()) == 2
     assert run.stderr.startswith("gptsh: lab refused (400): many lines of")
+
+
+def test_the_same_words_after_a_failure_go_on_with_the_session_that_has_them(lab: Home, model: ModelServer) -> None:
+    for _ in range(3):
+        model.refuse(401, {})
+    assert lab.run("hi").code == 1
+    assert lab.run("hi").code == 1
+    elsewhere = lab.folder / "elsewhere"
+    (elsewhere / ".git").mkdir(parents=True)
+    assert lab.run("hi", cwd=elsewhere).code == 1  # another project
+    assert [len(doc["messages"]) for doc in lab.docs()] == [1, 1]
+    assert lab.run("other words").code == 0
+    assert lab.run("hi", cwd=elsewhere).code == 0
+    assert lab.run("hi", cwd=elsewhere).code == 0  # it has its answer: this is a new question
+    assert sorted(len(doc["messages"]) for doc in lab.docs()) == [1, 2, 2, 2]

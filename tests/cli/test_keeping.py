@@ -74,10 +74,20 @@ def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
 def test_on_a_terminal_deleting_asks_first(home: Home, said: str, left: list[str]) -> None:
     put(home, "aaaa", 1)
     terminal = Terminal(home, DELETE, "0")
-    terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) for good\? \[y\]es, \[n\]o: ")
+    terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) for good\? \[y/N\] ")
     terminal.write(f"{said}\n" if said else "\x04")
     assert terminal.close()[1] == 0
     assert kept(home) == left
+
+
+def test_sessions_without_any_answer_are_pruned(home: Home) -> None:
+    home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    home.run("-m", "echo", "answered")
+    for words in ("one", "two"):
+        assert home.run("-m", "lab/m", words).code == 1
+    assert len(home.run("--prune-sessions", "--unanswered").stdout.splitlines()) == 2
+    assert home.run("--prune-sessions", "--unanswered", "--yes").code == 0
+    assert texts(home.doc())[0] == "user: answered"
 
 
 def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:

@@ -1,11 +1,13 @@
 """Lists of sessions: their lines, their filters, and what they are not for."""
 
+import json
 import re
 
 import pytest
 
 from tests.support.home import Home
 from tests.support.sessions import change, put
+from tests.support.terminal import Terminal
 
 
 @pytest.fixture
@@ -26,10 +28,24 @@ def test_a_list_is_newest_first_in_stable_columns_and_local_time(four: Home) -> 
     assert run.stdout.splitlines() == [
         "[0] dddd 2025-10-28 08:15 Title of dddd (a b|x [9] fake)",
         "[1] cccc 2025-10-28 08:15 Title of cccc (default|echo)",
-        "[2] bbbb 2025-10-28 08:15 (untitled) (default|openai/gpt-4.1)",
+        '[2] bbbb 2025-10-28 08:15 "question of bbbb" (default|openai/gpt-4.1)',
         "[3] aaaa 2025-10-28 08:15 First One (other|gpt-4.1)",
     ]
     assert (run.stderr, run.code) == ("", 0)
+
+
+def test_a_list_names_the_origin_of_a_fork_and_aligns_its_columns_on_a_terminal(four: Home) -> None:
+    assert four.run("-m", "echo", "-s", "aaaa@1", "more").code == 0
+    ident = json.loads(four.run("--list-sessions", "-o", "json").stdout)[0]["id"]
+    assert f"[0] {ident} 2" in four.run("--list-sessions").stdout
+    shown = Terminal(four, "--list-sessions").close()[0].decode()
+    assert re.search(rf"^\[0\]  {ident} .* First One \[fork of aaaa@1\] ", shown)
+
+
+@pytest.mark.parametrize("args", [["--list-sessions"], ["--usage"], ["--search-sessions", "question"]])
+def test_a_part_of_a_model_name_chooses_and_what_none_has_is_a_note(four: Home, args: list[str]) -> None:
+    assert four.run(*args, "-m", "pt-4").stdout
+    assert four.run(*args, "-m", "nobody").stderr == "gptsh: nothing found with a model like nobody\n"
 
 
 def test_a_list_without_sessions_is_empty_and_makes_no_folder(home: Home) -> None:

@@ -161,7 +161,7 @@ def test_a_search_prints_list_lines_with_the_context_under_them(three: Home) -> 
     ("args", "expected"),
     [
         (["hay"], ["cccc", "bbbb"]), (["  hay \n needle"], ["cccc"]), (["hay", "--limit", "1"], ["cccc"]),
-        (["hay", "-m", "m"], ["bbbb"]), (["needle", "--tag", "red"], ["aaaa"]), (["needle", "--here"], ["aaaa"]),
+        (["hay", "-m", "b/m"], ["bbbb"]), (["needle", "--tag", "red"], ["aaaa"]), (["needle", "--here"], ["aaaa"]),
         (["hay", "-a", "nobody"], []), (["pin"], []),
     ],
 )  # fmt: skip

@@ -157,6 +157,7 @@ def test_lists_as_one_array_or_an_object_a_line(lab: Home) -> None:
         "index": 1, "id": one["id"], "title": "T", "created_at": one["created_at"], "updated_at": one["updated_at"],
         "agent": "default", "model": "lab/m", "provider": "lab", "turns": 1, "messages": 2,
         "tokens": USAGE["total_tokens"], "cost": None, "tags": ["t"], "project": str(lab.cwd), "preview": "one",
+        "forked_from": None,
     }  # fmt: skip
     assert [item["id"] for item in items] == [two["id"], one["id"]]
     assert events(lab.run("--list-sessions", "-o", "jsonl")) == items

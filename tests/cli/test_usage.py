@@ -178,7 +178,7 @@ def test_days_are_local(home: Home) -> None:
     ("args", "answers"),
     [
         ("", 3), ("--tag red", 1), ("--here", 1), ("-a default", 2), ("-a nobody", 0), ("-m x/m", 1),
-        ("-m gpt-4.1", 1), ("-m m", 2), ("-m pt-4.1", 0), ("--limit 1", 2), ("--limit 0", 0),
+        ("-m gpt-4.1", 1), ("-m m", 2), ("-m pt-4.1", 1), ("--limit 1", 2), ("--limit 0", 0),
     ],
 )  # fmt: skip
 def test_filters_choose_sessions_models_and_days(home: Home, args: str, answers: int) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from tests.support.home import COMMAND, Home
 
-_PROMPT, _QUESTION = rb"(?<![^\n])> \Z", rb"\[y\]es, \[n\]o: \Z"
+_PROMPT, _QUESTION = rb"(?<![^\n])> \Z", rb"(\[y\]es, \[n\]o: |\[y/N\] )\Z"
 Said = str | tuple[str, ...] | re.Pattern[str]  # what is to be printed: a part, several, or what a pattern finds
 
 

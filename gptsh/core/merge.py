@@ -22,6 +22,7 @@ from gptsh.models.names import safe_params
 Origin = tuple[str, str]  # a format, and what identifies a session in it
 _OURS = "gptsh"  # no other tool's: its answers are whole, so a longer one is an edit
 _LOCK = ".import"
+_MANY = 100  # files, beyond which the disk is waited for once
 
 
 class Imported(NamedTuple):
@@ -52,7 +53,9 @@ def importing() -> Iterator["Importer"]:
             yield importer
         finally:
             with _saving():
-                for path in importer.written:
+                if len(importer.written) > _MANY:
+                    os.sync()
+                for path in importer.written if len(importer.written) <= _MANY else ():
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         files.sync(path)
                 if importer.written:

@@ -42,7 +42,7 @@ def read(source: Source) -> Iterator[Document | Unread] | None:
     """The sessions of a file: the main one, and each agent that it sent off. None where it is another tool's."""
     if not any(_is_ours(value) for value in source.first):
         return None
-    return chain(source.broken(), each(source, lambda thread: _conversation(source, thread), _threads(source)))
+    return chain(source.broken, each(source, lambda thread: _conversation(source, thread), _threads(source)))
 
 
 def _is_ours(value: dict[str, Any]) -> bool:

@@ -31,7 +31,7 @@ def read(source: Source) -> Iterator[Document | Unread] | None:
         session = _of_manifest(source, value)
     elif any(one.keys() >= _RECORD or (one.keys() >= _ENVELOPE and "sessionId" not in one) for one in source.first):
         records = _records(source)
-        session = Conversation(source, NAME, next(iter(records)), unread=[*source.broken()])
+        session = Conversation(source, NAME, next(iter(records)), unread=source.broken)
         for line in records.values():
             session.take(lambda line: _message(line.value, session), line, line.number)
     else:

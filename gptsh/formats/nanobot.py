@@ -52,7 +52,7 @@ def _session(source: Source) -> Conversation:
     offset = _offset(head.value, count)
     session = Conversation(
         source, NAME, f"{name} {began}".strip(), title=title, created_at=created,
-        updated_at=head.value.get("updated_at"), unread=[*source.broken()],
+        updated_at=head.value.get("updated_at"), unread=source.broken,
         kept={"name": name, "header": head.raw, "count": count, "offset": offset},
     )  # fmt: skip
     passed: list[str] = []  # records that are no messages of ours, in front of one

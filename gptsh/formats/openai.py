@@ -42,7 +42,7 @@ def read(source: Source) -> Iterator[Document | Unread] | None:
         records = [line.value for line in lines]
     session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
     if lines is not None:
-        session.unread += source.broken()
+        session.unread += source.broken
     system = [_instruction({"role": "system", "content": body.get("system")})]  # where Anthropic's API has it
     for at, value in enumerate(records, 1):
         where = lines[at - 1].number if lines else None

@@ -58,11 +58,13 @@ class Source:
     def __init__(self, name: str, path: Path | None = None, data: bytes = b"") -> None:
         self.name, self.path, self.fault = name, path, ""  # the last is why it is no JSON, once ``value`` was asked for
         self.modified = timestamp()
-        self.data = data if path is None else self._read(path)
+        self.data = data if path is None else self._bytes(path)
+        self._read: list[Line | Unread] = []
+        self._unread = self._by_line()
         if len(self.data) > LARGEST:
             raise Refused(_TOO_LARGE)
 
-    def _read(self, path: Path) -> bytes:
+    def _bytes(self, path: Path) -> bytes:
         try:
             with open_plain(path) as file:
                 found = os.fstat(file.fileno())
@@ -100,6 +102,9 @@ class Source:
     @cached_property
     def value(self) -> Any:
         """The one JSON value that it is; None where it is none, or more than one."""
+        first = self._pieces(2)
+        if first and isinstance(first[0], Line):
+            return first[0].value if len(first) == 1 else None
         try:
             found = [value for _, value in islice(_values_in(self.data.removeprefix(_BOM)), 2)]
         except Refused as err:
@@ -112,18 +117,24 @@ class Source:
         """The objects on its first lines, by which a format of lines is recognised; the whole where it is one."""
         if isinstance(self.value, dict):
             return [self.value]
-        return [piece.value for piece in islice(self._pieces(), _FIRST) if isinstance(piece, Line)]
+        return [piece.value for piece in self._pieces(_FIRST)[:_FIRST] if isinstance(piece, Line)]
 
-    @cached_property
+    @property
     def lines(self) -> list[Line]:
         """The objects on its lines, in order; two on one line are two."""
         return [piece for piece in self._pieces() if isinstance(piece, Line)]
 
-    def broken(self) -> Iterator[Unread]:
+    @property
+    def broken(self) -> list[Unread]:
         """What stands on its lines and is no JSON object."""
-        return (piece for piece in self._pieces() if isinstance(piece, Unread))
+        return [piece for piece in self._pieces() if isinstance(piece, Unread)]
 
-    def _pieces(self) -> Iterator[Line | Unread]:
+    def _pieces(self, most: int | None = None) -> list[Line | Unread]:
+        """What stands on its lines, read once, and no further than ``most`` where that is enough."""
+        self._read.extend(islice(self._unread, None if most is None else max(most - len(self._read), 0)))
+        return self._read
+
+    def _by_line(self) -> Iterator[Line | Unread]:
         if self.data[:_FIRST].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(b"["):  # a list, whole or torn
             return
         for number, data in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), 1):

@@ -43,10 +43,10 @@ def _part(part: Part) -> Part:
         return part
     title = part["title"] if isinstance(part.get("title"), str) else None
     rest = {key: value for key, value in part.items() if key not in ("type", "source", "title")}
-    if source["type"] == "text":
+    if source.get("type") == "text":
         return {**rest, **text_part(title or "document", given)}
     media_type = str(source.get("media_type") or ("image/png" if kind == "image" else PDF))
-    url = f"data:{media_type};base64,{given}" if source["type"] == "base64" else given
+    url = f"data:{media_type};base64,{given}" if source.get("type") == "base64" else given
     return {**rest, **url_part("image/" if kind == "image" else media_type, url, title)}
 
 

@@ -4,12 +4,10 @@ Messages are nodes of a tree. A call of a tool is an answer whose ``recipient`` 
 export under names of their own: what points to them is kept, and none is opened.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, call_of, each, led_to, without
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Part
 from gptsh.models.cost import REASONS
@@ -18,7 +16,7 @@ NAME = "chatgpt"
 _SYSTEM = ("user_profile", "user_instructions")  # what the user has set for all conversations
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """A session for each conversation of the export, or of one that stands alone."""
     found = [source.value] if isinstance(source.value, dict) else source.value
     if not any(isinstance(one.get("mapping"), dict) for one in as_dicts(found)):

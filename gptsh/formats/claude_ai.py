@@ -4,13 +4,11 @@ An answer carries its thinking, its calls and their results as blocks. Of an upl
 the text that was extracted from it.
 """
 
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, each, led_to
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dicts
 from gptsh.messages import Part
 
@@ -23,7 +21,7 @@ _BLOCKS = {  # what is taken of each; their other keys are for the page that sho
 }
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """A session for each conversation of the export, or of one that stands alone."""
     found = [source.value] if isinstance(source.value, dict) else source.value
     if not any(isinstance(one.get("chat_messages"), list) for one in as_dicts(found)):

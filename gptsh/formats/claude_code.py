@@ -4,14 +4,13 @@ The lines of one response become one message, its usage counted once. Of a conve
 branch comes along that was gone on with. Records that nobody said (titles, progress) are no messages.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import NO_MESSAGE, Conversation, each, facts_of, without
-from gptsh.formats.source import Line, Source, Unread
+from gptsh.formats.source import Found, Line, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import token_count
 
@@ -38,7 +37,7 @@ class _Thread:
     titles: dict[str, str] = field(default_factory=dict)
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """The sessions of a file: the main one, and each agent that it sent off. None where it is another tool's."""
     if not any(_is_ours(value) for value in source.first):
         return None

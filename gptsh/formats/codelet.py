@@ -5,14 +5,12 @@ What is long stands in blobs beside them, each a file whose name is the hash of 
 
 import hashlib
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, facts_of, provider_name, without
-from gptsh.formats.source import Line, Source, Unread
+from gptsh.formats.source import Found, Line, Source
 from gptsh.jsonio import as_dict, as_dicts
 
 NAME = "codelet"
@@ -24,7 +22,7 @@ _KEPT = ("forked_from", "merged_from", "compaction", "token_usage")
 _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """The session of a manifest, or of all messages of a store or of envelopes."""
     value = source.value
     if isinstance(value, dict) and value.keys() >= _MANIFEST and isinstance(value["messages"], list):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 from gptsh.content.foreign import translated
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source, Unread
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Message, timestamp
 from gptsh.models.cost import REASONS, usage_from
@@ -93,7 +93,7 @@ class Conversation:
         nth = self._seen[digest] = self._seen.get(digest, 0) + 1
         return str(uuid5(NAMESPACE_URL, f"gptsh:{digest} {nth}"))
 
-    def results(self, *, empty: bool = False) -> Iterator[Document | Unread]:
+    def results(self, *, empty: bool = False) -> Found:
         """What could not be read, then the session, where a message of it could be; ``empty``: in any case."""
         yield from self.unread
         if self.messages or empty:
@@ -121,7 +121,7 @@ class Conversation:
         return doc
 
 
-def each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Iterator[Any]:
+def each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Found:
     """The sessions of records that are one each; one of another shape than its tool writes is unread, by its number."""
     for number, record in enumerate(records, 1):
         try:

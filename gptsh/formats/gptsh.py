@@ -1,17 +1,15 @@
 """gptsh's own session documents, of every version, as its files and ``-o json`` have them."""
 
-from collections.abc import Iterator
-
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 
 NAME = "gptsh"
 _TABLES = ("agent", "provider", "usage", "meta")  # that the first gptsh wrote, and every one since
 _MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # of a line that --show-session -o jsonl writes
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """The document; of messages alone what to do instead. None where it is neither."""
     doc = source.value
     if not source.is_database and source.first and source.first[0].keys() >= _MESSAGE:
@@ -24,7 +22,7 @@ def read(source: Source) -> Iterator[Document | Unread] | None:
     return _sessions(source, doc) if is_versioned or is_first else None
 
 
-def _sessions(source: Source, doc: Document) -> Iterator[Document | Unread]:
+def _sessions(source: Source, doc: Document) -> Found:
     if doc.get("version", 0) > VERSION:
         yield source.unread(f"of version {doc['version']}, by a newer gptsh")
         return

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_part, url_part
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import LARGEST, Refused, Source, Unread, open_plain
+from gptsh.formats.source import LARGEST, Found, Refused, Source, open_plain
 from gptsh.jsonio import as_dict, as_dicts, parsed
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
 
 NAME = "llm"
 _LARGEST_DATABASE = 4_000_000_000  # bytes
-_SECONDS = 60.0  # that a query may take
+_SECONDS = 20.0  # that a query may take
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _ASKING = ("user", "tool")  # the roles of what a model is asked with
 _INDEXED = (("responses", "conversation_id"), ("tool_calls", "response_id"), ("tool_results", "response_id"))
 Row = dict[str, Any]
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
-    """The conversations of a database; None where it is none."""
+def read(source: Source) -> Found | None:
+    """The conversations of a database."""
     return _sessions(source) if source.is_database else None
 
 
-def _sessions(source: Source) -> Iterator[Document | Unread]:
+def _sessions(source: Source) -> Found:
     import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
     try:
@@ -56,7 +55,12 @@ def _sessions(source: Source) -> Iterator[Document | Unread]:
                 log.session = session
                 try:
                     log.fill()
-                except (ValueError, KeyError, TypeError) as err:  # a cell of another type than llm writes
+                except (
+                    AttributeError,
+                    KeyError,
+                    TypeError,
+                    ValueError,
+                ) as err:  # an odd cell
                     session.unread.append(source.unread(f"conversation {key}: {err}"))
                 yield from session.results()
     except (sqlite3.Error, OSError, Refused) as err:
@@ -66,7 +70,7 @@ def _sessions(source: Source) -> Iterator[Document | Unread]:
 def _opened(source: Source, folder: str) -> "sqlite3.Connection":
     """A copy of the database, and of what its last writer has not merged into it yet: the file itself stays as it is.
 
-    What such a file may be up to is ended by the clock, and can write to the copy alone.
+    Whatever such a file is up to, it can write to the copy alone, and no query goes on for long.
     """
     import sqlite3  # noqa: PLC0415 - as above
 
@@ -84,8 +88,6 @@ def _opened(source: Source, folder: str) -> "sqlite3.Connection":
     db.row_factory = sqlite3.Row
     db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
-    end = time.monotonic() + _SECONDS
-    db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
     db.execute("PRAGMA trusted_schema=OFF")
     for table, column in _INDEXED:
         with contextlib.suppress(sqlite3.OperationalError):  # an older log lacks some of them
@@ -108,6 +110,8 @@ class _Log:
 
     def _rows(self, table: str, where: str = "", *values: object, columns: str = "rowid AS number, *") -> list[Row]:
         """The rows of a table; none where there is no such table."""
+        end = time.monotonic() + _SECONDS
+        self._db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
         found = self._db.execute(f"SELECT {columns} FROM {table} {where}", values) if table in self.tables else ()
         return [dict(zip(row.keys(), row, strict=True)) for row in found]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from gptsh.core import document
 from gptsh.core.document import Document
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dict, parsed
 
 NAME = "markdown"
@@ -30,7 +30,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
+def read(source: Source) -> Found | None:
     """The document of the last line, or why there is none; None for what does not look like Markdown."""
     found = _LAST.search(source.data)
     if found:
@@ -41,7 +41,7 @@ def read(source: Source) -> Iterator[Document | Unread] | None:
     return iter([source.unread(why)._replace(is_foreign=True)])
 
 
-def _session(source: Source, found: re.Match[bytes]) -> Iterator[Document | Unread]:
+def _session(source: Source, found: re.Match[bytes]) -> Found:
     try:
         kept = as_dict(parsed(found[1].decode()))
         if kept.get("text") != _digest(source.data[: found.start()].decode("utf-8-sig")):

@@ -4,9 +4,9 @@ Its Python releases and its Go port write the same keys in other orders and styl
 """
 
 import base64
-import json
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,8 @@ from gptsh.context.valid import spoken
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import content_of, line, own, plain_call
-from gptsh.formats.source import Source, Unread
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.formats.source import Found, Source
+from gptsh.jsonio import as_dict, as_dicts, parsed
 from gptsh.messages import REASONING_FIELDS, THINKING, Message
 
 NAME = "nanobot"
@@ -31,8 +31,8 @@ _UNSAFE = re.compile(r'[<>:"/\\|?*]')
 # ---- in
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
-    """The session of a file that has a line of metadata; None for any other."""
+def read(source: Source) -> Found | None:
+    """The session of a file that has a line of metadata"""
     if any(value.get("_type") == _METADATA for value in source.first):
         return _session(source).results(empty=True)
     if source.first and source.first[0].keys() >= _CHECKPOINT:
@@ -49,7 +49,8 @@ def _session(source: Source) -> Conversation:
     began = created or next((found.value["timestamp"] for found in records if "timestamp" in found.value), "")
     title = label(as_dict(head.value.get("metadata")).get("title")) or name
     count = sum(map(_counts, (found.value for found in records)))
-    offset = _offset(head.value, count)
+    offset = next((head.value[key] for key in _COUNTS if type(head.value.get(key)) is int), 0)
+    offset = offset if 0 <= offset <= count else 0  # as nanobot understands it
     session = Conversation(
         source, NAME, f"{name} {began}".strip(), title=title, created_at=created,
         updated_at=head.value.get("updated_at"), unread=source.broken,
@@ -78,12 +79,6 @@ def _session(source: Source) -> Conversation:
 def _counts(value: Mapping[str, Any]) -> bool:
     """Whether nanobot takes a record for a message: whatever else it is."""
     return value.get("_type") not in (_METADATA, _STATE)
-
-
-def _offset(head: Mapping[str, Any], count: int) -> int:
-    """How many messages are in the memory, as nanobot understands it: no number, or one out of range, is 0."""
-    offset = next((head[key] for key in _COUNTS if type(head.get(key)) is int), 0)
-    return offset if 0 <= offset <= count else 0
 
 
 # ---- its name there
@@ -118,27 +113,27 @@ def write(doc: Document, key: str) -> Iterator[str]:
     for message in doc["messages"]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         came = as_dict(as_dict(message).get("source")) if imported else {}
-        if isinstance(came.get("raw"), str):
-            new = [*(came.get("before") or ()), came["raw"]]
-        else:
+        if not (new := _kept([*(came.get("before") or ()), came["raw"]]) if "raw" in came else []):
             new = [line(_written(one, names)) for one in spoken([message]) if one["role"] != "system"]
-        count += sum(_counts(json.loads(raw)) for raw in new)
+        count += sum(_counts(parsed(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):
             offset = count
-    lines += imported.get("after") or ()
-    count += sum(_counts(json.loads(raw)) for raw in imported.get("after") or ())
-    title = imported.get("title")
-    now = {"name": key, "count": count, "offset": offset, "title": doc["title"]}
-    if (
-        imported
-        and {**now, "title": title} == {name: imported.get(name) for name in now}
-        and doc["title"] in (None, title)
-    ):
-        header = imported["header"]
-    else:
-        header = _header(doc, key, offset, json.loads(imported.get("header") or "{}"), title)
-    yield from (f"{text}\n" for text in (header, *lines))
+    rest = _kept(imported.get("after") or ())
+    count += sum(_counts(parsed(text)) for text in rest)
+    now = {"name": key, "count": count, "offset": offset, "title": doc["title"] or imported.get("title")}
+    header = _kept([imported.get("header")])
+    if not header or now != {name: imported.get(name) for name in now}:
+        header = [_header(doc, key, offset, parsed(header[0]) if header else {}, imported.get("title"))]
+    yield from (f"{text}\n" for text in (*header, *lines, *rest))
+
+
+def _kept(lines: Iterable[Any]) -> list[str]:
+    """The lines that were kept as they came; none that is no object on a line: the document may be anybody's."""
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        if all("\n" not in text and isinstance(parsed(text), dict) for text in lines):
+            return [*lines]
+    return []
 
 
 def _header(doc: Document, key: str, offset: int, had: dict[str, Any], title: object) -> str:

@@ -1,11 +1,9 @@
 """nanocoder's sessions and checkpoints: a JSON file each."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, call_of, provider_name, without
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dict
 
 NAME = "nanocoder"
@@ -15,38 +13,28 @@ _NOTES = {"name", "timestamp", "messageCount", "filesChanged", "provider"}  # of
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "structuredContent", "images")
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
-    """The session, or the checkpoint as a session of its own; None where it is neither."""
+def read(source: Source) -> Found | None:
+    """The session, or the checkpoint as a session of its own."""
     value = source.value
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return None
-    notes: Any = {}
-    if not value.keys() >= _HEAD:
+    if value.keys() >= _HEAD:
+        session = Conversation(source, NAME, str(value["id"]), title=value["title"], cwd=value["workingDirectory"])
+        session.created_at, session.updated_at = value["createdAt"], value["lastAccessedAt"]
+        session.model, session.provider = value["model"], provider_name(value["provider"])
+    else:  # a checkpoint, with notes beside it
         beside = source.sibling("metadata.json")
         notes = as_dict(beside.value if beside else None)
         if not notes.keys() >= _NOTES:
             return None
-    session = _checkpoint(source, notes) if notes else _session(source, value)
+        name, moment, made = notes["name"], notes["timestamp"], as_dict(notes["provider"])
+        session = Conversation(source, NAME, f"checkpoint {name} {moment}", title=name)
+        session.created_at = session.updated_at = moment
+        session.model, session.provider = made.get("model"), provider_name(made.get("name"))
+        session.kept = {key: notes[key] for key in ("description", "filesChanged") if notes.get(key)}
     for record in value["messages"]:
         session.take(_message, record)
     return session.results()
-
-
-def _session(source: Source, value: dict[str, Any]) -> Conversation:
-    times = {"created_at": value["createdAt"], "updated_at": value["lastAccessedAt"]}
-    answers = {"model": value["model"], "provider": provider_name(value["provider"])}
-    return Conversation(
-        source, NAME, str(value["id"]), title=value["title"], cwd=value["workingDirectory"], **times, **answers
-    )
-
-
-def _checkpoint(source: Source, notes: dict[str, Any]) -> Conversation:
-    name, moment, made = notes["name"], notes["timestamp"], as_dict(notes["provider"])
-    session = Conversation(source, NAME, f"checkpoint {name} {moment}", title=name)
-    session.created_at = session.updated_at = moment
-    session.model, session.provider = made.get("model"), provider_name(made.get("name"))
-    session.kept = {key: notes[key] for key in ("description", "filesChanged") if notes.get(key)}
-    return session
 
 
 def _message(record: dict[str, Any]) -> dict[str, Any]:

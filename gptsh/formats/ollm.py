@@ -1,47 +1,37 @@
 """OLLM-CLI's sessions, histories and snapshots: a JSON file each."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, call_of, provider_name, utc, without
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dict, as_dicts
 
 NAME = "ollm"
 ASIDE = r"/snapshots-index\.json$|/snapshot-map\.json$"
-_SESSION = {"sessionId", "startTime", "messages", "toolCalls"}
-_HISTORY = {"sessionId", "messages", "checkpointRecords"}
-_SNAPSHOT = {"id", "sessionId", "timestamp", "messages", "userMessages"}
+_LAYOUTS = ({"startTime", "toolCalls"}, {"checkpointRecords"}, {"id", "timestamp", "userMessages"})
 _KNOWN = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
-    """The session of one of the three layouts; a snapshot is one of its own. None where it is none of them."""
+def read(source: Source) -> Found | None:
+    """The session of one of the three layouts; a snapshot is one of its own."""
     value = source.value
-    keys = value.keys() if isinstance(value, dict) and isinstance(value.get("messages"), list) else set()
-    if not any(keys >= layout for layout in (_SESSION, _HISTORY, _SNAPSHOT)):
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list) or "sessionId" not in value:
         return None
-    about = as_dict(value.get("metadata"))
-    session = Conversation(source, NAME, str(value["sessionId"]))
-    session.created_at = value.get("startTime", about.get("startTime"))
-    session.updated_at = value.get("lastActivity", about.get("lastUpdate"))
+    if not any(value.keys() >= layout for layout in _LAYOUTS):
+        return None
+    about, ident = as_dict(value.get("metadata")), [value["sessionId"], *([value["id"]] if "id" in value else [])]
     model = value.get("model", about.get("model"))
-    session.model = None if model == "unknown" else model
-    session.provider = provider_name(value.get("provider"))
-    records = list(value["messages"])
-    if keys >= _SNAPSHOT:
-        session.key, session.title, session.updated_at = (
-            f"{session.key}/{value['id']}",
-            value.get("summary"),
-            value["timestamp"],
-        )
-        present = {as_dict(record).get("id") for record in records}
-        earlier = as_dicts(value.get("archivedUserMessages")) + as_dicts(value["userMessages"])
-        records = _in_time([*(one for one in earlier if one.get("id") not in present), *records])
-    elif keys >= _SESSION:  # its calls stand apart
-        records = _in_time([*records, *as_dicts(value["toolCalls"])])
+    session = Conversation(
+        source, NAME, "/".join(map(str, ident)), title=value.get("summary"),
+        model=None if model == "unknown" else model, provider=provider_name(value.get("provider")),
+        created_at=value.get("startTime", about.get("startTime")),
+        updated_at=value.get("lastActivity", about.get("lastUpdate", value.get("timestamp"))),
+    )  # fmt: skip
+    present = {str(one.get("id")) for one in as_dicts(value["messages"])}  # a snapshot has older questions beside them
+    older = [*as_dicts(value.get("archivedUserMessages")), *as_dicts(value.get("userMessages"))]
+    older = [one for one in older if str(one.get("id")) not in present]
+    records = _in_time([*older, *value["messages"], *as_dicts(value.get("toolCalls"))])  # a session has calls beside
     for record in records:
         if isinstance(record, dict) and "args" in record:
             session.take(_call, record)
@@ -62,9 +52,8 @@ def _in_time(records: list[Any]) -> list[Any]:
 
 
 def _message(record: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        key: record[key] for key in ("id", "role", "timestamp", "name", "content") if key in record
-    }
+    names = ("id", "role", "timestamp", "name", "content")
+    found: dict[str, Any] = {name: record[name] for name in names if name in record}
     if parts := record.get("parts"):
         found["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
     if record.get("toolCalls"):
@@ -82,9 +71,9 @@ def _call(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(record: dict[str, Any]) -> dict[str, Any]:
-    given = record["result"]
-    content = given["llmContent"] if isinstance(given, dict) else given
+    given = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
+    content = given["llmContent"]
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    beside = {"raw": raw} if (raw := without(given, "llmContent")) else {}
     result = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
-    beside = without(as_dict(given), "llmContent")
-    return {**result, "timestamp": record.get("timestamp"), **({"raw": beside} if beside else {})}
+    return {**result, "timestamp": record.get("timestamp"), **beside}

@@ -11,7 +11,7 @@ from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, spoken
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, call_of, fingerprint
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_text, parts_of
 from gptsh.text import is_unicode
@@ -28,30 +28,28 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 # ---- in
 
 
-def read(source: Source) -> Iterator[Document | Unread] | None:
-    """The session of these messages, which is another one once there are more of them; None where there are none."""
-    body: dict[str, Any] = {}
-    records, lines = source.value, None
-    if isinstance(records, dict) and isinstance(records.get("model"), str) and not records.keys() & set(_RECORDED):
-        body, records = records, records.get("messages")
-    elif not isinstance(records, list) and not source.is_database:
-        records, lines = source.first, source.lines
+def read(source: Source) -> Found | None:
+    """The session of these messages, which is another one once there are more of them."""
+    body, lines = as_dict(source.value), []
+    if isinstance(body.get("model"), str) and not body.keys() & set(_RECORDED):
+        records = body.get("messages")
+    elif isinstance(source.value, list):
+        records = source.value
+    else:
+        body, lines = {}, source.lines if any(map(_is_message, source.first)) else []
+        records = [one.value for one in lines]
     if not isinstance(records, list) or not any(map(_is_message, as_dicts(records))):
         return None
-    if lines is not None:
-        records = [line.value for line in lines]
     session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
-    if lines is not None:
-        session.unread += source.broken
+    session.unread += source.broken if lines else []
     system = [_instruction({"role": "system", "content": body.get("system")})]  # where Anthropic's API has it
-    for at, value in enumerate(records, 1):
-        where = lines[at - 1].number if lines else None
+    for at, value in enumerate(records):
         if not isinstance(value, dict):
-            session.unread.append(source.unread(f"message {at} is no object"))
+            session.unread.append(source.unread(f"message {at + 1} is no object"))
         elif not session.messages and (words := _instruction(value)):
             system.append(words)
         else:
-            session.take(_message, value, where)
+            session.take(_message, value, lines[at].number if lines else None)
     session.system = "\n\n".join(filter(None, system))
     return session.results(empty=bool(session.system))
 

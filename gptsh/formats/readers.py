@@ -5,9 +5,7 @@ session, ``ASIDE``, which matches their paths.
 """
 
 import re
-from collections.abc import Iterator
 
-from gptsh.core.document import Document
 from gptsh.formats import (
     chatgpt,
     claude_ai,
@@ -21,7 +19,7 @@ from gptsh.formats import (
     ollm,
     openai,
 )
-from gptsh.formats.source import Source, Unread
+from gptsh.formats.source import Found, Source
 
 _READERS = (claude_code, gptsh, llm, codelet, nanocoder, ollm, chatgpt, claude_ai, nanobot, openai, markdown)
 NAMES = tuple(reader.NAME for reader in _READERS)
@@ -34,7 +32,7 @@ _INSTEAD = {  # of tools whose sessions are not read
 }
 
 
-def read(source: Source) -> tuple[str, Iterator[Document | Unread]] | None:
+def read(source: Source) -> tuple[str, Found] | None:
     """The name of a file's format, and its sessions, with what cannot be read of them; None for an unknown format."""
     for reader in _READERS:
         if (found := reader.read(source)) is not None:

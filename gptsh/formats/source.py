@@ -15,6 +15,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gptsh.core.document import Document
 from gptsh.jsonio import parsed_from
 from gptsh.messages import timestamp
 
@@ -34,6 +35,9 @@ class Unread(NamedTuple):
     where: str
     why: str
     is_foreign: bool = False
+
+
+Found = Iterator[Document | Unread]  # the sessions of a file, and what of it could not be read
 
 
 class Refused(ValueError):

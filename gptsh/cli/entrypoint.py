@@ -1,6 +1,7 @@
 """The command: options to one job. The only place where an error becomes a line and an exit code."""
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -23,6 +24,8 @@ _WORDS = {  # what is meant by a word beside a job
     "--delete-session": _EACH,
     "--archive-session": _EACH,
 }
+# What does something alone: without its dashes it is a word that may have been meant so.
+_COMMANDS = (*JOBS, "--help", "--version", "--interactive", "--resume", "--continue")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -124,6 +127,11 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
         from gptsh.cli.repl import repl  # noqa: PLC0415 - as above
 
         return repl(flags, os.environ, reporter)
+    if len(flags.prompt) == 1 and stdio.is_terminal(sys.stdin) and stdio.is_terminal(sys.stderr):
+        (word,) = flags.prompt
+        options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
+        if options:
+            stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
     from gptsh.cli.ask import ask  # noqa: PLC0415 - a listing needs none of it
 
     return ask(flags, os.environ, reporter)

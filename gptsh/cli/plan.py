@@ -30,7 +30,7 @@ from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, OutputError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Usage, timestamp
-from gptsh.models.facts import facts, split_model
+from gptsh.models.facts import facts, near_parameter, split_model
 from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
 
@@ -113,6 +113,9 @@ def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent
     agent = agent._replace(model=client.servers.named(agent.model))
     if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
         stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
+    for name in agent.params:
+        if near := near_parameter(name):
+            stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
     return agent, servers
 
 

@@ -188,7 +188,8 @@ def read_file(path: str) -> bytearray:
         with open(path, "rb", buffering=0) as file:
             return _whole(file.fileno())
     except OSError as err:
-        raise UsageError(f"{path}: {err.strerror}") from err
+        fetch = f"curl -sSL {path} | gptsh … sends what is there" if path.startswith(("http://", "https://")) else ""
+        raise UsageError(f"{path}: {err.strerror}", fetch) from err
     except ValueError as err:
         raise UsageError(f"{path!r}: {err}") from err
 

@@ -24,6 +24,19 @@ _THINKS = re.compile(
 )
 _REASONING_HEADROOM = 1976  # tokens beside those of the text: a small cap gives reasoning models a blank answer
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
+# What some model takes, by the names of OpenAI, Anthropic, Ollama, OpenRouter, llama.cpp and vLLM; the table has none.
+_PARAMETERS = (
+    "temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "max_tokens", "max_completion_tokens", "min_tokens",
+    "stop", "stop_sequences", "seed", "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "repeat_penalty", "repeat_last_n", "logit_bias", "logprobs", "top_logprobs", "response_format", "verbosity",
+    "reasoning_effort", "reasoning", "reasoning_format", "thinking", "thinking_budget", "thinking_level", "think",
+    "enable_thinking", "include_reasoning", "chat_template_kwargs", "tools", "tool_choice", "parallel_tool_calls",
+    "web_search_options", "modalities", "audio", "prediction", "metadata", "store", "user", "service_tier",
+    "safety_identifier", "prompt_cache_key", "stream_options", "output_config", "cache_control", "extra_body",
+    "num_ctx", "num_predict", "num_keep", "num_gpu", "num_thread", "keep_alive", "options", "mirostat", "mirostat_tau",
+    "mirostat_eta", "tfs_z", "provider", "models", "transforms", "plugins", "safety_settings", "safe_prompt", "grammar",
+    "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "ignore_eos", "cache_prompt",
+)  # fmt: skip
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # who serves OpenAI's models, with what these refuse
 # The table's name for a provider: what it is asked as.
@@ -142,6 +155,15 @@ def models_of(provider: str) -> Iterator[Facts]:
 
 
 # ---- parameters
+
+
+def near_parameter(name: str) -> str | None:
+    """The parameter that was likely meant by a name that no model is known to take; None for any other name."""
+    if name in _PARAMETERS:
+        return None
+    from difflib import get_close_matches  # noqa: PLC0415 - few names are unknown
+
+    return next(iter(get_close_matches(name.lower(), _PARAMETERS, 1, 0.8)), None)
 
 
 def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:

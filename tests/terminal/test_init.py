@@ -1,4 +1,4 @@
-"""``--init``: what it asks on a terminal, what it writes, and that what is written is read without an error."""
+"""First steps: what ``--init`` asks and writes, which is read without an error; notes about what was likely meant."""
 
 import os
 import re
@@ -99,3 +99,34 @@ def test_a_local_server_that_answers_is_offered_with_its_models(home: Home, mode
 def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code: int) -> None:
     assert init(home, "openai\n", key)[1] == code
     assert not Path(home.config).exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [("models", "--list-models"), ("list-sessions", "--list-sessions"), ("help", "--help"), ("usage", "--usage"),
+     ("init", "--init"), ("help me", None), ("Models", None), ("file", None), ("new", None)],
+)  # fmt: skip
+def test_a_word_that_is_a_name_of_ours_gets_a_note_on_a_terminal_and_is_asked(
+    home: Home, typed: str, option: str | None
+) -> None:
+    note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}\r\n"
+    seen, code = Terminal(home, "-m", "echo", typed, columns=200).close()
+    assert (seen.decode(), code) == (f"{note if option else ''}You said: {typed}\r\n", 0)
+    assert home.run("-m", "echo", typed).stderr == ""
+    assert len(home.files()) == 2
+
+
+def test_a_parameter_that_nobody_knows_gets_a_note_with_the_nearest_and_is_sent(lab: Home, model: ModelServer) -> None:
+    for name, near in (("temprature", "temperature"), ("maxTokens", "max_tokens"), ("top_k", ""), ("x_own", "")):
+        note = f"gptsh: the parameter {name} is sent as it is: did you mean {near}?\n" if near else ""
+        assert lab.run("-p", f"{name}=1", "hi") == ("You said: hi\n", note, 0)
+        assert model.sent[-1][name] == 1
+
+
+def test_a_url_in_the_place_of_a_file_gets_the_way_to_send_what_is_there(home: Home) -> None:
+    run = home.run("-m", "echo", "-f", "https://example.org/a.txt", "sum it up")
+    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert (
+        "https://example.org/a.txt: No such file or directory: curl -sSL https://example.org/a.txt | gptsh"
+        in run.stderr
+    )

@@ -85,13 +85,29 @@ def local_time(moment: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns the text takes."""
+    """How many columns the text takes, as far as terminals agree; a control character takes one."""
     if text.isascii():
         return len(text)
-    from unicodedata import category, east_asian_width  # noqa: PLC0415 - most texts are ASCII
+    from wcwidth import wcswidth, wcwidth  # noqa: PLC0415 - 40 ms; most texts are ASCII
 
-    wide = sum(east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(category(character) in ("Mn", "Me", "Cf") for character in text)
+    width = wcswidth(text)
+    return width if width >= 0 else sum(abs(wcwidth(character)) for character in text)
+
+
+def row_starts(text: str, width: int) -> list[int]:
+    """Where each row but the first begins, if a line is cut into rows of so many columns. Tab stops are 8 apart."""
+    if text.isascii() and "\t" not in text:
+        return [*range(width, len(text), width)]
+    from wcwidth import wcwidth  # noqa: PLC0415 - as above
+
+    starts, column = [], 0
+    for at, character in enumerate(text):
+        wide = 8 - column % 8 if character == "\t" else abs(wcwidth(character))
+        if column and column + wide > width:
+            starts.append(at)
+            column = 0
+        column += wide
+    return starts
 
 
 def beginning(text: str, width: int) -> str:

@@ -220,8 +220,9 @@ def waiting() -> contextlib.AbstractContextManager[None]:
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
-    """A stretch in which something is saved, whatever run it belongs to."""
-    return _entered[-1].shielded() if _entered else contextlib.nullcontext()
+    """A stretch in which something is saved, whatever run it belongs to. In a thread nothing is raised anyway."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return _entered[-1].shielded() if _entered and in_main else contextlib.nullcontext()
 
 
 def each(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -3,18 +3,18 @@
 import contextlib
 import os
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from gptsh.cli import stdio
 from gptsh.config.forms import STRUCTURED
-from gptsh.messages import Event
-from gptsh.render.plain import Aside, PlainWriter, Sink, Writer, look
+from gptsh.render.live import ENDS_A_LINE
+from gptsh.render.plain import Aside, PlainWriter, Writer, look
 from gptsh.render.spinner import Spinner
 
 if TYPE_CHECKING:
+    from gptsh.cli.painter import Painter
     from gptsh.context.answer_schema import Shape
 
 
@@ -59,6 +59,7 @@ class Screen:
 
     def __init__(self, form: Form = _TEXT) -> None:
         self._form = form
+        self._painter: Painter | None = None
         self._person = stdio.is_terminal(stdio.answers_to())
         # In a pipe the terminal may be that of a pager.
         again = form.output == "markdown" and not form.held and self._person
@@ -87,17 +88,21 @@ class Screen:
             return HeldWriter(out, aside) if form.held else EventWriter(out, aside, reasoning=form.reasoning)
         if form.output != "markdown":
             return PlainWriter(out, aside)
+        from gptsh.cli.painter import Painter  # noqa: PLC0415 - a pipe has none
 
-        def make() -> Writer:
-            from gptsh.render.terminal import TerminalWriter  # noqa: PLC0415 - 0.15 s that only rendering costs
+        self._painter = Painter(out, aside, look(os.environ, terminal=self._person), stdio.answers_to())
+        return self._painter
 
-            how = look(os.environ, terminal=self._person)
-            return TerminalWriter(out, aside, how, lambda: stdio.width(stdio.answers_to()))
-
-        return _Late(out, aside, make)
+    @contextlib.contextmanager
+    def answering(self, text: str, before_kill: list[Callable[[], object]]) -> Iterator[None]:
+        """The stretch in which an answer comes: with a spinner, and where it is drawn with the terminal for itself."""
+        with self.turning(text), self._painter.alone(before_kill) if self._painter else contextlib.nullcontext():
+            yield
 
     def finish(self) -> None:
         """Write the rest of what was begun of the answer. Raises OSError where its reader does not take it."""
+        if self._painter:
+            self._painter.close()
         self._out.finish()
 
     @property
@@ -122,29 +127,5 @@ class _Sink(stdio.Sink):
         """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
         self._screen.spinner.hide()
         super().draw(text)
-        if self._again and text.endswith("\n"):
+        if self._again and text.endswith(ENDS_A_LINE):
             self._screen.spinner.show()
-
-
-class _Late(Writer):
-    """A writer that is made when the first event comes; what it needs is imported beside the waiting."""
-
-    def __init__(self, out: Sink, aside: Aside, make: Callable[[], Writer]) -> None:
-        super().__init__(out, aside)
-        self._make = make
-        self._writer: Writer | None = None
-        threading.Thread(target=_import, daemon=True).start()
-
-    def write(self, event: Event) -> None:
-        if self._writer is None:
-            self._writer = self._make()
-        self._writer.write(event)
-
-    def close(self) -> None:
-        if self._writer:
-            self._writer.close()
-
-
-def _import() -> None:
-    with contextlib.suppress(ImportError):  # who needs it will tell
-        import gptsh.render.terminal  # noqa: F401, PLC0415 - for ``make`` above, beside the waiting

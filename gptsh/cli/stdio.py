@@ -19,9 +19,10 @@ from gptsh.text import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
 ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
-_USUAL_WIDTH = 80  # columns
+_USUAL_SIZE = 80, 24  # columns and rows
 _LOCAL = 3  # where a terminal's modes have the local ones
 _SILENCE = 2.0  # seconds until a person is told what is waited for
+_LOOK = 0.2  # seconds until a thread that waits for a reader learns that nobody has patience any more
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
 
 
@@ -51,14 +52,28 @@ def shows_frames(stream: TextIO | None) -> bool:
     return is_terminal(stream) and able(os.environ)
 
 
+def is_in_front(terminal: int) -> bool:
+    """Whether this process is no background job of a shell there."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # a terminal that controls nothing knows no jobs
+        return True
+
+
 def width(stream: TextIO | None) -> int:
     """Columns of a terminal at this moment; for a pipe those of COLUMNS; else the usual 80."""
+    return size(stream)[0]
+
+
+def size(stream: TextIO | None) -> tuple[int, int]:
+    """Columns as ``width``, and rows."""
     if stream is not None and is_terminal(stream):
         with contextlib.suppress(OSError):
-            return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
-        return _USUAL_WIDTH
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if re.fullmatch("[1-9][0-9]{0,3}", columns) else _USUAL_WIDTH
+            columns, rows = os.get_terminal_size(stream.fileno())
+            return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]
+        return _USUAL_SIZE
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if re.fullmatch("[1-9][0-9]{0,3}", given) else _USUAL_SIZE[0], _USUAL_SIZE[1]
 
 
 @contextlib.contextmanager
@@ -77,7 +92,8 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(termios.error):
-            termios.tcsetattr(terminal, termios.TCSANOW, before)
+            if is_in_front(terminal):  # else it would be stopped, and the shell has set them already
+                termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 class Sink:
@@ -109,7 +125,10 @@ class Sink:
     def finish(self) -> None:
         """Write the rest of what was begun. Raises OSError as the stream does."""
         while self._descriptor is not None and self._rest:
-            if not self._takes_more(self._patience):
+            patience = self._patience
+            if not self._takes_more(_LOOK if patience is None else patience):
+                if patience is None:
+                    continue
                 self._patience = 0.0
                 raise TimeoutError
             with shielded(), contextlib.suppress(BlockingIOError):  # a stream may be handed down that does not wait

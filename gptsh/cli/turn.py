@@ -243,7 +243,7 @@ class Turn:
         ended: str | None = "error"
         self._plan = self.sent = plan
         try:
-            with self._screen.turning(f"waiting for {planner.model}"):
+            with self._screen.answering(f"waiting for {planner.model}", self._interrupts.before_kill):
                 self._show(self._app.client.ask(plan.request, answer))
             ended = None
         except NoAnswer as err:

@@ -21,7 +21,7 @@ from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import Fact, portrait, title_of
 from gptsh.messages import Message
-from gptsh.render.markdown import is_quick, is_ragged, parse, parser
+from gptsh.render.markdown import count_quick, is_ragged, parse, parser
 from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
@@ -193,7 +193,7 @@ def code(text: str, language: str = "") -> str:
     except ClassNotFound:
         lexer = None
     body = escape(text)
-    if lexer and is_quick(text):
+    if lexer and count_quick(lines := text.split("\n")) == len(lines):
         pieces = [(_class_of(kind), piece) for kind, piece in lexer.get_tokens(f"{text}\n")]
         if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change it
             runs = ((name, escape("".join(piece for _, piece in run))) for name, run in groupby(pieces, lambda p: p[0]))

@@ -7,6 +7,7 @@ behind a paragraph. Of a list every item but the last is closed.
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
@@ -25,6 +26,9 @@ _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS = re.compile(r"\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])")  # not the dollars of two prices
 _AT_ONCE = ("heading_open", "hr")  # closed by their last line
 _BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block")
+_CODE = ("fence", "code_block")
+# A line that has not ended, and may still be anything: it has marks alone, or opens a code block.
+_UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
 
 
 # ---- the parser
@@ -98,9 +102,19 @@ def is_ragged(table: Sequence[Token]) -> bool:
     return False
 
 
-def is_quick(code: str) -> bool:
-    """Whether code is so short that any lexer is quick with it."""
-    return len(code) <= _LONGEST_CODE and max(map(len, code.split("\n"))) <= _LONGEST_LINE
+def count_quick(lines: Sequence[str]) -> int:
+    """How many of the first lines of code are so short that any lexer is quick with them."""
+    total = 0
+    for at, line in enumerate(lines):
+        total += len(line) + 1
+        if total > _LONGEST_CODE or len(line) > _LONGEST_LINE:
+            return at
+    return len(lines)
+
+
+def is_code(block: "Block") -> bool:
+    """Whether the last thing in a block is code."""
+    return next((token.type in _CODE for token in reversed(block.tokens) if token.nesting >= 0), False)
 
 
 def code_blocks(text: str) -> list[str]:
@@ -115,11 +129,12 @@ def code_blocks(text: str) -> list[str]:
 
 
 class Block(NamedTuple):
-    """A block at the top level, or one item of a list there. It will not change any more."""
+    """A block at the top level, or one item of a list there. Unless it is open, it will not change any more."""
 
     tokens: list[Token]  # empty where it is nested too deeply to be read as Markdown
     lines: list[str]  # its source, in which the tokens' maps count
     spaced: bool  # a blank line belongs before it
+    is_open: bool = False
 
 
 class Blocks:
@@ -154,11 +169,26 @@ class Blocks:
                 closed += self._closed(final=False)
         return closed
 
-    def finish(self) -> list[Block]:
-        """Every block is closed. What comes all the same is a block of its own."""
+    def look(self) -> list[Block]:
+        """The blocks that are closed by now, though no line has said so yet."""
+        return [] if self._fence else [*self._closed(final=False)]
+
+    def open(self) -> list[Block]:
+        """What is open, as it would be if the document ended here; of code the lines that have ended."""
+        unclear = _UNCLEAR.fullmatch("".join(self._pieces)) is not None
+        blocks = copy(self).finish(lines_alone=unclear)
+        if blocks and is_code(blocks[-1]) and not unclear:
+            blocks = copy(self).finish(lines_alone=True)
+        return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
+
+    def finish(self, *, lines_alone: bool = False) -> list[Block]:
+        """Every block is closed. What comes all the same is a block of its own.
+
+        ``lines_alone`` leaves out the line that has not ended.
+        """
         rest, self._pieces = "".join(self._pieces), []
-        if rest:
-            self._lines.append(visible(f"{rest}\n")[:-1])
+        if rest and not lines_alone:
+            self._lines = [*self._lines, visible(f"{rest}\n")[:-1]]
         return [*self._closed(final=True)]
 
     def _closed(self, *, final: bool) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from gptsh.text import one_line, visible
+from gptsh.text import beginning, one_line, visible
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: what answers at once needs no spinner
@@ -87,7 +87,7 @@ class Spinner:
             self._drawing = True  # before the look at the time, so that who changed that waits for this frame
             if time.monotonic() >= self._since:
                 line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
-                self._drawn |= self._offer(self._screen, f"{_ERASE}{_cut(line, self._width() - 1)}")
+                self._drawn |= self._offer(self._screen, f"{_ERASE}{beginning(line, self._width() - 1)}")
                 frame += 1
             self._drawing = False
 
@@ -96,14 +96,3 @@ class Spinner:
         with contextlib.suppress(OSError):  # the terminal is gone
             return screen.offer(text)
         return False
-
-
-def _cut(line: str, width: int) -> str:
-    """What of a line fits into so many columns: one that wraps could not be drawn over."""
-    import unicodedata  # noqa: PLC0415 - only a terminal needs it
-
-    for at, char in enumerate(line):
-        width -= 2 if unicodedata.east_asian_width(char) in "WF" else unicodedata.category(char) not in ("Mn", "Me")
-        if width < 0:
-            return line[:at]
-    return line

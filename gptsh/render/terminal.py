@@ -1,13 +1,13 @@
-"""An answer as Markdown on a terminal: each block once, when it is complete. The only file that imports rich.
+"""An answer as Markdown: blocks as lines, and below them what is still open. The only file that imports rich.
 
 rich wraps, lays out tables and highlights code; the escape sequences are written here, so that there are no others.
 This module costs 0.15 s: it is imported when an answer has to be shown in this way, beside the waiting for it.
 """
 
 import io
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from markdown_it.token import Token
@@ -20,9 +20,10 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gptsh.render.markdown import Block, Blocks, is_quick, is_ragged, siblings
-from gptsh.render.plain import Aside, Look, Sink, Writer
-from gptsh.text import visible
+from gptsh.render.live import Region
+from gptsh.render.markdown import Block, Blocks, count_quick, is_code, is_ragged, siblings
+from gptsh.render.plain import Look, Sink
+from gptsh.text import row_starts, visible
 
 Line = list[Segment]
 
@@ -62,53 +63,75 @@ _THEME = ANSISyntaxTheme(
 )
 
 
-class TerminalWriter(Writer):
-    """Writes an answer block by block, none before it is complete and none twice, at the width of that moment.
+class Canvas:
+    """An answer on paper or on a screen: each block once, when it is closed, at the width of that moment.
 
-    Raises OSError as ``out`` does. What a write raises leaves what was not written yet to ``close``.
+    With a ``region`` of the screen ``draw`` shows below them what is open, as far as it came. ``size`` is that of the
+    terminal, in columns and rows. ``begun``: the next block stands apart from what is above. Raises OSError as ``out``
+    does.
     """
 
-    def __init__(self, out: Sink, aside: Aside, look: Look, width: Callable[[], int]) -> None:
-        super().__init__(out, aside)
-        self._look, self._width = look, width
+    def __init__(self, out: Sink, look: Look, size: Callable[[], tuple[int, int]], region: Region | None) -> None:
+        self.begun = False
+        self.region = region
+        self._out, self._look, self._size = out, look, size
         self._blocks = Blocks()
-        self._ready: deque[Block] = deque()  # closed, and not shown yet
-        self._begun = self._broken = False
+        self._closed: list[Block] = []  # and not drawn yet
+        self._gone = 0  # lines of an open block that are drawn for good
+        self._width = 0  # of these
 
-    def _say(self, text: str) -> None:
-        self._ready += self._blocks.add(text)
-        if self._aside.part():
-            self._begun = False
-        self._show()
+    def add(self, text: str) -> None:
+        """Take a piece. Where nothing can be drawn again, what it closes is drawn."""
+        self._closed += self._blocks.add(text)
+        if not self.region:
+            self._draw([])
 
-    def _pause(self) -> None:
-        """What is shown on the same terminal is in the order in which it came."""
-        if self._aside.shared:
-            self._end()
-            if self._begun:
-                self._begun = False
-                self._aside.write("\n")
+    def draw(self) -> None:
+        """Draw what has come."""
+        if self.region:
+            self._closed += self._blocks.look()
+            self._draw(self._blocks.open())
 
-    def _end(self) -> None:
-        self._ready += self._blocks.finish()
-        self._show()
+    def finish(self) -> None:
+        """All is closed. What comes all the same is a block of its own."""
+        self._closed += self._blocks.finish()
+        self._draw([])
 
-    def close(self) -> None:
-        """Show what is left. A block that a signal broke off is not shown again."""
-        self._aside.end()
-        if self._broken and self._look.styles:
-            self._out.draw("\x1b[0m")
-        self._end()
+    def _draw(self, opened: list[Block]) -> None:
+        width, height = self._size()
+        done: list[str] = []
+        if closed := self._closed:
+            self._closed = []
+            page = _page(self._look, self._width or width)
+            done = [page.paint(line) for line in self._lines(page, closed)[self._gone :]]
+            self._gone = self._width = 0
+            self.begun = True
+        if not self.region:
+            if done:
+                self._out.draw("".join(f"{line}\n" for line in done))
+            return
+        page = _page(self._look, self._width or width)
+        lines = self._lines(page, opened)[self._gone :]
+        stays, rows, room = bool(opened) and is_code(opened[-1]), list[str](), max(1, height - 1)
+        while lines and len(rows) < room:
+            cut = page.rows(lines[-1], width)
+            if stays and len(cut) + len(rows) > room:
+                break
+            rows = cut + rows
+            lines.pop()
+        if lines and stays:
+            done += [page.paint(line) for line in lines]
+            self._gone += len(lines)
+            self._width = self._width or width
+        if frame := self.region.frame(done, rows[-room:], width):
+            self._out.draw(frame)
 
-    def _show(self) -> None:
-        while self._ready:
-            block = self._ready[0]
-            drawn = _page(self._look, self._width()).draw(block)
-            self._ready.popleft()
-            spaced = block.spaced and self._begun
-            self._begun = self._broken = True
-            self._out.draw(f"\n{drawn}" if spaced else drawn)
-            self._broken = False
+    def _lines(self, page: "Page", blocks: list[Block]) -> list[Line]:
+        lines: list[Line] = []
+        for at, block in enumerate(blocks):
+            lines += [[]] if block.spaced and (at or self.begun) else []
+            lines += page.lines(block)
+        return lines
 
 
 def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
@@ -120,7 +143,7 @@ def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
             if begun and (block.spaced or not number):
                 yield ""
             begun = True
-            yield page.draw(block).removesuffix("\n")
+            yield "\n".join(map(page.paint, page.lines(block)))
 
 
 @cache
@@ -137,18 +160,32 @@ class Page:
             file=io.StringIO(), width=width, height=25, color_system=None, legacy_windows=False, _environ={}
         )
 
-    def draw(self, block: Block) -> str:
-        """The block as lines, each with its newline."""
-        lines = (
-            self._blocks(block.tokens, block, self._width)
-            if block.tokens
-            else _raw("\n".join(block.lines).strip("\n").split("\n"))
-        )
-        return "".join(f"{''.join(map(self._paint, line))}\n" for line in lines)
+    def lines(self, block: Block) -> list[Line]:
+        """The block as lines."""
+        if block.tokens:
+            return self._blocks(block.tokens, block, self._width)
+        return _raw("\n".join(block.lines).strip("\n").split("\n"))
 
-    def _paint(self, segment: Segment) -> str:
-        text, style = visible(segment.text), segment.style
-        if style is None or not self._look.styles:
+    def paint(self, line: Line) -> str:
+        """A line as it is written, without its newline."""
+        return "".join(self._painted(visible(text), style) for text, style, _ in line)
+
+    def rows(self, line: Line, width: int) -> list[str]:
+        """The same in rows of so many columns."""
+        starts = row_starts("".join(visible(segment.text) for segment in line), width)
+        rows, at = [""], 0
+        for text, style, _ in line:
+            shown = visible(text)
+            end = at + len(shown)
+            for start, stop in pairwise([at, *(start for start in starts if at < start < end), end]):
+                if start in starts:
+                    rows.append("")
+                rows[-1] += self._painted(shown[start - at : stop - at], style)
+            at = end
+        return rows
+
+    def _painted(self, text: str, style: Style | None) -> str:
+        if style is None or not text or not self._look.styles:
             return text
         return (style if self._look.colors else style.without_color).render(text, color_system=ColorSystem.STANDARD)
 
@@ -171,7 +208,7 @@ class Page:
             case "bullet_list_open" | "ordered_list_open":
                 return list(self._list(tokens, block, width))
             case "table_open":
-                return self._table(tokens, width)
+                return self._table(tokens, block, width)
         return self._leaf(tokens, width)
 
     def _leaf(self, tokens: Sequence[Token], width: int) -> list[Line]:
@@ -198,9 +235,9 @@ class Page:
             for line in inside[1:]:
                 yield [Segment(" " * len(marker)), *line] if line else line
 
-    def _table(self, tokens: Sequence[Token], width: int) -> list[Line]:
-        source = tokens[0].content.split("\n")
-        if is_ragged(tokens):
+    def _table(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
+        source, at = tokens[0].content.split("\n"), tokens[0].map or [0, 0]
+        if is_ragged(tokens) or (block.is_open and at[1] >= len(block.lines)):  # another row may make it wider
             return _raw(source)
         rows = [
             [(cell[0], self._inline(cell[1], _PLAIN)) for cell in siblings(row[1:-1])]
@@ -297,13 +334,15 @@ def _code(token: Token) -> list[Line]:
     language, _, info = token.info.strip().partition(" ")
     lexer = Syntax("", language, tab_size=0).lexer if language else None
     info = info.strip() if lexer else token.info.strip()
-    highlighted = _highlighted(code, lexer) if lexer and is_quick(code) else None
     above = [[Segment(info, _DIM)]] if info else []
-    return above + (highlighted or _raw(code.split("\n")))
+    source = code.split("\n")
+    quick = count_quick(source) if lexer else 0  # a further line changes nothing about them
+    colored = _highlighted("\n".join(source[:quick]), lexer) if quick else []
+    return above + colored + _raw(source[len(colored) :])
 
 
-def _highlighted(code: str, lexer: Any) -> list[Line] | None:
-    """Lines of code in colours; None where the lexer changes it."""
+def _highlighted(code: str, lexer: Any) -> list[Line]:
+    """Lines of code in colours; none where the lexer changes it."""
     lines: list[Line] = [[]]
     for kind, text in lexer.get_tokens(f"{code}\n"):
         first, *more = text.split("\n")
@@ -311,7 +350,7 @@ def _highlighted(code: str, lexer: Any) -> list[Line] | None:
         lines[-1].append(Segment(first, style))
         lines += ([Segment(part, style)] for part in more)
     if "\n".join("".join(segment.text for segment in line) for line in lines) != f"{code}\n":
-        return None
+        return []
     return [[segment for segment in Segment.simplify(line) if segment.text] for line in lines[:-1]]
 
 

@@ -1,19 +1,18 @@
 """Markdown on a terminal: what each kind of block looks like, when it is out, and that nothing in it is obeyed."""
 
-import contextlib
 import os
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gptsh.cli.painter import Painter
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
-from gptsh.render.plain import Aside, Look, PlainWriter
-from gptsh.render.terminal import TerminalWriter
+from gptsh.render.plain import Aside, Look
+from gptsh.render.terminal import Canvas
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
@@ -34,24 +33,21 @@ class Paper:
 
     draw = write
 
-    def ready(self) -> None:
-        pass
-
     @property
     def text(self) -> str:
         return "".join(self.pieces)
 
 
-def writer(paper: Paper, how: Look = PLAIN, width: int = 60) -> TerminalWriter:
-    return TerminalWriter(paper, Aside(None), how, lambda: width)
+def canvas(paper: Paper, how: Look = PLAIN, width: int = 60) -> Canvas:
+    return Canvas(paper, how, lambda: (width, 24), None)
 
 
 def rendered(*pieces: str, how: Look = PLAIN, width: int = 60) -> str:
     paper = Paper()
-    shown = writer(paper, how, width)
+    shown = canvas(paper, how, width)
     for piece in pieces:
-        shown.write(Text(piece))
-    shown.close()
+        shown.add(piece)
+    shown.finish()
     return paper.text
 
 
@@ -148,13 +144,13 @@ def test_a_table_is_as_wide_as_it_may_be_and_loses_nothing() -> None:
 
 def test_items_of_a_list_are_out_one_by_one() -> None:
     paper = Paper()
-    shown = writer(paper)
+    shown = canvas(paper)
     seen = []
     for line in ("1. a\n", "   b\n", "2. c\n", "\n", "3. d\n", "e\n", "\n", "f\n"):
-        shown.write(Text(line))
+        shown.add(line)
         seen.append(paper.text)
     assert seen == ["", "", *[" 1. a\n    b\n"] * 2, *[(two := " 1. a\n    b\n 2. c\n")] * 3, f"{two}\n 3. d\n    e\n"]
-    shown.close()
+    shown.finish()
     assert paper.text == f"{two}\n 3. d\n    e\n\nf\n"
 
 
@@ -165,38 +161,22 @@ def test_items_of_a_list_are_out_one_by_one() -> None:
 )  # fmt: skip
 def test_a_block_is_out_when_it_is_complete_and_not_before(source: str, behind: str) -> None:
     paper = Paper()
-    shown = writer(paper)
+    shown = canvas(paper)
     for char in source:
-        shown.write(Text(char))
+        shown.add(char)
     assert paper.pieces == []
-    shown.write(Text(behind))
+    shown.add(behind)
     assert len(paper.pieces) == 1
 
 
 def test_what_close_has_shown_is_not_shown_again() -> None:
     paper = Paper()
-    shown = writer(paper)
+    shown = Painter(paper, Aside(None), PLAIN, None)
     shown.write(Refusal("no, *never*"))
     shown.write(Finished("stop"))
     shown.close()
     shown.close()
     assert paper.text == "no, never\n"
-
-
-def test_a_block_that_was_broken_off_leaves_no_style_behind() -> None:
-    class Breaking(Paper):
-        def draw(self, text: str) -> None:
-            if not self.pieces:
-                self.pieces.append(text[:6])
-                raise KeyboardInterrupt
-            self.pieces.append(text)
-
-    paper = Breaking()
-    shown = writer(paper, COLORED)
-    with pytest.raises(KeyboardInterrupt):
-        shown.write(Text("# heading\nrest"))
-    shown.close()
-    assert paper.pieces[1:] == ["\x1b[0m", "\nrest\n"]
 
 
 PIECES = st.sampled_from(
@@ -254,38 +234,13 @@ def test_code_is_whole_wherever_it_stands(language: str, containers: list[str], 
 
 def test_reasoning_between_parts_of_an_answer_keeps_its_place() -> None:
     paper = Paper()
-    terminal = TerminalWriter(paper, Aside(paper, shared=True), PLAIN, lambda: 60)
+    terminal = Painter(paper, Aside(paper, shared=True), PLAIN, None)
     thought = [Reasoning("so ", "reasoning"), Reasoning("that", "reasoning")]
     events: list[Event] = [*thought, Text("The answer "), *thought, Text("is 42.\n\nOr"), *thought, Finished("stop")]
     for item in events:
         terminal.write(item)
     terminal.close()
     assert paper.text == "so that\n\nThe answer\n\nso that\n\nis 42.\n\nOr\n\nso that\n"
-
-
-class Halted(Paper):
-    """A sink whose reader stalls at the given waits, and is left by a signal."""
-
-    def __init__(self, *stalls: int) -> None:
-        super().__init__()
-        self.stalls, self.waits = stalls, 0
-
-    def ready(self) -> None:
-        self.waits += 1
-        if self.waits in self.stalls:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("stall", [1, 2, 3])
-@pytest.mark.parametrize("make", [lambda out: TerminalWriter(out, Aside(None), PLAIN, lambda: 60),
-                                  lambda out: PlainWriter(out, Aside(None))], ids=["markdown", "text"])  # fmt: skip
-def test_a_signal_at_a_halted_terminal_neither_loses_nor_doubles_a_block(stall: int, make: Any) -> None:
-    out = Halted(stall)
-    shown = make(out)
-    with contextlib.suppress(KeyboardInterrupt):
-        shown.write(Text("one\n\n# two\n\nthree\n\n"))
-    shown.close()
-    assert [out.text.count(word) for word in ("one", "two", "three")] == [1, 1, 1]
 
 
 # ---- nothing is obeyed

@@ -1,0 +1,67 @@
+"""The rows at the bottom of a terminal that are drawn again while an answer comes.
+
+Words are shown before they have found their final place: the block that is open is drawn as far as it came, and again
+with each frame. Only what stands in ``Region`` is drawn over, at most all rows of the screen but one: nothing that may
+change ever leaves the screen, so that the scrollback holds no line twice. Of an open block that is taller the last rows
+are shown, and the whole of it once it is closed; of code, the lines of which are final, the first ones scroll away.
+"""
+
+import re
+from collections.abc import Sequence
+
+from gptsh.text import columns, row_starts, visible
+
+# One write is one frame: terminals that know it (DEC 2026) show nothing of it before its end, the others skip it.
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+ENDS_A_LINE = ("\n", f"\n{_END}")
+# Terminals differ in how wide an emoji is: a row that is wider than expected loses its end, and does not wrap.
+_CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Region:
+    """What stands in the last rows of the screen and may be drawn again, the cursor behind its last character."""
+
+    def __init__(self) -> None:
+        self._rows: list[str] = []
+        self._width = 0
+
+    def frame(self, done: Sequence[str], rows: Sequence[str], width: int) -> str:
+        """What draws lines that stay in place of the region, and the rows of a new one below them.
+
+        Rows that stand as they are wanted are left alone. A width other than before: the terminal has laid out the old
+        rows again, as nearly all do.
+        """
+        old, new, keep = self._rows, [*done, *rows], 0
+        if width == self._width:
+            for at, (before, now) in enumerate(zip(old, new, strict=False)):
+                if before != now or (at < len(done) and not now.isascii()):
+                    break
+                keep += 1
+        up = len(old) - 1 - keep
+        if old and width < self._width:
+            up = sum(max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in old) - 1
+        if rows and keep == len(new) < len(old):
+            keep, up = keep - 1, up + 1  # the cursor belongs behind the last row
+        self._rows, self._width = [*rows], width
+        drawn = "".join(f"{line}\n" for line in done[keep:])
+        if rows := rows[max(0, keep - len(done)) :]:
+            drawn += f"{_CUT}{chr(10).join(rows)}{_WRAP}"
+        if not old:
+            erased = ""
+        elif keep == len(old):
+            erased = "\n" if new[keep:] or not self._rows else ""
+        else:
+            erased = f"\x1b[{up}A\r\x1b[J" if up else "\r\x1b[J"
+        return f"{_BEGIN}{erased}{drawn}{_END}" if erased or drawn else ""
+
+
+def plain_rows(text: str, width: int) -> list[str]:
+    """A text as rows of so many columns."""
+    return [row for line in visible(text).split("\n") for row in cut(line, width)]
+
+
+def cut(line: str, width: int) -> list[str]:
+    """A line as rows of so many columns."""
+    starts = [0, *row_starts(line, width)]
+    return [line[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]

@@ -69,6 +69,22 @@ def first_byte(command: Command, env: Env) -> float:
     return took
 
 
+def first_word(command: Command, env: Env, word: str) -> float:
+    """Seconds from the start of the process, on a terminal of its own, until a word is on the screen."""
+    started = time.perf_counter()
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execvpe(command[0], [*command], {**env, "TERM": "xterm-256color"})
+    seen = _read_until(terminal, word.encode())
+    took = time.perf_counter() - started
+    with contextlib.suppress(OSError):  # Linux reports the other end's exit as EIO
+        while more := os.read(terminal, 1 << 16):
+            seen += more
+    os.close(terminal)
+    _check(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen)
+    return took
+
+
 def prompt_ready(command: Command, env: Env) -> float:
     """Seconds from the start of the process until its prompt is drawn. A letter typed then must appear.
 
@@ -98,7 +114,7 @@ def _read_until(terminal: int, pattern: bytes) -> bytes:
         try:
             seen += os.read(terminal, 1 << 16)
         except OSError as err:
-            raise Failed(f"it ended without a prompt: {seen.decode('utf-8', 'replace')[-200:]}") from err
+            raise Failed(f"it ended before it was seen: {seen.decode('utf-8', 'replace')[-200:]}") from err
     return seen
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.clocks import Failed, first_byte, peak_memory, prompt_ready, together, told, whole
+from benchmarks.clocks import Failed, first_byte, first_word, peak_memory, prompt_ready, together, told, whole
 from benchmarks.homes import BIN, GPTSH, Home, Lab
 from benchmarks.talks import ALL, FEW
 
@@ -20,6 +20,7 @@ BARE = (sys.executable, "-P", str(Path(__file__).parent / "bare_litellm.py"))
 FLOOR_COMMAND = (sys.executable, "-c", "import click, platformdirs")
 LLM_COMMAND = (str(BIN / "llm"), "-m", "lab", "hello")
 ASK = (*GPTSH, "hello")
+ASK_TEXT = (*GPTSH, "-o", "text", "hello")
 ASK_CLAUDE = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
 ASK_LITELLM = (*GPTSH, "-m", "azure_ai/claude-sonnet-4-5", "hello")
 LIST = (*GPTSH, "--list-sessions")
@@ -137,6 +138,9 @@ BARE_WHOLE = Yardstick(
 )
 WRITE = Yardstick("write", "1 MB written and synced to the disk, nothing else", lambda lab: plain_write(lab.megabyte))
 WRITE_TEN = Yardstick("write, 10 MB", "the same with 10 MB", lambda lab: plain_write(lab.ten_megabytes))
+TEXT_WORD = Yardstick(
+    "text", "first word of the same answer with -o text", lambda lab: first_word(ASK_TEXT, lab.direct.env, "You")
+)
 FLOOR_MEMORY = Yardstick(
     "floor memory", "peak memory of the floor", lambda lab: peak_memory(FLOOR_COMMAND, lab.usual.env)
 )
@@ -152,6 +156,12 @@ ROWS = (
     Row("first answer byte, Anthropic wire", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
     Row("first answer byte, Ollama wire", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, DEAR),
+    Row(
+        "first word of an answer on a terminal",
+        lambda lab: first_word(ASK, lab.direct.env, "You"),
+        times(1.3),
+        TEXT_WORD,
+    ),
     # Of a provider for which gptsh has no wire of its own.
     Row(
         "first answer byte through litellm",

@@ -6,9 +6,8 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
 
 from markdown_it.token import Token
 from rich import box
@@ -330,19 +329,20 @@ def _code(token: Token) -> list[Line]:
 
     Of what follows the fence a known language is left out, since the colours say it.
     """
-    code = visible(token.content).removesuffix("\n")
+    lines = visible(token.content).removesuffix("\n").split("\n")
     language, _, info = token.info.strip().partition(" ")
-    lexer = Syntax("", language, tab_size=0).lexer if language else None
-    info = info.strip() if lexer else token.info.strip()
+    colored = _highlighted(language, "\n".join(lines[: count_quick(lines)])) if language else None
+    info = token.info.strip() if colored is None else info.strip()
     above = [[Segment(info, _DIM)]] if info else []
-    source = code.split("\n")
-    quick = count_quick(source) if lexer else 0  # a further line changes nothing about them
-    colored = _highlighted("\n".join(source[:quick]), lexer) if quick else []
-    return above + colored + _raw(source[len(colored) :])
+    return above + (colored or []) + _raw(lines[len(colored or ()) :])
 
 
-def _highlighted(code: str, lexer: Any) -> list[Line]:
-    """Lines of code in colours; none where the lexer changes it."""
+@lru_cache(maxsize=4)
+def _highlighted(language: str, code: str) -> list[Line] | None:
+    """Lines of code in colours; none where the lexer changes them, None where there is no lexer."""
+    lexer = Syntax("", language, tab_size=0).lexer
+    if lexer is None or not code:
+        return None if lexer is None else []
     lines: list[Line] = [[]]
     for kind, text in lexer.get_tokens(f"{code}\n"):
         first, *more = text.split("\n")

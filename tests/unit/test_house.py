@@ -40,6 +40,7 @@ ROOMS = {
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"content/attachments.py"},
+    "wcwidth": {"text.py"},
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/html.py"},
     "markdown_it": {"render/terminal.py", "render/markdown.py", "render/html.py"},

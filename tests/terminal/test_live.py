@@ -1,0 +1,175 @@
+"""An answer as it is written: what a terminal shows at every moment, against the same answer drawn whole."""
+
+import re
+import termios
+import threading
+import time
+from itertools import cycle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptsh.render.live import Region
+from gptsh.render.plain import Look
+from gptsh.render.terminal import Canvas
+from tests.support.emulator import Emulator, emulated
+from tests.support.home import Home
+from tests.support.screens import Tmux, needs_tmux
+from tests.support.server import ModelServer, answer
+from tests.support.terminal import Terminal
+from tests.terminal.test_terminal import DOCUMENTS
+
+BOLD = Look(styles=True, colors=False)
+
+
+def canvas(emulator: Emulator, *, live: bool) -> Canvas:
+    return Canvas(emulator, BOLD, lambda: emulator.size, Region() if live else None)
+
+
+# ---- what is drawn
+
+LINES = st.sampled_from(
+    ["x = 1", "", f"# {'漢字' * 30}", "\ty('a')", '"""', "👩‍👩‍👧⚠️1️⃣" * 9, "- item", "> quote", "| a | b |"]
+)
+CODE = st.lists(LINES, max_size=40).map("\n".join).map("```py\n{}\n```\n".format)
+SOURCES = st.lists(DOCUMENTS | CODE, max_size=4).map("".join)
+
+
+@settings(max_examples=40)
+@given(SOURCES, st.lists(st.integers(1, 60), min_size=1), st.integers(20, 120), st.integers(5, 40))
+def test_what_left_the_screen_is_final_and_in_the_end_all_stands_as_if_drawn_whole(
+    source: str, sizes: list[int], columns: int, rows: int
+) -> None:
+    whole, emulator = Emulator(columns, rows), Emulator(columns, rows)
+    once, live = canvas(whole, live=False), canvas(emulator, live=True)
+    once.add(source)
+    once.finish()
+    final, at, seen = whole.all_rows, 0, 0
+    for size in cycle(sizes):
+        live.add(source[at : at + size])
+        live.draw()
+        gone = emulator.scrollback(seen)
+        assert gone == final[seen : seen + len(gone)]
+        at, seen = at + size, seen + len(gone)
+        if at >= len(source):
+            break
+    live.finish()
+    assert emulator.rows == whole.rows
+    if "```" not in source:  # of code that left the screen the colours may have become others
+        assert emulator.cells[: len(whole.rows)] == whole.cells[: len(whole.rows)]
+
+
+TABLE = "| a | b |\n|---|---|\n| long | 1 |\n"
+STAGES = {
+    "a paragraph": ("Some **bo", ["Some **bo"], "ld** words", ["Some bold words"]),
+    "marks that may become anything": ("Steps:\n-", ["Steps:"], " one", ["Steps:", "", " • one"]),
+    "an item": ("1. a\n2", [" 1. a"], ". b `c", [" 1. a", " 2. b `c"]),
+    "a quote": ("> a\n> b c", ["│ a", "│ b c"], "\n\nd", ["│ a", "│ b c", "", "d"]),
+    "code, line by line": ("```py\nx = 1\ny =", ["x = 1"], " 2\n", ["x = 1", "y = 2"]),
+    "code in an item": ("- a\n  ```\n  x\n  yy", [" • a", "   x"], "\n  ```", [" • a", "   x", "   yy"]),
+    "a fence that opens": ("a\n\n```pyth", ["a"], "on\nx\n", ["a", "", "x"]),
+    "a table": (TABLE, TABLE.splitlines(), "\n", ["a      b", "────────", "long   1"]),
+    "wide letters": ("漢字" * 8, ["漢字" * 5, "漢字" * 3], "漢", ["漢字" * 5, "漢字" * 3 + "漢"]),
+    "a long line of code": ("```\n" + "x" * 45, [""], "\n", ["x" * 20, "x" * 20, "xxxxx"]),
+    "a paragraph taller than the screen": ("a\nb\nc\nd\ne\nf", list("cdef"), "\n\n", list("abcdef")),
+    "a table taller than the screen": (f"{TABLE}| 1 |\n| 2 |\n", ["|---|---|", "| long | 1 |", "| 1 |", "| 2 |"], "\n",
+                                       ["a      b", "────────", "long   1", "1", "2"]),
+    "code taller than the screen": ("~~~\na\nb\nc\nd\ne\nf\n", list("abcdef"), "~~~\n", list("abcdef")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_what_is_seen_of_a_block_that_is_open(name: str) -> None:
+    first, early, more, late = STAGES[name]
+    emulator = Emulator(20, 5 if "taller" in name else 20)
+    live = canvas(emulator, live=True)
+    for piece, shown in ((first, early), (more, late)):
+        live.add(piece)
+        live.draw()
+        assert emulator.rows == shown
+
+
+# ---- the command
+
+SAID = "whole\n\n- one\n- **tw"
+
+
+def in_mid_answer(lab: Home, model: ModelServer, *more: str) -> tuple[Terminal, threading.Event]:
+    hold = threading.Event()
+    first, *rest = answer(SAID, *more)[1:]
+    model.script(first, hold, *rest)
+    terminal = Terminal(lab, "go", env={"TERM": "xterm-256color"})
+    terminal.until(rb"\*\*tw")
+    return terminal, hold
+
+
+def test_words_are_seen_before_their_block_ends_and_what_is_typed_is_not(lab: Home, model: ModelServer) -> None:
+    terminal, hold = in_mid_answer(lab, model, "o**\n", "- three")
+    modes = termios.tcgetattr(terminal.fd)
+    terminal.write("ls\nsome\n" * 3)
+    time.sleep(0.1)
+    terminal.resize(60)
+    hold.set()
+    seen, code = terminal.close()
+    assert code == 0
+    assert emulated(seen.decode()).rows == ["whole", "", " • one", " • two", " • three"]
+    assert not modes[3] & termios.ECHO
+
+
+def test_frames_are_twenty_a_second_at_most(lab: Home, model: ModelServer) -> None:
+    began = time.monotonic()
+    model.script(*(step for piece in answer(*["word "] * 100)[1:] for step in (piece, 0.002)))
+    seen, code = Terminal(lab, "go").close()
+    frames = seen.count(b"\x1b[?2026h")
+    assert code == 0
+    assert 2 < frames <= (time.monotonic() - began) / 0.05 + 3
+    assert seen.count(b"\x1b[?2026l") == frames
+
+
+def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer) -> None:
+    terminal, hold = in_mid_answer(lab, model)
+    terminal.write("\x03")
+    seen, code = terminal.close()
+    hold.set()
+    *rows, note = emulated(seen.decode()).rows
+    assert (code, rows) == (130, ["whole", "", " • one", " • **tw"])
+    assert note.startswith("gptsh: what arrived is kept in session ")
+
+
+@needs_tmux
+def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    first, *rest = answer(SAID, "o** " + "word " * 12 + "\n", "- three\n\nend")[1:]
+    model.script(first, hold, *rest)
+    with Tmux(lab, "go", size=(60, 20), shell="bash --norc -ic '{}; echo stopped; read; fg; echo over; read'") as tmux:
+        tmux.until(r"^ • \*\*tw$")
+        tmux.keys("C-z")
+        stopped = tmux.until("^stopped")
+        assert ("whole" in stopped, "tw" in stopped) == (True, False)
+        tmux.keys("Enter")
+        tmux.until(r"^ • \*\*tw$")
+        tmux.resize(20, 20)
+        hold.set()
+        tmux.until("^over")
+        seen = tmux.screen(history=True)
+        assert [len(re.findall(word, seen)) for word in ("whole", "one", "two", "three", "end")] == [1] * 5
+        tmux.write("typed")
+        tmux.until("typed")  # the terminal draws again what is typed
+
+
+@needs_tmux
+def test_a_conversation_shows_words_as_they_come(lab: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    first, *rest = answer("```py\nx = 1\ny = ", *(f"{n}\n" for n in range(9)))[1:]
+    model.script(first, hold, *rest)
+    with Tmux(lab, "-i", size=(40, 8)) as tmux:
+        tmux.until(r"^> *$")
+        tmux.say("go")
+        tmux.until(r"^x = 1$")
+        tmux.write("next")
+        hold.set()
+        tmux.until(r"^> next$")
+        shown = tmux.screen(history=True)
+        assert re.search(r"^x = 1\ny = 0\n1\n2\n3\n4\n5\n6\n7\n8\n$", shown, re.MULTILINE)
+        assert shown.count("x = 1") == 1

@@ -14,7 +14,7 @@ from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
-from gptsh.errors import UsageError
+from gptsh.errors import GptshError, UsageError
 from gptsh.jsonio import is_json
 from gptsh.messages import Message, Part, says_nothing, text_part, user_message
 from gptsh.text import is_unicode, shown_size
@@ -66,7 +66,15 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if again is not None:
                 opened, question = open_session(again), None
         who = who or resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
-        return Turn(app, flags, interrupts).run(question, opened, who)
+        turn = Turn(app, flags, interrupts)
+        try:
+            return turn.run(question, opened, who)
+        except GptshError as err:
+            content = question["content"] or "" if question else ""
+            piped = any(part.get("source") == "stdin" for part in content if isinstance(part, dict))
+            if piped and not err.hint and not (turn.session and turn.session.was_saved):
+                err.hint = "nothing was saved: pipe the input in again"
+            raise
 
 
 # ---- what is asked of whom

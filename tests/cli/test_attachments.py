@@ -139,13 +139,14 @@ def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> Non
 def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
     (home.cwd / "a.png").write_bytes(a_png())
     run = home.run("-m", "openai/o3-mini", "-f", "a.png", "look", stdin=a_wav(), env=KEYS)
-    assert run == ("", "gptsh: openai/o3-mini takes no images: choose another model with -m\n", 2)
+    gone = "gptsh: nothing was saved: pipe the input in again\n"
+    assert run == ("", f"gptsh: openai/o3-mini takes no images: choose another model with -m\n{gone}", 2)
     for model, data, what in (
         ("anthropic/claude-sonnet-4-5", a_wav(), "audio"),
         ("ollama/qwen3", a_pdf(), "PDF documents"),
     ):
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
-        assert run == ("", f"gptsh: {model} takes no {what}: choose another model with -m\n", 2)
+        assert run == ("", f"gptsh: {model} takes no {what}: choose another model with -m\n{gone}", 2)
     assert not home.state.exists()
 
 

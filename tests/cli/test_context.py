@@ -66,7 +66,7 @@ def test_the_budget_is_the_window_less_the_answers_part(
 
 def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> None:
     run = small.run("sum up", stdin=LINES)
-    assert (run.stdout, run.stderr.count("\n")) == ("", 1)
+    assert (run.stdout, run.stderr.count("\n")) == ("", 2)
     numbers = [int(number.replace(",", "")) for number in re.findall("[0-9][0-9,]*", run.stderr)]
     assert numbers[0] > 10_000
     assert numbers[1:] == [1500, 2000, 500]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.claude_code import gave, line, said, use
-from tests.support.histories import asked_in, at, brought, imported, in_file, session, states, told, unread, written
+from tests.support.histories import Script, asked_in, at, imported, in_file, session, states, told, unread, written
 from tests.support.home import Home
+from tests.support.llm_logs import ASKED, BEFORE, HELLO, STORE
 from tests.support.paths import HISTORIES
 
 # ---- samples: what several of them tell
@@ -37,6 +38,18 @@ user: And this file? [image/png] [image_url]
 assistant: A file of your own.
 """
 )
+TEA = """user: [image_asset_pointer] How hot? [attachment]
+assistant: (Heat
+
+Ask the shell.) python80+15=a2
+tool a2: 95
+assistant: 95 °C
+"""
+COFFEE = """user: Read this beans [attachment]
+assistant: (hm) I look. ls{"p": 1}=m3:2
+tool m3:2 failed: b
+assistant: Beans.
+"""
 CLAUDE = "claude_code/projects/-home-u-my-proj/00000000-0000-4000-8000-000000000700"
 MANIFEST = "codelet/.fspec/sessions/00000000-0000-4000-8000-000000000900.json"
 CHECKPOINT = "nanocoder/.nanocoder/checkpoints/before-refactor"
@@ -99,6 +112,17 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         "user: ASKED\nassistant: TOLD\nuser: TWO\nassistant: LOOKED\n",
         {"title": "telegram:12345678", "messages.1.tools_used": ["read_file", "list_dir"]},
     )]),
+    "chatgpt/conversations.json": ("chatgpt", [(TEA, {
+        "title": "Tea", "agent.system": "A cook.\n\nBe brief.", "agent.model": "o3", "provider.name": "openai",
+        "created_at": "2023-11-14T22:13:20.000Z", "updated_at": "2023-11-14T22:13:29.500Z",
+        "messages.0.content.0.asset_pointer": "sediment://f", "messages.0.content.2.name": "tea.png",
+        "messages.2.name": "python", "messages.3.finish_reason": "stop", "meta.imported.key": "c-1",
+    })]),
+    "claude_ai/conversations.json": ("claude-ai", [(COFFEE, {
+        "title": "Coffee", "provider.name": "anthropic", "created_at": "2025-05-01T10:00:00.000Z",
+        "messages.0.content.1.source": "a.txt", "messages.0.content.2.file_name": "a.png", "messages.2.name": "ls",
+        "messages.0.id": "m1", "meta.imported.key": "c-2",
+    })]),
     "llm/logs.db": ("llm", [(LOG.replace("READING", "(PLAN; signed) READING"), {
         "title": "Grüße, 世界 🐍! Read config.json a…", "agent.system": "You are a shell helper.",
         "agent.model": "synthetic", "messages.0.timestamp": "2026-11-20T18:36:03.799Z",
@@ -140,8 +164,8 @@ def carried(form: str, of_it: str) -> str:
     if form == "json":
         return of_it
     of_it = re.sub(r" (failed|well):", ":", of_it.replace(" ()", ""))
-    of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", re.sub(" +", " ", of_it))
-    return re.sub(r" \((.*; signed|PLAN|Second.*)\)", "", of_it) if form == "openai" else of_it
+    of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", of_it).replace("a.txt:", "")
+    return re.sub(r"\s+", " ", re.sub(r" \([^()]*\)", "", of_it) if form == "openai" else of_it)  # texts are joined
 
 
 UNANSWERED = {f"{CHECKPOINT}/conversation.json", "llm/logs_legacy_0.31.db"}  # calls or results alone
@@ -180,7 +204,7 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
     run = imported(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
     known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip().split(", ")
-    assert formats == set(known) - {"markdown", "openai", "chatgpt", "claude-ai"}
+    assert formats == set(known) - {"markdown", "openai"}
     assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(unread(run, folder)) - 1 == 2
     assert set(states(imported(home, folder))) == {"known"}
 
@@ -190,67 +214,6 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
 FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
 RECORDS = in_file("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
-
-
-def node(ident: str, after: str | None, role: str, *parts: Any, **more: Any) -> dict[str, Any]:
-    """A node of a conversation of ChatGPT; ``more`` stands in its message."""
-    kind = "multimodal_text" if any(isinstance(part, dict) for part in parts) else "text"
-    message = {"id": ident, "author": {"role": role, "name": more.pop("name", None)}, "recipient": "all",
-               "create_time": 1.7e9, "content": {"content_type": kind, "parts": list(parts)}, **more}  # fmt: skip
-    return {ident: {"id": ident, "parent": after, "children": [], "message": message}}
-
-
-CHATGPT = [{
-    "title": "Tea", "create_time": 1.7e9, "update_time": 1.7e9 + 9.5, "conversation_id": "c-1", "current_node": "a3",
-    "mapping": {
-        "root": {"id": "root", "parent": None, "message": None},
-        **node("s", "root", "system", "", metadata={"is_visually_hidden_from_conversation": True}),
-        **node("own", "s", "user", content={"content_type": "user_editable_context", "user_profile": "A cook.",
-                                            "user_instructions": "Be brief."}),
-        **node("q1", "own", "user", {"content_type": "image_asset_pointer", "asset_pointer": "sediment://f"},
-               "How hot?", metadata={"attachments": [{"id": "f", "name": "tea.png"}]}),
-        **node("a1", "q1", "assistant", "Not shown any more."),
-        **node("t", "q1", "assistant", content={"content_type": "thoughts", "thoughts": [
-            {"summary": "Heat", "content": "Ask the shell."}]}),
-        **node("a2", "t", "assistant", recipient="python", metadata={"model_slug": "o3"},
-               content={"content_type": "code", "language": "python", "text": "80+15"}),
-        **node("r", "a2", "tool", name="python", content={"content_type": "execution_output", "text": "95"}),
-        **node("a3", "r", "assistant", "95 °C", metadata={"model_slug": "o3", "finish_details": {"type": "stop"}}),
-    },
-}, {"title": "Torn", "mapping": {}}]  # fmt: skip
-TEA = """user: [image_asset_pointer] How hot? [attachment]
-assistant: (Heat
-
-Ask the shell.) python80+15=a2
-tool a2: 95
-assistant: 95 °C
-"""
-
-
-def message(ident: str, after: str, sender: str, *content: Any, **more: Any) -> dict[str, Any]:
-    """A message of a conversation of Claude.ai; a text among its content is a block."""
-    blocks = [{"type": "text", "text": one, "citations": []} if isinstance(one, str) else one for one in content]
-    return {"uuid": ident, "parent_message_uuid": after, "sender": sender, "text": "", "content": blocks,
-            "created_at": f"2025-05-01T10:00:0{ident[1]}.000000Z", **more}  # fmt: skip
-
-
-CLAUDE_AI = [{
-    "uuid": "c-2", "name": "Coffee", "created_at": "2025-05-01T10:00:00.000000Z", "account": {"uuid": "x"},
-    "updated_at": "2025-05-01T10:00:09.000000Z", "chat_messages": [
-        message("m1", "00000000-0000-4000-8000-000000000000", "human", "Read this", files=[{"file_name": "a.png"}],
-                attachments=[{"file_name": "a.txt", "extracted_content": "beans"}]),
-        message("m2", "m1", "assistant", "Not shown any more."),
-        message("m3", "m1", "assistant", {"type": "thinking", "thinking": "hm", "summaries": []}, "I look.",
-                {"type": "tool_use", "name": "ls", "input": {"p": 1}, "message": "Listing", "id": None},
-                {"type": "tool_result", "name": "ls", "content": [{"type": "text", "text": "b"}], "is_error": True},
-                "Beans.", flags=None),
-    ],
-}, {"uuid": "c-3", "name": "", "chat_messages": []}]  # fmt: skip
-COFFEE = """user: Read this beans [attachment]
-assistant: (hm) I look. ls{"p": 1}=m3:2
-tool m3:2 failed: b
-assistant: Beans.
-"""
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
@@ -286,19 +249,6 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         line(1, "u1"), line(2, "u2", after=77), said(3, use("a")), said(4, use("b")), line(5, [gave("a")], after=3),
         line(6, [gave("b")], after=4), said(7, "done", message={"id": "r2"}),
     ), ["user: u1\nuser: u2\nassistant: ls{}=a ls{}=b\ntool a: a\ntool b: b\nassistant: done\n"], {}),
-    "chatgpt: the branch that was shown last, with thinking, calls and what points to files": (
-        "conversations.json", CHATGPT[:1], [TEA],
-        {"title": "Tea", "agent.system": "A cook.\n\nBe brief.", "agent.model": "o3", "provider.name": "openai",
-         "created_at": "2023-11-14T22:13:20.000Z", "updated_at": "2023-11-14T22:13:29.500Z",
-         "messages.0.content.0.asset_pointer": "sediment://f", "messages.0.content.2.name": "tea.png",
-         "messages.2.name": "python", "messages.3.finish_reason": "stop", "meta.imported.key": "c-1"},
-    ),
-    "claude-ai: the branch that was shown last, with thinking, calls, results and texts of files": (
-        "conversations.json", CLAUDE_AI, [COFFEE],
-        {"title": "Coffee", "provider.name": "anthropic", "created_at": "2025-05-01T10:00:00.000Z",
-         "messages.0.content.1.source": "a.txt", "messages.0.content.2.file_name": "a.png", "messages.2.name": "ls",
-         "messages.0.id": "m1", "meta.imported.key": "c-2"},
-    ),
     "claude-ai: an export without branches": (
         "conversations.json", [{"uuid": "c-4", "chat_messages": [
             {"uuid": "m1", "sender": "human", "text": "hi", "content": []},
@@ -318,6 +268,23 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in in_file(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
+    "llm: a response that is a turn too counts once": ("logs.db", Script(
+        STORE + ASKED + BEFORE
+        + "INSERT INTO responses (id, prompt, response, conversation_id) VALUES ('u1', 'hello', 'hi', 't1');"
+    ), [HELLO], {"title": "hello", "agent.model": "gpt-4o"}),
+    "llm: an older table without the later columns": ("logs.db", Script(
+        BEFORE + """
+        INSERT INTO responses (id, model, prompt, system, options_json, response, conversation_id, datetime_utc) VALUES
+        ('b', 'gpt-4', 'second', 'Terse.', '{"temperature": 0.5, "frob": 1}', 'two', 'c', '2023-08-17T21:39:38'),
+        ('a', 'gpt-4', 'first', 'Terse.', '{}', 'one', 'c', '2023-08-17T21:39:37'),
+        ('d', 'gpt-4', 'alone', NULL, NULL, 'three', NULL, NULL);"""
+    ), ["user: first\nassistant: one\nuser: second\nassistant: two\n", "user: alone\nassistant: three\n"], {
+        "agent.system": "Terse.", "agent.params": {"temperature": 0.5}, "meta.imported.key": "c",
+        "created_at": "2023-08-17T21:39:37.000Z", "provider.name": "openai",
+    }),
+    "llm: a fork has what it came from": ("logs.db", Script(
+        STORE + ASKED + "INSERT INTO threads VALUES ('t2', 'fork', 'a1', 't1', NULL);"
+    ), [HELLO, HELLO], {"messages.1.model": "gpt-4o"}),
     "openai: the body of a request names model and parameters": ("a.json", {
         "model": "openai/gpt-4.1", "temperature": 0.5, "tools": [], "api_key": "k",
         "messages": [{"role": "system", "content": "Be brief."}, HI],
@@ -331,17 +298,6 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     ], ["user: hi\nassistant: (r) shls -l=c2\nsystem: later\n"],
        {"agent.system": "a\n\nb", "messages.1.id": "x-1", "messages.1.cost": None}),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_file_comes_in(home: Home, shape: str) -> None:
-    name, content, expected, facts = SHAPES[shape]
-    path = written(home.folder, content, name)
-    docs = brought(home, path)
-    assert [told(doc) for doc in docs] == expected
-    assert {place: at(docs[0], place) for place in facts} == facts
-    assert {doc["meta"]["imported"]["format"] for doc in docs} == {shape.partition(":")[0]}
-    assert set(states(imported(home, path))) == {"known"}
 
 
 # ---- files in which something is odd
@@ -363,6 +319,10 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
         "not read: 5"]),
+    "llm, a text that stands there as bytes": ("logs.db", Script(
+        BEFORE + """INSERT INTO responses (id, prompt, response, conversation_id)
+            VALUES ('a', CAST('über' AS BLOB), 'hi', 'c'), ('b', x'ff00', 'ho', 'c');"""
+    ), ["user: über\nassistant: hi\nassistant: ho\n"], [": 2 bytes in the place of a text", "not read: 1"]),
     "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
     ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {NO_MESSAGE}", "not read: 3"]),
@@ -377,7 +337,8 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
     "chatgpt, beside a conversation of another shape": (
-        "conversations.json", CHATGPT, [TEA], [": session 2: not of the shape that its tool writes", "not read: 1"],
+        "conversations.json", [*in_file("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
+        [": session 2: not of the shape that its tool writes", "not read: 1"],
     ),
     "lines of our own messages": (
         "own.jsonl", ({"id": "m1", "parent": None, "timestamp": "2025-01-01T00:00:00Z", **HI},) * 2, [],
@@ -409,20 +370,27 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_what_cannot_be_read_is_told_and_the_rest_comes_in(home: Home, odd: str) -> None:
-    name, content, taken, expected = ODD[odd]
+@pytest.mark.parametrize("row", [*SHAPES, *ODD])
+def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) -> None:
+    name, content, expected, more = {**SHAPES, **ODD}[row]
+    facts, complaints = (more, []) if isinstance(more, dict) else ({}, more)
     path = home.folder / "in" / name
     if content is not None:
         written(path.parent, content, name)
-    run = imported(home, path)
-    docs, complaints = home.docs(), [line.partition(": what is read: ")[0] for line in unread(run, path)]
-    assert (run.code, [told(doc) for doc in docs], complaints) == (0 if taken else 2, taken, expected)
-    for doc in docs:
+    run = home.run("--import-session", str(path), "-o", "jsonl")
+    items, docs = [json.loads(item) for item in run.stdout.splitlines()], {doc["id"]: doc for doc in home.docs()}
+    taken = [docs[item["session"]] for item in items if "session" in item]
+    assert [told(doc) for doc in taken] == expected
+    assert [line.partition(": what is read: ")[0] for line in unread(run, path)] == complaints
+    assert run.code == (0 if taken else 2)
+    for doc in taken:
+        assert doc["meta"]["imported"]["format"] == re.split("[:,]", row)[0] or row not in SHAPES
         asked_in(doc)
-    if not taken:
-        failed = json.loads(home.run("--import-session", str(path), "-o", "json").stdout)
-        assert failed["error"]["message"].replace(str(path), "").startswith(complaints[0])
+    if taken:
+        assert {place: at(taken[0], place) for place in facts} == facts
+        assert set(states(imported(home, path))) == {"known"}
+    else:
+        assert items[0]["error"]["message"].replace(str(path), "").startswith(complaints[0])
 
 
 def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_lacks_is_told(home: Home) -> None:

@@ -28,6 +28,8 @@ FOLDERS = {
     "ollm/sessions": "550e8400-0000-4000-8000-000000000001.json",
     "nanobot_py_2026-02/sessions": "telegram_12345678.jsonl",
     "gptsh/sessions": "20251027-091530-7x2m.json",
+    "chatgpt": "conversations.json",
+    "claude_ai": "conversations.json",
 }  # a folder of samples, and the file of it that is spoilt
 
 

@@ -1,7 +1,9 @@
 """Sessions of other tools for tests: brought in by the command, told in a line each, asked in, spoilt."""
 
+import contextlib
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,10 +61,18 @@ def put(home: Home, doc: dict[str, Any]) -> Path:
 # ---- files, and what an import makes of them
 
 
+class Script(str):
+    """A text that makes a database."""
+
+
 def written(folder: Path, value: Any, name: str = "one.json") -> str:
-    """The path of a file of JSON, of these lines of it (a tuple), or of these bytes or this text."""
+    """The path of a file of JSON, of these lines of it (a tuple), of these bytes or this text, or of a database."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(value, Script):
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(f"PRAGMA synchronous=OFF; PRAGMA journal_mode=MEMORY; {value}")
+        return str(path)
     if not isinstance(value, (str, bytes)):
         value = lines(*value) if isinstance(value, tuple) else json.dumps(value)
     path.write_bytes(value.encode() if isinstance(value, str) else value)

@@ -30,7 +30,7 @@ def read(source: Source) -> Found | None:
 
 
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
-    session = Conversation(source, NAME, value["uuid"], title=value.get("name"), provider="anthropic")
+    session = Conversation(source, NAME, str(value["uuid"]), title=value.get("name"), provider="anthropic")
     session.created_at, session.updated_at = value.get("created_at"), value.get("updated_at")
     session.model, records = value.get("model"), value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches

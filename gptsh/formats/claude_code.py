@@ -59,18 +59,20 @@ def _threads(source: Source) -> Iterable[_Thread]:
     by_line: dict[str, _Thread] = {}
     for line in source.lines:
         value = line.value
-        ident, parent, session = (str(value.get(key)) for key in ("uuid", "parentUuid", "sessionId"))
-        if "uuid" not in value:
+        ident, parent, session = (str(value.get(key) or "") for key in ("uuid", "parentUuid", "sessionId"))
+        if not ident and value.get("type") not in _SPOKEN:
             continue
         thread = by_line.get(parent)
         agent = str(value.get("agentId") or (thread and thread.agent) or ident) if value.get("isSidechain") else None
         if thread is None or thread.agent != agent:
             thread = threads.get((session, agent)) or _Thread(agent)
-        threads[session, agent] = by_line[ident] = thread
+        threads[session, agent] = thread
         thread.session = session
         if ident not in thread.places:
-            thread.places[ident] = len(thread.lines)
             thread.lines.append(line)
+        if ident:
+            by_line[ident] = thread
+            thread.places.setdefault(ident, len(thread.lines) - 1)
     for value in (line.value for line in source.lines if "uuid" not in line.value):  # some stand in front
         named = threads.get((str(value.get("sessionId")), None)) or by_line.get(str(value.get("leafUuid")))
         if named and named.agent is None:
@@ -80,12 +82,14 @@ def _threads(source: Source) -> Iterable[_Thread]:
 
 def _conversation(source: Source, thread: _Thread) -> Conversation:
     first = thread.lines[0].value
-    session = Conversation(source, NAME, thread.session, provider="anthropic", cwd=first.get("cwd"))
+    session = Conversation(
+        source, NAME, thread.session or str(first.get("uuid")), provider="anthropic", cwd=first.get("cwd")
+    )
     session.title = next((thread.titles[key] for key in _TITLES if key in thread.titles), None)
     session.kept = {key: first[key] for key in ("gitBranch", "version") if isinstance(first.get(key), str)}
     if thread.agent is not None:
         session.kept |= {"session": thread.session, "agent": thread.agent}
-        session.key = f"{thread.session}/{thread.agent}"
+        session.key += f"/{thread.agent}"
     answers: dict[str, dict[str, Any]] = {}  # by the provider's id of a response
     said: list[tuple[dict[str, Any], Line]] = []
     for line in _branch(thread):
@@ -122,7 +126,8 @@ def _branch(thread: _Thread) -> list[Line]:
     while at >= 0 and at not in led:
         led.add(at)
         parent = values[at].get("parentUuid") or values[at].get("logicalParentUuid")
-        if parent is None and not values[at].get("isCompactSummary") and values[at].get("subtype") != _COMPACTED:
+        is_first = "parentUuid" in values[at] and not parent
+        if is_first and not values[at].get("isCompactSummary") and values[at].get("subtype") != _COMPACTED:
             break
         at = thread.places.get(str(parent), at - 1)
     messages = [as_dict(value.get("message")) for value in values]
@@ -146,7 +151,7 @@ def _message(value: dict[str, Any]) -> dict[str, Any] | None:
             raise ValueError("a message of an unknown type")
         return None
     content = said["content"]
-    found = {"id": value["uuid"], "timestamp": value.get("timestamp"), "role": "user", "content": content}
+    found = {"id": value.get("uuid"), "timestamp": value.get("timestamp"), "role": "user", "content": content}
     marks = {key: value[key] for key in _FLAGS if value.get(key)}
     if value["type"] == "assistant":
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]

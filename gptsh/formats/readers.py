@@ -38,5 +38,5 @@ def read(source: Source) -> tuple[str, Found] | None:
         if (found := reader.read(source)) is not None:
             return reader.NAME, found
     is_mods = source.path is not None and source.path.suffix == ".gob"
-    other = "mods" if is_mods else "aichat" if _AICHAT.search(source.data) else None
+    other = "mods" if is_mods else "aichat" if _AICHAT.search(source.data[:10_000]) else None
     return (other, iter([source.unread(_INSTEAD[other])])) if other else None

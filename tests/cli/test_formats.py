@@ -336,6 +336,9 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ]),
     "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
+    "claude-code, lines without an id": ("a.jsonl", (
+        FIRST, {**line(2, "2"), "uuid": None}, {key: value for key, value in line(3, "3").items() if "uid" not in key},
+    ), ["user: hello\nuser: 2\nuser: 3\n"], []),
     "chatgpt, beside a conversation of another shape": (
         "conversations.json", [*in_file("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
         [": session 2: not of the shape that its tool writes", "not read: 1"],

@@ -129,7 +129,7 @@ def _picker() -> list[Text]:
             )  # fmt: skip
         with _shell(home, 12) as tmux:
             tmux.say("gptsh -r")
-            tmux.until(rf"^Sessions +{len(_SESSIONS)}$")
+            tmux.until(rf"^Filter: +{len(_SESSIONS)}$")
             tmux.keys("Down")
             tmux.until(f"^> .*{_SESSIONS[1][1]}")
             return _seen(tmux)

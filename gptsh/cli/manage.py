@@ -59,7 +59,7 @@ def draw_usage(report: "Report", flags: Flags) -> None:
 
 def _documents(flags: Flags) -> Iterator[Document]:
     here = current_project() if flags.here else None
-    for doc in listing.scan_documents():
+    for doc in [sessions.load_at(flags.session)] if flags.session else listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
         elif is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):

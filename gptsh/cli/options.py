@@ -118,7 +118,8 @@ class Flags(NamedTuple):
         "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
     unanswered: Annotated[bool, Row("Manage", ("--unanswered",),
         "With --prune-sessions: those whose only question has no answer.")] = False
-    usage: Annotated[bool, Row("Manage", ("--usage",), "Tokens and cost of all sessions, by day and by model.")] = False
+    usage: Annotated[bool, Row("Manage", ("--usage",),
+        "Tokens and cost of all sessions, or of that of -s, by day and by model.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
         "Put what is new in sessions, or in that of -s, into their agents' memory.")] = False
     here: Annotated[bool, Row("Manage", ("--here",), "In a list, only sessions of this project.")] = False
@@ -200,7 +201,7 @@ JOBS: Mapping[str, Job] = {
     "--prune-sessions": Job(
         "keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--unanswered", "--archive", "--yes")
     ),
-    "--usage": Job("manage:show_usage", FILTERS),
+    "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),
     "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),

@@ -204,7 +204,7 @@ class Pastes(Processor):
 
     def folded(self, text: str) -> str:
         """What a paste is in the line."""
-        if text.count("\n") < _FOLDED:
+        if text.strip("\n").count("\n") < _FOLDED:
             return text
         char = chr(_PASTES + len(self._texts))
         self._texts[char] = text

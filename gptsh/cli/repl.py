@@ -23,7 +23,7 @@ from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.messages import Message, parts_of, text_of
-from gptsh.render.plain import able, look
+from gptsh.render.plain import look
 from gptsh.text import counted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         first = None
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
             first = read_question(flags, talk.settings)
-        with interrupts.shielded(), _without_carets():
+        with interrupts.shielded():
             return talk.run(first, interrupts)
 
 
@@ -376,14 +376,3 @@ def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
 def _put(sequence: str) -> None:
     with suppress(OSError):
         stdio.Sink(stdio.answers_to()).offer(sequence)
-
-
-@contextmanager
-def _without_carets() -> Iterator[None]:
-    """A stretch in which the terminal does not draw ``^C`` where it is pressed: the prompt begins its line."""
-    out = stdio.answers_to()
-    if out is None or not able(os.environ):  # it draws the prompt itself
-        yield
-        return
-    with stdio.line_modes(out.fileno(), off=termios.ECHOCTL):
-        yield

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -32,7 +31,7 @@ from gptsh.core.listing import snapshots_of, title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
-from gptsh.messages import Message, Part, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import Message, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.plain import able, look
@@ -226,7 +225,8 @@ def do_fork(talk: "Conversation", args: str) -> None:
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
     whole = turns == len(document.turns(doc["messages"]))
     where = "as it is" if whole else f"after turn {turns}" if turns else "from the beginning"
-    stdio.note(f"a fork {where}{_saved(talk)}{_stays(origin)}")
+    saved = "saved with your next question" if talk.saves else "in memory alone"
+    stdio.note(f"a fork {where}, {saved}{_stays(origin)}")
 
 
 def do_undo(talk: "Conversation", _args: str) -> None:
@@ -239,16 +239,10 @@ def do_undo(talk: "Conversation", _args: str) -> None:
     talk.fork(str(len(document.turns(doc["messages"])) - 1))
     typed = [part for part in text_parts_of(question) if "source" not in part]
     talk.suggested = "\n\n".join(part["text"] for part in typed)
-    if attached_to := [part for part in parts_of(question) if part not in typed]:
-        stdio.note(f"{counted(len(attached_to), 'attachment')} of the question left out{_again(attached_to, origin)}")
+    if left := len(parts_of(question)) - len(typed):
+        again = f": in session {origin} /retry asks with all of it" if origin else ""
+        stdio.note(f"{counted(left, 'attachment')} of the question left out{again}")
     stdio.note(f"a fork without the last turn{_stays(origin)}")
-
-
-def _again(parts: Sequence[Part], origin: str | None) -> str:
-    """How a question gets its attachments again. What was piped is in no file."""
-    if all(part.get("source") != "stdin" for part in parts):
-        return ": /file attaches again"
-    return f": in session {origin} /retry asks with all of it" if origin else ""
 
 
 def do_retry(talk: "Conversation", _args: str) -> None:
@@ -280,10 +274,6 @@ def _last_turn(doc: Document) -> int:
     if not starts:
         raise UsageError("there is no turn yet")
     return starts[-1]
-
-
-def _saved(talk: "Conversation") -> str:
-    return ", saved with your next question" if talk.saves else ", in memory alone"
 
 
 def _stays(origin: str | None) -> str:
@@ -377,14 +367,10 @@ def do_param(talk: "Conversation", args: str) -> None:
 
 
 def do_file(talk: "Conversation", args: str) -> None:
-    """A pipe or a device cannot be read now and again with the question."""
-    files = () if args == "-" else talk.flags.file
-    for path in map(os.path.expanduser, commands.words_of(args) if args != "-" else ()):
-        with contextlib.suppress(OSError, ValueError):  # reading it tells
-            if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
-                raise UsageError(f"{path} is no regular file")
-        files = (*files, *(path,) * (path not in files))
-    if files != talk.flags.file:
+    """They are read now, since what is wrong with them is said now, and again with the question."""
+    paths = map(os.path.expanduser, commands.words_of(args))
+    files = () if args == "-" else tuple(dict.fromkeys((*talk.flags.file, *paths)))
+    if args:
         attached(files)
     talk.flags = talk.flags._replace(file=files)
     stdio.write_lines(map(_waiting, files) if files else ["no file waits"])

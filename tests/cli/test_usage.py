@@ -69,6 +69,8 @@ def test_days_models_and_total_of_real_runs(priced: Home) -> None:
         row(model="openai/gpt-4.1-mini", prompt=11, completion=5, total=16, cost=pytest.approx(TITLE)),
         row(model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16),
     ]
+    assert report(priced, "-s", "0")["models"] == [found["models"][-1]]
+    assert report(priced, "-s", "1")["models"] == found["models"][:2]
     (day,) = {message["timestamp"][:10] for doc in priced.docs() for message in doc["messages"]}
     assert found["days"] == [{"day": day, **found["total"]}]
     assert found["total"]["cost"] == sum(doc["usage"]["cost"] or 0 for doc in priced.docs())

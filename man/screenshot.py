@@ -6,6 +6,7 @@ written as SVG. Nothing of the machine that it runs on is in it.
 
 import contextlib
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -122,11 +123,13 @@ def _picker() -> list[Text]:
     with _home() as home:
         (home.cwd / ".git").mkdir()
         for at, (days, title, turns, model) in enumerate(_SESSIONS):
-            put(
-                home, f"aaa{at}", days, title=title, stats={"turns": turns, "messages": 2 * turns, "preview": ""},
-                agent={"name": "default", "model": model},
+            path = put(
+                home, f"aaa{at}", days, title=title, agent={"name": "default", "model": model},
                 meta={"tags": [], "project": str(home.cwd) if at < _HERE else "/elsewhere"},
             )  # fmt: skip
+            doc = json.loads(path.read_bytes())
+            doc["messages"] = [{**doc["messages"][0], "id": f"{at}-{turn}"} for turn in range(turns)]
+            path.write_text(json.dumps(doc))
         with _shell(home, 12) as tmux:
             tmux.say("gptsh -r")
             tmux.until(rf"^Filter: +{len(_SESSIONS)}$")

@@ -124,7 +124,7 @@ def age(seconds: float) -> str:
 def row_line(row: Row, width: int, now: float, *, picked: bool = False) -> StyleAndTextTuples:
     """A session: its age, its title or how it begins; turns and model where there is room for them."""
     before = f"{'> ' if picked else '  '}{age(now - row.used) if row.used else '?':>4}  "
-    behind = f"{counted(row.turns, 'turn'):>11}  {beginning(row.model, 24):<24}" if width >= _WIDE else ""
+    behind = f"{counted(row.turns, 'turn'):>11}  {beginning(row.model, 28):<28}" if width >= _WIDE else ""
     room = max(0, width - len(before) - len(behind))
     title = beginning(row.title, room)
     title += " " * (room - columns(title))

@@ -124,7 +124,7 @@ def row(title: str) -> Row:
 
 
 @pytest.mark.parametrize(("width", "line"), [
-    (80, f"    1d  {'A title':<35}    3 turns  {'lab/m':<24}"), (40, f"    1d  {'A title':<32}"),
+    (80, f"    1d  {'A title':<31}    3 turns  {'lab/m':<28}"), (40, f"    1d  {'A title':<32}"),
     (14, "    1d  A tit…"),
 ])  # fmt: skip
 def test_columns_give_way_to_the_title(width: int, line: str) -> None:

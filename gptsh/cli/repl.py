@@ -24,14 +24,14 @@ from gptsh.core.document import Document
 from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.messages import Message, parts_of, text_of
 from gptsh.render.plain import look
-from gptsh.text import counted
+from gptsh.text import counted, left_open
 
 if TYPE_CHECKING:
     from gptsh.cli.plan import Plan, Planner, Respondent
     from gptsh.cli.turn import App, Turn
 
 _IN_PLACE = ("messages", "context", "usage", "meta")  # what a turn changes of a document in place
-_RECAP, _RECAP_LINES = 2, 10  # turns of a recap, and lines of each question and each answer
+_RECAP, _RECAP_LINES, _RECAP_CHARS = 2, 10, 2000  # turns of a recap; lines and characters of each question and answer
 _BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
 
 
@@ -302,21 +302,21 @@ class Conversation:
 
         messages, width, how = self.doc["messages"], stdio.width(stdio.answers_to()), look(os.environ, terminal=True)
         starts = document.turns(messages)
-        gap = False  # whether something stands above
+        gap, plain = False, "\x1b[0m" if how.styles else ""  # whether something stands above
         if earlier := len(starts[:-_RECAP]):
             stdio.write_lines([f"… {counted(earlier, 'earlier turn')}: /history shows all"])
             gap = True
         for start, behind in [*pairwise((*starts, len(messages)))][-_RECAP:]:
-            answers = [message for message in messages[start + 1 : behind] if text_of(message)]
-            for message in (messages[start], *(m for m in answers[-1:] if m["role"] == "assistant")):
+            answers = [message for message in messages[start + 1 : behind] if message["role"] == "assistant"]
+            for message in (messages[start], *[answer for answer in answers if text_of(answer)][-1:]):
                 pieces = islice(transcript({**self.doc, "messages": [message]}, ()), 2, None)  # no title, no facts
-                lines = [line for block in drawn(pieces, how, width) for line in block.split("\n")]
-                more = len(lines) - _RECAP_LINES
+                whole = "\n\n".join(pieces)
+                head = "\n".join(whole.split("\n", _RECAP_LINES)[:_RECAP_LINES])[:_RECAP_CHARS]
+                lines = "\n".join(drawn([f"{head}\n{left_open(head)}"], how, width)).split("\n")
                 stdio.write_lines(["", *lines[:_RECAP_LINES]][not gap :], safe=True)
+                if len(lines) > _RECAP_LINES or head != whole:
+                    stdio.write_lines([f"{plain}… /history shows all"], safe=True)
                 gap = True
-                if more > 0:
-                    end = "\x1b[0m" if how.styles else ""
-                    stdio.write_lines([f"{end}… {counted(more, 'more line')}: /history shows all"], safe=True)
         last = messages[starts[-1] :] if starts else []
         if document.unanswered(last):
             stdio.note("the last question has no answer yet: /retry asks it")

@@ -480,7 +480,7 @@ def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
     first = talked(home, "\n".join(f"line {number}" for number in range(30)), f"**b** {'x' * 2000}")
     with Conversation(home, "-s", first, columns=40) as talk:
         assert "You said: b\n" in talk.begun
-        assert talk.begun.count("more lines: /history shows all") == 4
+        assert talk.begun.count("… /history shows all") == 4
         assert len(re.findall("^x+$", talk.begun, re.MULTILINE)) <= 16
 
 

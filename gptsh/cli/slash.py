@@ -120,7 +120,7 @@ def do_sessions(talk: "Conversation", args: str) -> None:
     """A star stands before the current one."""
     _expect("/sessions", args, "all")
     lines = [
-        visible(f"{'*' if item['filename'] == talk.session.at else ' '} {listing_line(item)}")
+        visible(f"{'*' if item['filename'] == talk.session.at else ' '} {listing_line(item, aligned=True)}")
         for item in passing(Flags(here=not args))
     ]
     if lines:

@@ -44,7 +44,7 @@ def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
         tmux.keys("Down", "C-n", "C-n")
         tmux.until("^>   1d  Elsewhere")
         tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
-        tmux.until("^>   1y  how to dance +1 turn")
+        tmux.until('^>   1y  "how to dance" +1 turn')
         tmux.resize(40, 8)
         seen = tmux.until("^Enter  Ctrl-T new  Del delete  Esc$")
         assert "1 turn" not in seen

@@ -1,46 +1,47 @@
-"""Anthropic's Messages API: a request to its JSON body. No network here.
+"""Anthropic's Messages API: a request to its JSON body, response bytes to an ``Answer``. No network here.
 
-Messages are blocks under alternating roles, every tool call with its result.
+Messages are blocks under alternating roles, every tool call with its result. Answers are read by shape: an event, a
+delta or a block of a kind that is not known here ends nothing. A block for which there is no other place is kept, with
+all others of its answer, so that the answer can go back as it came.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer, Request, paired
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.context.answer_schema import asked_in_words
+from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.anthropic_stream import BLOCKS, THOUGHTS, Reader, payloads
+from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import as_object
+from gptsh.llm.sse import ADVICE, as_object, load, shown
 from gptsh.messages import (
     BROKEN_OFF,
+    THINKING,
     Call,
     Event,
     Message,
     Part,
     blocks_of,
+    is_text,
     labelled,
     parts_of,
     text_of,
-    text_parts_of,
     token_count,
 )
-from gptsh.models.facts import Facts, likely_facts
+from gptsh.models.cost import REASONS, usage_from
+from gptsh.models.facts import likely_facts
 from gptsh.models.names import is_by
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
-    from gptsh.llm.servers import Servers
 
 PATH = "/messages"
-_USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
-_LEAST_ANSWER = 1024  # tokens beside thinking
-_MARK = {"cache_control": {"type": "ephemeral"}}
 REFUSABLE = {
     "schema": re.compile("output[_. ]?(?:config|format)|compiled grammar", re.IGNORECASE),
     "thinking": re.compile(
@@ -48,6 +49,11 @@ REFUSABLE = {
         "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
     ),
 }
+THOUGHTS = ("thinking", "redacted_thinking")
+BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
+_USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
+_LEAST_ANSWER = 1024  # tokens beside thinking
+_MARK = {"cache_control": {"type": "ephemeral"}}
 # By type of a block, the keys that the API takes beside it; any other is refused. What is not listed belongs to a tool
 # that the provider runs, and goes back as it came.
 _KEYS: dict[str, tuple[str, ...]] = {
@@ -59,45 +65,69 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
 }
+_OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = (*BROKEN_OFF, "pause_turn")
-_OF_SERVER = re.compile("server_tool_use|mcp_tool_use|mcp_tool_result|container_upload|[a-z_]+_tool_result")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
-def read(
-    response: "Response", _provider: Provider, answer: Answer, _servers: "Servers | None" = None
-) -> Iterator[Event]:
-    """What is seen of the answer."""
-    found = payloads(response.chunks(), response.headers.get("content-type", ""))
-    return sse.read(found, Reader(answer), response.hurry)
-
-
-def body(
-    request: Request, provider: Provider, refused: Collection[str] = (), _servers: "Servers | None" = None
-) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without what is refused, by the names of ``REFUSABLE``."""
-    params = fit(request.params, provider).sent
-    asked = request.messages
+    params, asked = fit(request.params, provider).sent, request.messages
     if request.schema is not None and "schema" in refused:
         asked = asked_in_words(asked, request.schema)
     elif request.schema is not None:
         form = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | form
-    said = conversation(asked, provider.name, provider.model, thinking="thinking" not in refused)
-    _agree(params, _loop(said.messages), likely_facts(provider.name, provider.model))
+    system, messages, starts = _conversation(asked, provider, thinking="thinking" not in refused)
+    _reconcile(params, messages, provider)
     limit = params.pop("max_tokens", None)
     sent: dict[str, Any] = {
         "model": provider.model,
         "max_tokens": _limit(provider, params) if limit is None else limit,
-        **({"system": said.system} if said.system else {}),
-        "messages": said.messages,
+        **({"system": system} if system else {}),
+        "messages": messages,
         **params,
-        **_tools(request, params, said),
         **({"stream": True} if request.stream else {}),
     }
-    return _marked(sent, said)
+    called = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
+    if request.tools:
+        sent["tools"] = []
+    elif called and "tools" not in params:  # where none are offered any more those that were called are forbidden
+        sent["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
+        sent["tool_choice"] = {"type": "none"}
+    for tool in request.tools:  # choices at the top of a schema are refused, and stand in words
+        choices = {key: tool.parameters[key] for key in ("allOf", "anyOf", "oneOf") if key in tool.parameters}
+        whole = {key: value for key, value in tool.parameters.items() if key not in choices}
+        told = json.dumps(choices, ensure_ascii=False, separators=(",", ":"))
+        words = f"The arguments must also conform to this JSON Schema: {told}" if choices else ""
+        text = "\n\n".join(filter(None, (tool.description, words)))
+        sent["tools"].append({"name": tool.name, "description": text, "input_schema": {**whole, "type": "object"}})
+    # Marks where the beginning is cached, so that a session pays for its history once. A first question without tools
+    # gets none: to cache it costs a quarter more, and most are never gone on with. The mark at the end serves the next
+    # request, and those before find what the last one left.
+    if not (sent.get("tools") or any(message["role"] == "assistant" for message in messages)):
+        return sent
+    head = next((name for name in ("system", "tools") if sent.get(name) and isinstance(sent[name], list)), None)
+    if head:
+        sent[head] = _marked(sent[head])
+    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in {*of_user[-2:], *starts[-2:-1]}:
+        messages[at] = {**messages[at], "content": _marked(messages[at]["content"])}
+    return sent
+
+
+def takes(part: Part, _provider: Provider) -> bool:
+    """Whether a question has a place for what a part carries."""
+    media = media_of(part)
+    return media is not None and _source(media) is not None
+
+
+def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+    """What is seen of the answer."""
+    found = payloads(response.chunks(), response.headers.get("content-type", ""))
+    return sse.read(found, Reader(answer), response.hurry)
 
 
 def _closed(schema: Any) -> Any:
@@ -120,143 +150,75 @@ def _limit(provider: Provider, params: dict[str, Any]) -> int:
     return max(limit, budget + _LEAST_ANSWER if budget else 1)
 
 
-def _loop(messages: list[Part]) -> list[Part]:
-    """The answers since the last question that brings no results of tools: those of a loop that goes on."""
-    answers: list[Part] = []
-    for message in reversed(messages):
-        if message["role"] == "assistant":
-            answers.insert(0, message)
-        elif all(block["type"] != "tool_result" for block in message["content"]):
-            break
-    return answers
-
-
-def _agree(params: dict[str, Any], loop: list[Part], known: Facts) -> None:
-    """Make thinking and a loop agree, in place: either is refused without the other.
+def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider) -> None:
+    """Make thinking agree with a loop of tools that goes on, in place: either is refused without the other.
 
     A model with a budget thinks once, where the loop begins. If another model began it, or no thought may go back,
     this one goes on without thinking, and without the thoughts in between. Newer models think unless told not to.
     """
+    loop: list[Part] = []  # the answers since the last question that brings no results of tools
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            loop.insert(0, message)
+        elif all(block["type"] != "tool_result" for block in message["content"]):
+            break
     kind = as_dict(params.get("thinking")).get("type")
     if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THOUGHTS:
         del params["thinking"]
         kind = "disabled"
+    known = likely_facts(provider.name, provider.model)
     thinks_unasked = known.can("adaptive_thinking") or not known.can("reasoning")
     if kind == "disabled" or (kind is None and not thinks_unasked):
         for message in loop:
-            message["content"] = without_thoughts(message["content"])
+            message["content"] = _without_thoughts(message["content"])
 
 
-def _tools(request: Request, params: dict[str, Any], said: "Conversation") -> dict[str, Any]:
-    """The field that offers tools. Where none are offered any more those that were called are named, and forbidden."""
-    if request.tools:
-        offered = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in request.tools]
-        return {"tools": list(map(_with_one_object, offered))}
-    if own := params.get("tools"):
-        return {"tools": list(map(_with_one_object, own))} if isinstance(own, list) else {}
-    called = [block["name"] for message in said.messages for block in message["content"] if block["type"] == "tool_use"]
-    if not called:
-        return {}
-    named = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
-    return {"tools": named, "tool_choice": {"type": "none"}}
-
-
-def _with_one_object(tool: Any) -> Any:
-    """A tool whose ``input_schema`` is one object: choices at its top are refused, and stand in its description."""
-    schema = tool.get("input_schema") if isinstance(tool, dict) else None
-    if not isinstance(schema, dict):
-        return tool
-    choices = {key: schema[key] for key in ("allOf", "anyOf", "oneOf") if key in schema}
-    whole = {key: value for key, value in schema.items() if key not in choices}
-    changed = {**tool, "input_schema": {**whole, "type": "object"}}
-    if choices:
-        told = json.dumps(choices, ensure_ascii=False, separators=(",", ":"))
-        words = [tool.get("description"), f"The arguments must also conform to this JSON Schema: {told}"]
-        changed["description"] = "\n\n".join(filter(None, words))
-    return changed
-
-
-def _marked(sent: dict[str, Any], said: "Conversation") -> dict[str, Any]:
-    """The body with marks where its beginning is to be kept, so that a session pays for its history once.
-
-    A first question without tools gets none: to keep it costs a quarter more, and most are never gone on with. Else
-    the mark at the end serves the next request, and those before find what the last one left.
-    """
-    messages = said.messages
-    if not (sent.get("tools") or any(message["role"] == "assistant" for message in messages)):
-        return sent
-    head = next((name for name in ("system", "tools") if sent.get(name) and isinstance(sent[name], list)), None)
-    if head:
-        sent[head] = _marked_at_end(sent[head])
-    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    for at in {*of_user[-2:], *said.starts[-2:-1]}:
-        messages[at] = {**messages[at], "content": _marked_at_end(messages[at]["content"])}
-    return sent
-
-
-def _marked_at_end(blocks: list[Any]) -> list[Any]:
+def _marked(blocks: list[Any]) -> list[Any]:
     return [*blocks[:-1], {**blocks[-1], **_MARK}] if isinstance(blocks[-1], dict) else blocks
 
 
-# ---- messages
+def _conversation(
+    asked: Sequence[Message], provider: Provider, *, thinking: bool
+) -> tuple[list[Part], list[Part], list[int]]:
+    """The system prompt, the messages, and which of them, by index, begin a turn.
 
-
-class Conversation(NamedTuple):
-    """What is said. ``starts``: which of the messages, by index, begin a turn."""
-
-    system: list[Part]
-    messages: list[Part]
-    starts: list[int]
-
-
-def conversation(messages: Sequence[Message], provider: str, model: str, *, thinking: bool = True) -> Conversation:
-    """The messages of a context for one model. ``thinking``: whether it gets its own of before back."""
-    said = Conversation([], [], [])
-    for message in messages:
+    ``thinking``: whether the model gets its own thoughts of before back.
+    """
+    system: list[Part] = []
+    messages: list[Part] = []
+    starts = []
+    for message in asked:
+        role = "assistant" if message["role"] == "assistant" else "user"
         if message["role"] == "system":
-            said.system.extend(_text(text_of(message)))
-        elif message["role"] == "assistant":
-            _add(said, "assistant", _answer(message, provider, model if thinking else None))
+            system += _text(text_of(message))
+            continue
+        if role == "assistant":
+            blocks = _answer(message, provider, thinking=thinking)
         elif message["role"] == "tool":
-            _add(said, "user", [_result(message)])
-        elif blocks := [block for part in parts_of(message) for block in _asked(part)]:
-            _add(said, "user", blocks)
-            said.starts.append(len(said.messages) - 1)
-    _settle(said.messages)
-    for one in said.messages:
-        one["content"] = list(map(_allowed, one["content"]))
-    return said
-
-
-def _allowed(block: Part) -> Part:
-    """The block with the keys that the API takes, and so those inside it."""
-    keys = ("type", *_KEYS.get(block["type"], block))
-    sent = {key: value for key, value in block.items() if key in keys}
-    if block["type"] == "tool_result" and isinstance(block.get("content"), list):
-        sent["content"] = list(map(_allowed, block["content"]))
-    return sent
-
-
-def _add(said: Conversation, role: str, blocks: list[Part]) -> None:
-    """Blocks of one role in a row are one message, and a user has the first word."""
-    if not blocks:
-        return
-    if role == "assistant" and not said.messages:
-        said.messages.append({"role": "user", "content": _text(_NO_QUESTION)})
-    if said.messages and said.messages[-1]["role"] == role:
-        said.messages[-1]["content"] += blocks
-    else:
-        said.messages.append({"role": role, "content": list(blocks)})
-
-
-def _settle(messages: list[Part]) -> None:
-    """What has thoughts must begin with one, and the last words may not end in white space."""
-    for message in messages:
-        if message["content"][0]["type"] not in THOUGHTS:  # two answers that were joined, the latter with thoughts
-            message["content"] = without_thoughts(message["content"])
-    blocks = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else []
-    if blocks and blocks[-1]["type"] == "text":
-        blocks[-1] = {**blocks[-1], "text": blocks[-1]["text"].rstrip()}
+            blocks = [_result(message)]
+        else:
+            blocks = [block for part in parts_of(message) for block in _asked(part)]
+        if not blocks:
+            continue
+        if role == "assistant" and not messages:  # a user has the first word
+            messages.append({"role": "user", "content": _text(_NO_QUESTION)})
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"] += blocks
+        else:
+            messages.append({"role": role, "content": blocks})
+        if message["role"] == "user":
+            starts.append(len(messages) - 1)
+    for one in messages:
+        if one["content"][0]["type"] not in THOUGHTS:  # two answers that were joined, the latter with thoughts
+            one["content"] = _without_thoughts(one["content"])
+        one["content"] = [
+            {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block}
+            for block in one["content"]
+        ]
+    last = messages[-1]["content"][-1] if messages and messages[-1]["role"] == "assistant" else {}
+    if last.get("type") == "text":
+        last["text"] = last["text"].rstrip()  # the last words may not end in white space
+    return system, messages, starts
 
 
 def _text(text: str) -> list[Part]:
@@ -264,36 +226,26 @@ def _text(text: str) -> list[Part]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-# ---- questions
+def _asked(part: Part, *, named: bool = True, failed: bool = False) -> list[Part]:
+    """A part of a question, under the name of its source, or of a result; for what is not taken, words that say so.
 
-
-def _asked(part: Part) -> list[Part]:
-    """A part of a question, under the name of its source."""
+    Of a failed call only words are taken.
+    """
     if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return _text(labelled(part)) if part["text"].strip() else []
-    return [_media(part)]
-
-
-def _media(part: Part) -> Part:
-    """An image or a document; for what the API does not take, words that say so."""
-    media = media_of(part)
+        return _text(labelled(part) if named and part["text"].strip() else part["text"])
+    media = None if failed else media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
-        return _left_out(part)
+        return [_left_out(part)]
     if media.kind == "image":
-        return {"type": "image", "source": source}
+        return [{"type": "image", "source": source}]
     cited = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
     more = {"title": name_of(part), "citations": cited}
-    return {"type": "document", "source": source, **{key: value for key, value in more.items() if value}}
-
-
-def takes(part: Part, _provider: Provider) -> bool:
-    """Whether a question has a place for what a part carries."""
-    media = media_of(part)
-    return media is not None and _source(media) is not None
+    return [{"type": "document", "source": source, **{key: value for key, value in more.items() if value}}]
 
 
 def _source(media: Media) -> Part | None:
+    """An image or a document in the API's shape; None for what it does not take."""
     if media.kind == "audio":
         return None
     if media.url is not None:
@@ -307,111 +259,183 @@ def _left_out(part: Part) -> Part:
     return {"type": "text", "text": labelled(not_sent(part, "this API does not take it"))}
 
 
-# ---- answers
+def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
+    """The blocks of an answer: as they came, where they were kept and are the whole of it, else from its parts.
 
-
-def _answer(message: Message, provider: str, model: str | None) -> list[Part]:
-    """The blocks of an answer. Its thinking is for the model alone that signed it; what is not signed is for nobody."""
-    own = message.get("provider") == provider
-    thinks = model is not None and is_by(message, provider, model)
-    if kept := _kept(message) if own else []:
-        return _ended([block for block in kept if block["type"] not in THOUGHTS or (thinks and _is_signed(block))])
-    said: list[Part] = []
-    for kind, block in blocks_of(message):
-        if kind == "tool_call":
-            said.append(_tool_use(block, own=own))
-        elif kind == "text":
-            _say(said, block, own=own)
-        elif thinks and _is_signed(block):
-            said.append(block)
-    said += _text(message.get("refusal") or "")
-    return _ended([block for block in said if not _is_blank(block)])
-
-
-def _ended(blocks: list[Part]) -> list[Part]:
-    """Without the thoughts at its end: no answer may end in one."""
-    while blocks and blocks[-1]["type"] in THOUGHTS:
-        blocks = blocks[:-1]
-    return blocks
-
-
-def without_thoughts(blocks: list[Part]) -> list[Part]:
-    """All other blocks."""
-    return [block for block in blocks if block["type"] not in THOUGHTS]
-
-
-def _kept(message: Message) -> list[Part]:
-    """The blocks as they came, where they were kept and are the whole answer; its calls as servers take them.
-
-    Of an answer that was broken off they may be half of an exchange with a tool of the server's, which is refused; one
-    that was joined with another is more than they are.
+    Its thinking is for the model alone that signed it; unsigned thinking is dropped. Kept blocks of an answer that was
+    broken off may be half of an exchange with a tool of the server's, which is refused; an answer that was joined with
+    another is more than they are.
     """
-    blocks = list(filter(_is_block, as_dicts(as_dict(message.get("replay")).get(BLOCKS))))
-    calls = message.get("tool_calls") or []
-    uses = [block for block in blocks if block["type"] == "tool_use"]
-    text = "".join(block["text"] for block in blocks if block["type"] == "text")
-    if message.get("finish_reason") in _PARTIAL or text != text_of(message) or len(uses) != len(calls):
-        return []
-    sound = {id(block): block | _tool_use(call, own=True) for block, call in zip(uses, calls, strict=True)}
-    return [sound.get(id(block), block) for block in blocks if not _is_blank(block)]
-
-
-def _is_block(part: Part) -> bool:
-    return isinstance(part.get("type"), str) and (part["type"] != "text" or isinstance(part.get("text"), str))
-
-
-def _is_of_server(part: Part) -> bool:
-    """Whether a part belongs to a tool that the provider runs; what it does not know, it refuses."""
-    return isinstance(part.get("type"), str) and bool(_OF_SERVER.fullmatch(part["type"]))
-
-
-def _is_blank(block: Part) -> bool:
-    return block["type"] == "text" and not block["text"].strip()
-
-
-def _is_signed(block: Part) -> bool:
-    kind = block.get("type")
-    texts = [block.get(key) for key in _KEYS[kind]] if kind in THOUGHTS else [None]
-    return all(isinstance(text, str) for text in texts) and bool(texts[-1])
-
-
-def _say(said: list[Part], part: Part, *, own: bool) -> None:
-    """Texts in a row are one; of another kind of part an answer takes only what came from here."""
-    if not text_parts_of({"role": "assistant", "content": [part]}):
-        media = media_of(part)
-        said.append(part if own and media is None and _is_of_server(part) else _left_out(part))
-    elif said and said[-1]["type"] == "text":
-        said[-1] = {**said[-1], "text": said[-1]["text"] + part["text"]}
+    own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
+    thinks = thinking and is_by(message, provider.name, provider.model)
+    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if own else []
+    uses = [block for block in blocks if block.get("type") == "tool_use"]
+    text = "".join(block["text"] for block in blocks if block.get("type") == "text")
+    if blocks and message.get("finish_reason") not in _PARTIAL and text == text_of(message) and len(uses) == len(calls):
+        sound = {id(use): use | _tool_use(call, own=own) for use, call in zip(uses, calls, strict=True)}
+        blocks = [sound.get(id(block), block) for block in blocks]
     else:
-        said.append({"type": "text", "text": part["text"]})
+        blocks = []
+        for kind, block in blocks_of(message):
+            if kind == "tool_call":
+                blocks.append(_tool_use(block, own=own))
+            elif kind == "thinking":
+                blocks += [block] if block.get("type") in THOUGHTS else []
+            elif not is_text(block):
+                blocks.append(_left_out(block))
+            elif blocks and blocks[-1]["type"] == "text":  # texts in a row are one
+                blocks[-1] = {"type": "text", "text": blocks[-1]["text"] + block["text"]}
+            else:
+                blocks.append({"type": "text", "text": block["text"]})
+        blocks += _text(message.get("refusal") or "")
+    sent = []
+    for block in blocks:
+        is_thought, is_blank = block["type"] in THOUGHTS, block["type"] == "text" and not block["text"].strip()
+        if not is_blank and (not is_thought or (thinks and (block.get("signature") or block.get("data")))):
+            sent.append(block)
+    while sent and sent[-1]["type"] in THOUGHTS:  # no answer may end in a thought
+        sent.pop()
+    return sent
 
 
-# ---- tool calls and their results
+def _without_thoughts(blocks: list[Part]) -> list[Part]:
+    return [block for block in blocks if block["type"] not in THOUGHTS]
 
 
 def _tool_use(call: Call, *, own: bool) -> Part:
     """A call, which a context has made sound. ``own``: who called it, if the API said so, came from here."""
     function = call["function"]
-    return {
-        "type": "tool_use",
-        "id": call["id"],
-        "name": function["name"],
-        "input": as_object(function["arguments"]),
-        **({"caller": call["caller"]} if own and "caller" in call else {}),  # any other key is refused
-    }
+    used = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": as_object(function["arguments"])}
+    return {**used, "caller": call["caller"]} if own and "caller" in call else used
 
 
 def _result(message: Message) -> Part:
-    """What a tool gave. Of an error only words are taken."""
+    """What a tool gave."""
     failed = bool(message.get("is_error"))
-    blocks = [block for part in parts_of(message) for block in _given(part, failed=failed)]
+    blocks = [block for part in parts_of(message) for block in _asked(part, named=False, failed=failed)]
     words = all(block["type"] == "text" for block in blocks)
     content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if words else blocks
     error = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content, **error}
 
 
-def _given(part: Part, *, failed: bool) -> list[Part]:
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return _text(part["text"])
-    return [_left_out(part) if failed else _media(part)]
+# ---- answers
+
+
+def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
+    """The events of a body; a message in one piece as those that would have brought it.
+
+    Raises ModelError for what is no message.
+    """
+    streamed, chunks = sse.peeked(chunks, content_type)
+    if streamed:
+        yield from (load(data) for _name, data in sse.payloads(chunks) if data.strip() not in (b"", b"[DONE]"))
+        return
+    body = b"".join(chunks)
+    message = load(body)
+    if message.get("type") == "error" or "error" in message:
+        yield {"type": "error", **message}
+    elif not isinstance(message.get("content"), list):
+        raise ModelError("the response is no message", ADVICE, detail=shown(body))
+    else:
+        yield {"type": "message_start", "message": message}
+        for at, block in enumerate(as_dicts(message["content"])):
+            yield {"type": "content_block_start", "index": at, "content_block": block}
+            yield {"type": "content_block_stop", "index": at}
+        yield {"type": "message_delta", "delta": message}
+        yield {"type": "message_stop"}
+
+
+class Reader(sse.Reader):
+    """Writes the events of one answer into it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self._usage: dict[str, Any] = {}
+        self._finish: str | None = None
+        self._done = False
+        self._open: dict[Any, dict[str, Any]] = {}  # blocks that have not ended, by index
+        self._blocks: list[dict[str, Any]] = []
+
+    def take(self, payload: dict[str, Any]) -> bool:
+        """One event; whether it was the last. Raises ModelError or TooLong for an error."""
+        kind, index = payload.get("type"), token_count(payload.get("index"))
+        message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
+        if kind == "error" or payload.get("error"):
+            raise reported(payload.get("error") or payload, payload)
+        if kind == "message_stop":
+            self._done = True
+            return True
+        # Later figures are of the whole answer; a null says nothing.
+        usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
+        self._usage |= {key: value for key, value in usage.items() if value is not None}
+        if kind == "message_start":
+            for key, name in (("id", "response_id"), ("model", "resolved_model")):
+                if isinstance(message.get(key), str):
+                    setattr(self.answer, name, message[key])
+        elif kind == "content_block_start":
+            self._end(index)  # some servers do not say that a block has ended
+            start = as_dict(payload.get("content_block"))
+            self._open[index] = {key: v for key, v in start.items() if key == "type" or not isinstance(v, str)}
+            self._add(self._open[index], start)
+        elif kind == "content_block_delta" and index in self._open:
+            self._add(self._open[index], delta)
+        elif kind == "content_block_stop":
+            self._end(index)
+        elif kind == "message_delta":
+            why = as_dict(delta.get("stop_details")).get("explanation")
+            if isinstance(why, str) and why:
+                self.answer.add_refusal(why)
+            if isinstance(delta.get("stop_reason"), str):
+                self._finish = delta["stop_reason"]
+                self._conclude()
+        return False
+
+    def end(self) -> None:
+        """Blocks without an end, tool calls that were begun, usage."""
+        for index in list(self._open):
+            self._end(index)
+        if self._done or self.answer.finished:
+            self._conclude()
+        elif self._usage:
+            self.answer.usage = usage_from(self._usage)
+
+    def _conclude(self) -> None:
+        if self._usage:
+            self.answer.usage = usage_from(dict(self._usage))
+        self.answer.finish(REASONS.get(self._finish or "", self._finish))
+
+    def _add(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
+        """Add to a block; of a piece of a kind that is not known here the texts, under their own keys."""
+        for key, value in piece.items():
+            if key == "citation":
+                block["citations"] = [*as_dicts(block.get("citations")), value]
+            elif key != "type" and isinstance(value, str):
+                block[key] = (block[key] if isinstance(block.get(key), str) else "") + value
+        kind = block.get("type")
+        text = piece.get(str(kind))
+        if kind == "text" and isinstance(text, str):
+            self.answer.add_text(text)
+        elif kind == "thinking" and isinstance(text, str):
+            self.answer.add_reasoning(text, THINKING)
+
+    def _end(self, index: Any) -> None:
+        """Keep a block as it would have come in one piece."""
+        if index not in self._open:
+            return
+        block = {key: paired(v) if isinstance(v, str) else v for key, v in self._open.pop(index).items()}
+        kind, arguments = block.get("type"), block.pop("partial_json", "")
+        if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
+            return
+        given = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else "{}"
+        if arguments:
+            block["input"] = as_object(arguments)
+        self._blocks.append(block)
+        if kind in THOUGHTS:
+            self.answer.add_thought({key: value for key, value in block.items() if key != "signature" or value})
+        elif kind == "tool_use":  # its arguments as received, what else stands in it under its own keys
+            function = {"name": str(block.get("name") or ""), "arguments": arguments or given}
+            more = {key: value for key, value in block.items() if key not in _OF_CALL}
+            self.answer.add_call({"id": str(block.get("id") or ""), "type": "function", "function": function, **more})
+        if BLOCKS in self.answer.replay or block.get("citations") or kind not in (*THOUGHTS, "tool_use", "text"):
+            self.answer.replay[BLOCKS] = list(self._blocks)

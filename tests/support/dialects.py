@@ -15,7 +15,7 @@ from gptsh.core import document, usage
 from gptsh.core.listing import portrait
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encoded, parsed
-from gptsh.llm import anthropic, anthropic_stream, chat, errors, ollama
+from gptsh.llm import anthropic, chat, errors, ollama
 from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, read
@@ -124,7 +124,7 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(anthropic_stream.payloads(pieces, of), anthropic_stream.Reader(answer)),
+        "anthropic": lambda: read(anthropic.payloads(pieces, of), anthropic.Reader(answer)),
         "chat": lambda: read(chat.payloads(pieces, of), chat.Reader(answer)),
         "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None)),
     }

@@ -80,7 +80,7 @@ LS = [{"type": "tool_use", "id": "c1", "name": "ls", "input": {"a": 1}}]
         (answer("a", thinking=[FIRST], order=["text:0", "thinking:0"]), parts("a")),
         (answer(parts("a", " "), thinking=[FIRST, SECOND], order=["thinking:0", "text:0", "thinking:1", "text:1"]),
          [FIRST, *parts("a")]),
-        (answer("a", replay={"blocks": [SEARCH, *parts("a"), FIRST, {}]}), [SEARCH, *parts("a")]),
+        (answer("a", replay={"blocks": [SEARCH, *parts("a"), FIRST]}), [SEARCH, *parts("a")]),
     ],
 )  # fmt: skip
 def test_answers_as_they_go_back(home: Home, reply: dict[str, Any], blocks: list[dict[str, Any]]) -> None:

@@ -52,11 +52,11 @@ class Reporter:
         """Where an error speaks of a key in the config file, add the path of that file."""
         from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure asks
 
-        if table := _TABLE.search(str(err)):
-            with contextlib.suppress(ConfigError):
-                file = str(config_path(os.environ, as_far_as_known(self._argv).config))
-                if file not in str(err):
-                    err.args = (f"{str(err)[: table.end()]} in {file}{str(err)[table.end() :]}",)
+        text = str(err)
+        ends = [found.end() for found in _TABLE.finditer(text)]
+        with contextlib.suppress(ConfigError):  # a user without a home has none
+            if ends and (file := str(config_path(os.environ, as_far_as_known(self._argv).config))) not in text:
+                err.args = (f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",)  # what to do stands at the end
 
     def _tell(self, err: GptshError, output: str, *, asks: bool) -> None:
         from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted

@@ -90,6 +90,14 @@ def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(home: Ho
     assert not home.state.exists()
 
 
+def test_an_error_that_speaks_of_a_key_says_the_path_of_the_file_to_programs_too(lab: Home, model: ModelServer) -> None:
+    other = lab.config.rename(lab.folder / "other.toml")
+    model.refuse(401, {"error": {"message": "under [context]"}})
+    run = lab.run("-o", "json", "--config", str(other), "hi")
+    line = f"lab refused the key (401): under [context]: check api_key_env under [providers.lab] in {other}"
+    assert (json.loads(run.stdout)["error"]["message"], run.stderr.splitlines()[0]) == (line, f"gptsh: {line}")
+
+
 def test_a_wrong_config_stops_neither_help_nor_lists(home: Home) -> None:
     home.configure("nonsense = 1")
     for args in (["--help"], ["-h"], ["--version"], ["--list-sessions"]):

@@ -110,7 +110,7 @@ def test_a_word_that_is_a_name_of_ours_gets_a_note_on_a_terminal_and_is_asked(
     home: Home, typed: str, option: str | None
 ) -> None:
     note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}\r\n"
-    seen, code = Terminal(home, "-m", "echo", typed, columns=200).close()
+    seen, code = Terminal(home, "-m", "echo", "-o", "text", typed, columns=200).close()
     assert (seen.decode(), code) == (f"{note if option else ''}You said: {typed}\r\n", 0)
     assert home.run("-m", "echo", typed).stderr == ""
     assert len(home.files()) == 2

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gptsh.cli import stdio
 from gptsh.content.answer import Tools
-from gptsh.core.document import Document, approved_tools
+from gptsh.core.document import Document
 from gptsh.messages import Call
 from gptsh.text import one_line, visible
 
@@ -67,7 +67,7 @@ class Approval:
         The arguments are shown whole, indented where they are JSON: they are what is decided about.
         """
         name, arguments = str(call["function"].get("name", "")), str(call["function"].get("arguments", ""))
-        if self._tools.approved(call) or name in approved_tools(self._doc):
+        if self._tools.approved(call) or name in (self._doc["meta"].get("mcp_approved") or ()):
             return None
         with contextlib.suppress(ValueError, RecursionError):
             arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
@@ -75,7 +75,7 @@ class Approval:
         told = f"The model calls {visible(one_line(name))} with\n{shown}\n"
         said = choice(told, _QUESTION, ("yes", "no", "always"))
         if said == "always":
-            self._doc["meta"]["mcp_approved"] = [*approved_tools(self._doc), name]
+            self._doc["meta"]["mcp_approved"] = [*(self._doc["meta"].get("mcp_approved") or ()), name]
         if said in ("yes", "always"):
             return None
         self.denied.append(name)

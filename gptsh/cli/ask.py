@@ -52,7 +52,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             opened = open_session(ref)  # it may have grown meanwhile
         reporter.asks = question is not None or not flags.compact
         if flags.compact or flags.apply:
-            _check_compact(flags, loaded, ref, asks=question is not None)
+            _check_compact(flags, loaded, ref if opened.doc else None, asks=question is not None)
         elif question is None and ref is not None and flags.labels and not flags.dry_run:
             if not saves(flags, loaded):
                 raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
@@ -201,7 +201,7 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
     """Raise UsageError for what ``--compact`` and ``--apply`` cannot do."""
     if not flags.compact:
         raise UsageError("--apply goes with --compact")
-    if ref is None or references.is_new_name(ref):
+    if ref is None:
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if asks and not flags.apply:
         raise UsageError("--compact shows, and asks nothing", "leave out the prompt, or add --apply")

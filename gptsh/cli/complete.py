@@ -157,8 +157,8 @@ def _tools(config: str | None, prefix: str) -> _Found:
 
 
 def _sessions(_config: str | None, prefix: str) -> _Found:
-    for name, filename in references.used_names():
-        yield name, filename[ID]
+    for filename, names in references.names_by_file().items():
+        yield from ((name, filename[ID]) for name in names)
     for summary in _readable(listing.scan_sessions(prefix)):
         if not summary["id"].isdigit():  # that would be an index
             yield summary["id"], f"{summary['title'] or summary['preview']}"

@@ -13,7 +13,7 @@ from gptsh.jsonio import encoded
 
 def export_session(flags: Flags) -> int:
     """Write a session to stdout in another format; notes say what of it the format cannot carry."""
-    ref, form = flags.export_session or "", flags.format or "markdown"
+    ref, form = references.settled(flags.export_session or ""), flags.format or "markdown"
     doc = sessions.load_at(ref, stdio.note)
     stdio.write_pieces(EXPORTS[form](doc, ref))
     if note := losses.note(doc, form):
@@ -69,5 +69,4 @@ def _name_of(ref: str | None) -> str | None:
     base = references.split_ref(ref)[0]
     if base.startswith("@"):
         return base
-    filename = references.filename_of(base)
-    return next((name for name, of in references.used_names() if of == filename), None)
+    return next(iter(references.names_by_file().get(references.filename_of(base), ())), None)

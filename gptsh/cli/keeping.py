@@ -1,8 +1,9 @@
 """Sessions deleted, archived or pruned: all references are resolved first, then each result is printed as it comes."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gptsh.cli import lists, stdio
@@ -15,6 +16,8 @@ from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.lists import listing_line
 from gptsh.text import counted, one_line, visible
+
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 
 def delete_sessions(flags: Flags) -> int:
@@ -83,10 +86,13 @@ def _chosen(refs: Sequence[str]) -> dict[str, None]:
 
 
 def _moment(age: str) -> datetime:
-    try:
-        return datetime.now(UTC) - retention.age(age)
-    except ValueError as err:
-        raise UsageError(f"--older-than: {err}") from err
+    """When a time such as ``12h``, ``30d``, ``2w`` or ``1y`` ago was, at most a century. Raises UsageError."""
+    given = re.fullmatch("([0-9]{1,6})([hdwy])", age)
+    hours = int(given[1]) * _HOURS[given[2]] if given else 0
+    if not 0 < hours <= 100 * _HOURS["y"]:
+        expected = "hours, days, weeks or years, such as 12h, 30d, 2w or 1y"
+        raise UsageError(f"--older-than: expected {expected}, not {age[:20]!r}")
+    return datetime.now(UTC) - timedelta(hours=hours)
 
 
 def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:

@@ -11,7 +11,7 @@ from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, sessi
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
-from gptsh.core.document import Document, tags_of
+from gptsh.core.document import Document
 from gptsh.core.listing import Unreadable
 from gptsh.errors import UsageError
 from gptsh.models.names import is_named
@@ -62,7 +62,7 @@ def _documents(flags: Flags) -> Iterator[Document]:
     for doc in [sessions.load_at(flags.session)] if flags.session else listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
-        elif is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), tags_of(doc)):
+        elif is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]):
             yield doc
 
 

@@ -11,12 +11,12 @@ from gptsh.core import references, sessions
 from gptsh.core.document import Document
 
 if TYPE_CHECKING:
-    from gptsh.core.listing import Fact
+    from gptsh.render.portrait import Fact
 
 
 def show_session(flags: Flags) -> int:
     """Print a session for reading; its document for a program, or each of its messages."""
-    ref = flags.show_session or ""
+    ref = references.settled(flags.show_session or "")
     doc = sessions.load_at(ref, stdio.note)
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
@@ -49,7 +49,7 @@ def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
 
     ``ref`` None: of one that is on no disk.
     """
-    from gptsh.core.listing import portrait  # noqa: PLC0415 - a program sums up for itself
+    from gptsh.render.portrait import portrait  # noqa: PLC0415 - a program sums up for itself
 
     if ref is None:
         return portrait(doc)

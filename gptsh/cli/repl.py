@@ -151,7 +151,7 @@ class Conversation:
         """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession."""
         doc, origin = self.doc, self.origin
         assert doc is not None  # there is a session
-        cut = sessions.cut_at(doc, point) if point else doc
+        cut = document.at_point(doc, point) if point else doc
         fork, turns = sessions.fork_session(cut, point), len(document.turns(cut["messages"]))
         if document.is_unsaved(doc):  # a fork itself, or on no disk: then its id means nothing
             fork["meta"]["forked_from"] = f"{origin}@{turns}" if origin else doc["meta"].get("forked_from")

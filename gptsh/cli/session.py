@@ -47,7 +47,7 @@ def open_session(ref: str | None) -> Opened:
     if ref is None:
         return Opened()
     base, point = references.split_ref(ref)
-    if point is None and references.is_new_name(ref):
+    if point is None and ref.startswith("@") and references.filename_named(ref) is None:
         return Opened(ref, None, ref)
     filename = references.filename_of(base)
     if point is not None:

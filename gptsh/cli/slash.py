@@ -27,7 +27,7 @@ from gptsh.config.mcp_servers import SEPARATOR
 from gptsh.config.settings import Agent
 from gptsh.core import document, references, usage
 from gptsh.core.document import Document
-from gptsh.core.listing import snapshots_of, title_of
+from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
@@ -35,6 +35,7 @@ from gptsh.messages import Message, parts_of, text_of, text_parts_of, user_messa
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.plain import able, look
+from gptsh.render.portrait import snapshots_of
 from gptsh.text import counted, one_line, shown_size, visible
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ docs/file-format.md describes each key.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from gptsh.content.foreign import translated
 from gptsh.content.passages import gist_of
+from gptsh.errors import UnknownSession
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import (
     Message,
@@ -44,7 +45,7 @@ def blank(ident: str, moment: str) -> Document:
         "provider": {"name": None},
         "usage": {"tokens": dict.fromkeys(TOKEN_KEYS), "cost": None, "calls": []},
         "stats": {"turns": 0, "messages": 0, "preview": ""},
-        "meta": {},
+        "meta": {"tags": []},
         "agent": {},
         "context": {"compaction": None, "summaries": [], "snapshots": [], "cuts": {}, "consolidated": None},
         "messages": [],
@@ -62,63 +63,81 @@ def _is_time(value: object) -> bool:
         return False
 
 
-Shape = dict[str, Callable[[Any], bool]]  # by key, whether its value is right; null and absent are always right
-_FITS: Shape = {
-    "text": lambda value: isinstance(value, str),
-    "number": lambda value: isinstance(value, int),
-    "duration": lambda value: isinstance(value, (int, float)),
-    "table": lambda value: isinstance(value, dict),
-    "list": lambda value: isinstance(value, list),
-    "time": _is_time,
-    "cost": is_cost,
-    # By message id: the place of a part, and from where to where its text is left out.
-    "cuts": lambda value: (
-        isinstance(value, dict)
-        and all(isinstance(cuts, list) for cuts in value.values())
-        and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cuts in value.values() for cut in cuts)
-    ),
-}
+def _are_cuts(value: object) -> bool:
+    """By message id: the place of a part, and from where to where its text is left out."""
+    return isinstance(value, dict) and all(
+        isinstance(cuts, list) and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cut in cuts)
+        for cuts in value.values()
+    )
 
 
-def _shape(**kinds: str) -> Shape:
-    return {key: _FITS[kind] for kind, keys in kinds.items() for key in keys.split()}
-
-
-def _wrong(table: Mapping[str, Any], shape: Shape) -> list[str]:
-    """The keys of a table whose values have another type than the code relies on."""
-    return [key for key, item in table.items() if item is not None and key in shape and not shape[key](item)]
-
-
-_COMPACTION = _shape(text="id at strategy upto summary pruned", number="before after room budget kept")
-_FITS["compaction"] = lambda value: isinstance(value, dict) and not _wrong(value, _COMPACTION)
-_DOCUMENT = _shape(number="version", text="title", time="created_at updated_at")
-_TABLES: dict[str, Shape] = {
-    "provider": _shape(text="name"),
-    "usage": _shape(table="tokens carried_tokens", cost="cost carried", text="carried_model"),
+# What the code relies on, by key: a type, a test, the shape of a table, or in a list that of each item. Absent and null
+# are right everywhere, but a record in a list has an id.
+Shape = dict[str, Any]
+_CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str}
+_SUMMARY: Shape = {
+    "id": str, "created_at": str, "model": str, "first": str, "last": str, "until": str, "text": str,
+    "messages": int, "tokens": int,
+}  # fmt: skip
+_SNAPSHOT: Shape = {"id": str, "name": str, "created_at": str, "message": str, "reason": str, "tokens": int}
+_COMPACTION: Shape = {
+    "id": str, "at": str, "strategy": str, "upto": str, "summary": str, "pruned": str,
+    "before": int, "after": int, "room": int, "budget": int, "kept": int,
+}  # fmt: skip
+_DOCUMENT: Shape = {
+    "version": int, "title": str, "created_at": _is_time, "updated_at": _is_time,
+    "provider": {"name": str},
+    "usage": {
+        "tokens": dict, "cost": is_cost, "calls": [_CALL],
+        "carried": is_cost, "carried_tokens": dict, "carried_model": str,
+    },
     "stats": {},
-    "meta": _shape(text="output cwd project forked_from imported_at", table="imported"),
-    "agent": _shape(text="name model model_small system", table="params"),
-    "context": _shape(compaction="compaction", cuts="cuts", text="consolidated"),
-}
-# Lists in which a malformed item is left out and the others stay: of records, which have an id, or of texts (None).
-_LISTS: dict[tuple[str, str], Shape | None] = {
-    ("usage", "calls"): _shape(text="kind model at", table="tokens", cost="cost"),
-    ("context", "summaries"): _shape(text="created_at first last until text model", number="messages tokens"),
-    ("context", "snapshots"): _shape(text="name created_at message reason", number="tokens"),
-    **dict.fromkeys([("meta", "tags"), ("meta", "mcp_allowed_servers"), ("meta", "mcp_approved")]),
-}
-_MESSAGE = _shape(
-    text="id parent timestamp agent provider model resolved_model request_id response_id finish_reason stop_sequence "
-    "compaction tool_call_id name refusal",
-    list="thinking order",
-    table="usage replay",
-    duration="duration_ms",
-    cost="cost",
-)
+    "meta": {
+        "output": str, "cwd": str, "project": str, "tags": [str], "forked_from": str,
+        "mcp_allowed_servers": [str], "mcp_approved": [str], "imported": dict, "imported_at": str,
+    },
+    "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict},
+    "context": {
+        "compaction": _COMPACTION, "summaries": [_SUMMARY], "snapshots": [_SNAPSHOT],
+        "cuts": _are_cuts, "consolidated": str,
+    },
+}  # fmt: skip
+_MESSAGE: Shape = {
+    "id": str, "parent": str, "timestamp": str, "agent": str, "provider": str, "model": str, "resolved_model": str,
+    "request_id": str, "response_id": str, "finish_reason": str, "stop_sequence": str, "compaction": str,
+    "tool_call_id": str, "name": str, "refusal": str, "thinking": list, "order": list, "usage": dict, "replay": dict,
+    "duration_ms": (int, float), "cost": is_cost,
+}  # fmt: skip
+
+
+def _sound(value: Any, shape: Any, place: str, malformed: list[str]) -> Any:
+    """The value without what has another shape, whose places go to ``malformed``; None where it is that itself."""
+    if isinstance(shape, dict) and isinstance(value, dict):
+        table = {}
+        for key, item in value.items():
+            expected = shape.get(key)
+            if item is None or expected is None or (type(expected) is type and isinstance(item, expected)):
+                table[key] = item
+            elif (sound := _sound(item, expected, f"{place}.{key}" if place else key, malformed)) is not None:
+                table[key] = sound
+        return table
+    if isinstance(shape, list) and isinstance(value, list):
+        items = []
+        for at, item in enumerate(value):
+            sound = _sound(item, shape[0], f"{place}[{at}]", malformed)
+            if isinstance(sound, dict) and not sound.get("id"):
+                malformed.append(f"{place}[{at}].id")
+            elif sound is not None:
+                items.append(sound)
+        return items
+    fits = isinstance(value, shape) if isinstance(shape, (type, tuple)) else callable(shape) and shape(value)
+    if not fits:
+        malformed.append(place)
+    return value if fits else None
 
 
 def complete(value: object, ident: str | None = None, moment: str | None = None) -> tuple[Document, list[str]]:
-    """What a file holds as a document with all its keys, and the names of its malformed keys, which are left out.
+    """What a file holds as a document with all its keys, and the places of what is malformed, which is left out.
 
     ``ident`` and ``moment`` come from the file's name: the first is the session's id whatever the file says, the second
     the time of a session that has none. A version of 0, or none, is the first gptsh: seconds in its times, no ids on
@@ -127,64 +146,42 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     """
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
-    malformed = _wrong(value, _DOCUMENT)
-    given = {key: item for key, item in value.items() if key not in malformed}
+    malformed: list[str] = []
+    given = _sound({key: item for key, item in value.items() if key != "messages"}, _DOCUMENT, "", malformed)
     ident = ident or str(given.get("id") or "")
     began = given.get("created_at") or (moment if _is_time(moment) else None)
     new = blank(ident, began or "1970-01-01T00:00:00.000Z")
-    new |= {key: item for key, item in given.items() if key not in _TABLES and (item is not None or key not in new)}
+    for key, item in given.items():
+        if key in _DOCUMENT and isinstance(item, dict):
+            table = {inner: new[key].get(inner) if value is None else value for inner, value in item.items()}
+            new[key] = table | {inner: value for inner, value in new[key].items() if inner not in table}
+        elif item is not None or key not in new:
+            new[key] = item
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
-    for name, shape in _TABLES.items():
-        table = given.get(name) or {}
-        if not isinstance(table, dict):
-            malformed.append(name)
-            table = {}
-        wrong = _wrong(table, shape)
-        known = {key: item for key, item in table.items() if key not in wrong}
-        for (holder, key), record in _LISTS.items():
-            if holder == name and known.get(key) is not None:
-                items = known[key] if isinstance(known[key], list) else []
-                known[key] = [item for item in items if _is_item(item, record)]
-                wrong += [key] if known[key] != table[key] else []
-        new[name] |= {key: item for key, item in known.items() if item is not None or key not in new[name]}
-        malformed += [f"{name}.{key}" for key in wrong]
     read: list[Message] = []
     for at, message in enumerate(value["messages"]):
-        sound, wrong = check_message(message)
-        malformed += [f"messages[{at}].{key}" for key in wrong]
-        read += translated(sound)
-    messages: list[Message] = []
+        read += translated(sound_message(message, f"messages[{at}]", malformed))
     seen: set[str] = set()
-    for at, sound in enumerate(read):
-        own = sound.get("id")
+    for at, message in enumerate(read):
+        own = message.get("id")
         if not own or own in seen:
             from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms that few files need
 
             own = str(uuid5(NAMESPACE_URL, f"gptsh:{ident} {new['created_at']} {at}"))
-            sound = {**sound, "id": own}
+            message = {**message, "id": own}
         seen.add(own)
-        messages.append(sound)
-    new["messages"] = messages
+        new["messages"].append(message)
     if not given.get("version"):
         _carry(new)
-    new["stats"] |= stats(messages, new["stats"]["preview"])
-    return new, malformed
+    new["stats"] |= stats(new["messages"], new["stats"]["preview"])
+    return new, [*dict.fromkeys(malformed)]
 
 
-def _is_item(value: object, record: Shape | None) -> bool:
-    if record is None:
-        return isinstance(value, str)
-    return isinstance(value, dict) and isinstance(value.get("id"), str) and not _wrong(value, record)
-
-
-def check_message(value: object) -> tuple[Message, list[str]]:
-    """A message without its malformed keys, and their names.
-
-    Raises ValueError where its role, its content or its tool calls are malformed: then it cannot be read.
-    """
-    message: Any = value
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+def readable(value: Any) -> Message:
+    """The message. Raises ValueError where its role, its content or its tool calls are malformed."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
+    message: Any = value
     content, calls = message.get("content"), message.get("tool_calls")
     parts = content if isinstance(content, list) else [None]
     if not isinstance(content, (str, type(None))) and not all(isinstance(part, dict) for part in parts):
@@ -194,9 +191,14 @@ def check_message(value: object) -> tuple[Message, list[str]]:
             isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
         ):
             raise ValueError("not a session: a message whose 'tool_calls' are none")
-    if wrong := _wrong(message, _MESSAGE):
-        message = {key: item for key, item in message.items() if key not in wrong}
-    return message, wrong
+    found: Message = message
+    return found
+
+
+def sound_message(value: object, place: str = "", malformed: list[str] | None = None) -> Message:
+    """A readable message without its malformed keys, whose places go to ``malformed``. Raises as ``readable``."""
+    message: Message = _sound(readable(value), _MESSAGE, place, [] if malformed is None else malformed)
+    return message
 
 
 def _carry(doc: Document) -> None:
@@ -266,16 +268,6 @@ def unfinished(messages: Sequence[Message]) -> bool:
     return bool(filled and turns(filled)) and (filled[-1]["role"] != "assistant" or bool(filled[-1].get("tool_calls")))
 
 
-def approved_tools(doc: Document) -> list[str]:
-    """The tools that the user has allowed for good in this session."""
-    return doc["meta"].get("mcp_approved") or []
-
-
-def tags_of(doc: Document) -> list[str]:
-    """The tags of a document."""
-    return doc["meta"].get("tags") or []
-
-
 def is_imported(message: Message) -> bool:
     """Whether a message was imported, and not asked or answered here."""
     return as_dict(as_dict(message).get("source")).get("imported") is True
@@ -287,7 +279,7 @@ def is_imported(message: Message) -> bool:
 def at_point(doc: Document, point: str) -> Document:
     """The document as it stood at a point: ``N`` after turn N, ``-N`` without the last N turns, a snapshot, or "".
 
-    Raises ValueError saying what there is instead.
+    Raises UnknownSession saying what there is instead.
     """
     from gptsh.core import snapshots  # noqa: PLC0415 - few sessions are cut
 
@@ -303,7 +295,8 @@ def at_point(doc: Document, point: str) -> Document:
         at = {message["id"]: place for place, message in enumerate(messages, 1)}
         end = at.get(snapshot.get("message"))
     if end is None:
-        raise ValueError(f"it has {counted(len(starts), 'turn')} and no snapshot named {point!r}")
+        there = f"it has {counted(len(starts), 'turn')} and no snapshot named {point!r}"
+        raise UnknownSession(f"session {doc['id']} has no point {point!r}", there)
     left = messages[:end]
     return {
         **doc,
@@ -398,12 +391,3 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
             if message["id"] not in skipped:
                 by_question.setdefault(question, []).append(message)
     return [message for turn in by_question.values() for message in turn]
-
-
-def end_of_turn(messages: Sequence[Message], member: str | None) -> int:
-    """Where the turn of a message ends, given its id; the end of all for None and for an unknown one."""
-    last = len(messages) - 1
-    at = next((place for place in range(last, -1, -1) if messages[place]["id"] == member), last) + 1
-    while at < len(messages) and not starts_turn(messages[at]):
-        at += 1
-    return at

@@ -75,6 +75,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def as_store_error(what: str, folder: Path) -> Iterator[None]:
+    """Raise an OSError as StoreError: ``what`` was wrong, and with which file, else in which folder."""
+    try:
+        yield
+    except OSError as err:
+        raise StoreError(f"{what}: {err.filename2 or err.filename or folder}: {err.strerror}") from err
+
+
 def sweep(folder: Path, names: list[str]) -> None:
     """Remove the temporary files among ``names`` that a killed process left behind."""
     for name in names:
@@ -96,27 +105,8 @@ def write_document(path: Path, doc: Document, *, durable: bool) -> None:
     replace(path, data, durable=durable)
 
 
-def read_document(path: Path | str) -> tuple[Document, list[str]]:
-    """The whole document, its id that of the file name, and the names of its malformed keys, which are left out.
-
-    Raises ValueError when it is no session, OSError when it cannot be read.
-    """
-    with open(os.open(path, _READ), "rb") as file:
-        data = file.read()
-    try:
-        value = parsed(data.decode("utf-8"))
-    except (ValueError, RecursionError) as err:
-        raise ValueError(f"not JSON: {err}") from err
-    name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
-    moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
-    doc, malformed = complete(value, name[16:20], moment)
-    if doc["updated_at"] == doc["created_at"]:  # as other programs leave them; here it means never saved
-        doc["updated_at"] = just_after(doc["created_at"])
-    return doc, malformed
-
-
-def read_bytes(path: str) -> bytes:
-    """All of a session's file; half the time of ``Path.read_bytes``. Raises OSError."""
+def read_bytes(path: Path | str) -> bytes:
+    """All of a file; half the time of ``Path.read_bytes``. Raises OSError."""
     descriptor = os.open(path, _READ)
     pieces = []
     try:
@@ -127,40 +117,53 @@ def read_bytes(path: str) -> bytes:
     return b"".join(pieces)
 
 
+def read_document(path: Path | str) -> tuple[Document, list[str]]:
+    """The whole document, its id that of the file name, and the places of what is malformed, which is left out.
+
+    Raises ValueError when it is no session, OSError when it cannot be read.
+    """
+    try:
+        value = parsed(read_bytes(path).decode("utf-8"))
+    except (ValueError, RecursionError) as err:
+        raise ValueError(f"not JSON: {err}") from err
+    name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
+    moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
+    doc, malformed = complete(value, name[16:20], moment)
+    if doc["updated_at"] == doc["created_at"]:  # as other programs leave them; here it means never saved
+        doc["updated_at"] = just_after(doc["created_at"])
+    return doc, malformed
+
+
 def parse(data: bytes, path: str) -> tuple[Document, Iterator[object]]:
     """What the bytes of a file hold: the head of its document, and its messages, each parsed when its turn has come.
 
     Raises ValueError when it is no session, also between its messages.
     """
-    head = _head(data) if data.endswith(b"]}") else None
+    head = _head(data, path) if data.endswith(b"]}") else None
     if head is None:
         doc, _ = read_document(path)
         return doc, iter(doc["messages"])
-    return {**head, "id": path[-9:-5]}, _messages(data)
+    return head, _messages(data[data.find(_MESSAGES) + len(_MESSAGES) :].decode())
 
 
-def _messages(data: bytes) -> Iterator[object]:
-    text = data[data.find(_MESSAGES) + len(_MESSAGES) :].decode()
-    at = 0 if not text.startswith("]") else len(text)
-    while at < len(text):
+def _messages(text: str) -> Iterator[object]:
+    at = 0
+    while text[at] != "]":
         try:
             message, at = parsed_from(text, at)
         except (ValueError, RecursionError) as err:
             raise ValueError(f"not JSON: {err}") from err
         yield message
-        if text[at] == "]":
-            return
-        at += 1  # a comma
+        at += text[at] == ","
 
 
-def read_head(path: Path | str) -> Document:
+def read_head(path: str) -> Document:
     """The document without its messages, unchecked, read from the first block of the file where that holds it.
 
     A file that our writer did not leave is read whole. Raises ValueError when it is no session, OSError when it cannot
     be read.
     """
-    name = os.fspath(path)
-    descriptor = os.open(name, _READ)
+    descriptor = os.open(path, _READ)
     try:
         data = os.read(descriptor, _BLOCK)
         while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
@@ -169,11 +172,11 @@ def read_head(path: Path | str) -> Document:
         end = data[-_TAIL:] if len(data) >= size else os.pread(descriptor, _TAIL, size - _TAIL)
     finally:
         os.close(descriptor)
-    head = _head(data) if end.rstrip().endswith(b"]}") else None  # else it is torn, or keys stand behind the messages
-    return {**head, "id": name[-9:-5]} if head else read_document(name)[0]
+    head = _head(data, path) if end.rstrip().endswith(b"]}") else None  # else it is torn, or keys follow the messages
+    return head or read_document(path)[0]
 
 
-def _head(data: bytes) -> Document | None:
+def _head(data: bytes, path: str) -> Document | None:
     """The keys before the messages, as our own writer leaves them: ``version`` first; None where it looks otherwise.
 
     No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
@@ -183,4 +186,6 @@ def _head(data: bytes) -> Document | None:
         head, _ = parsed_from(data[:end].decode() + "}") if end > 0 else (None, 0)
     except (ValueError, RecursionError):
         return None
-    return head if isinstance(head, dict) and next(iter(head), None) == "version" and "id" in head else None
+    if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:
+        return None
+    return {**head, "id": path[-9:-5]}

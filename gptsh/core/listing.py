@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import files
-from gptsh.core.document import Document, stats, tags_of, turns
+from gptsh.core.document import Document
 from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, path_of, sessions_folder
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
-from gptsh.models.names import full_name
-from gptsh.text import in_usd, local_time, shortened
+from gptsh.text import shortened
 
 Item = TypeVar("Item")
-Fact = tuple[str, str]  # a label and a few words
 UNTITLED = "(untitled)"
 _BEGINNING = 60  # characters of a first question that stands for a title
 
@@ -82,15 +80,6 @@ def scan_documents() -> Iterator[Document | Unreadable]:
             yield read if isinstance(read, Unreadable) else read[0]
 
 
-def scan_heads() -> Iterator[tuple[str, Document]]:
-    """The file name and the head of each readable session, newest first, then those in the archive."""
-    for folder in (sessions_folder(), archive_folder()):
-        for name in newest_first(folder):
-            head = try_read(f"{folder}/{name}", files.read_head)
-            if isinstance(head, dict):
-                yield name, head
-
-
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
     """What ``read`` makes of a file; None where the file was deleted meanwhile, which needs no note."""
     try:
@@ -105,34 +94,36 @@ def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:
     """Summaries of the sessions that can be read, newest first, ``limit`` at most."""
-    readable = (item for item in scan_sessions() if not isinstance(item, Unreadable))
-    return list(islice(readable, limit))
+    return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
 
 
 def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
     """The list row of a document or its head. A malformed value counts as an absent one."""
-    agent, meta, usage, stats = (as_dict(head.get(key)) for key in ("agent", "meta", "usage", "stats"))
-    turns, messages, cost = stats.get("turns"), stats.get("messages"), usage.get("cost")
-    tags = meta.get("tags")
-    created = _text(head.get("created_at")) or ""
+
+    def text(value: object) -> str | None:
+        return value if value and isinstance(value, str) else None
+
+    agent, meta, usage, stats = map(as_dict, map(head.get, ("agent", "meta", "usage", "stats")))
+    turns, messages, cost, tags = stats.get("turns"), stats.get("messages"), usage.get("cost"), meta.get("tags")
+    created = text(head.get("created_at")) or ""
     return {
         "index": index,
         "id": head["id"],
         "filename": filename,
         "created_at": created,
-        "updated_at": _text(head.get("updated_at")) or created,
-        "title": _text(head.get("title")),
-        "agent": _text(agent.get("name")),
-        "model": _text(agent.get("model")),
-        "provider": _text(as_dict(head.get("provider")).get("name")),
+        "updated_at": text(head.get("updated_at")) or created,
+        "title": text(head.get("title")),
+        "agent": text(agent.get("name")),
+        "model": text(agent.get("model")),
+        "provider": text(as_dict(head.get("provider")).get("name")),
         "turns": turns if isinstance(turns, int) else 0,
         "messages": messages if isinstance(messages, int) else 0,
         "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
         "cost": cost if is_cost(cost) else None,
         "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
-        "project": _text(meta.get("project")),
-        "forked_from": _text(meta.get("forked_from")),
-        "preview": _text(stats.get("preview")) or "",
+        "project": text(meta.get("project")),
+        "forked_from": text(meta.get("forked_from")),
+        "preview": text(stats.get("preview")) or "",
     }
 
 
@@ -140,10 +131,6 @@ def summary_at(filename: str) -> SessionSummary | None:
     """The row of a session, wherever its file is; None for one that cannot be read."""
     head = try_read(str(path_of(filename)), files.read_head)
     return summary_of(head, None, filename) if isinstance(head, dict) else None
-
-
-def _text(value: object) -> str | None:
-    return value if value and isinstance(value, str) else None
 
 
 def called(title: str | None, preview: str) -> str:
@@ -161,10 +148,10 @@ def latest_in_project(project: str) -> str | None:
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
         with contextlib.suppress(OSError):
-            dated.append(((folder / name).stat().st_mtime, name))
+            dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
     for written, name in sorted(dated, reverse=True):
         with contextlib.suppress(OSError, ValueError):
-            meta = as_dict(files.read_head(folder / name).get("meta"))
+            meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
             if meta.get("project") == project and not written <= imported_at(meta):
                 return name
     return None
@@ -186,66 +173,6 @@ def find_project(cwd: str) -> str:
     return cwd
 
 
-# ---- the facts of one session, for people
-
-
 def title_of(doc: Document) -> str:
     """The title, and where there is none a word for that."""
     return doc["title"] or UNTITLED
-
-
-def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
-    """The facts of a session as it was read, at a point what is known of it there; those that are none are left out.
-
-    Values may be of any characters.
-    """
-    from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
-
-    messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
-    answers = [message for message in messages if message["role"] == "assistant"]
-    named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]
-    own = full_name(agent.get("model"), doc["provider"].get("name"))
-    models = list(dict.fromkeys(filter(None, named))) or [own or ""]
-    last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
-    spent, counts = usage.count([doc]).total, stats(messages)
-    prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
-    latest = next((prompt for prompt in prompts if prompt is not None), None)
-    tokens = [(spent["total"], "in all"), (latest, "in the latest prompt")]
-    cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{in_usd(spent['cost'])}"
-    facts = [
-        ("session", f"{doc['id']}{', archived' * archived}"),
-        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),
-        ("agent", agent.get("name") or ""),
-        ("models" if len(models) > 1 else "model", ", ".join(models)),
-        ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
-        ("tokens", ", ".join(f"{number:,} {what}" for number, what in tokens if number is not None)),
-        ("cost", cost),
-        ("tags", ", ".join(tags_of(doc))),
-        ("forked from", meta.get("forked_from") or ""),
-        ("imported from", _text(as_dict(meta.get("imported")).get("format")) or ""),
-        *(("snapshot", line) for line in snapshots_of(doc)),
-    ]
-    if force := context["compaction"]:
-        sizes = ["?" if force.get(key) is None else f"{force[key]:,}" for key in ("before", "after")]
-        sent = f"{_places(doc).get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
-        facts.append(("compaction", f"{force.get('strategy')}, {sent}"))
-    if summaries := sum(item.get("text") is not None for item in context["summaries"]):
-        facts.append(("summaries", str(summaries)))
-    return [fact for fact in facts if fact[1]]
-
-
-def snapshots_of(doc: Document) -> Iterator[str]:
-    """Each snapshot of a session in a few words, newest first."""
-    messages, places = doc["messages"], _places(doc)
-    for item in reversed(doc["context"]["snapshots"]):
-        place = places.get(item.get("message"), 0)
-        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
-        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
-        why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
-        turn = len(turns(messages[:place]))
-        yield f"{item.get('name')}{when}, after turn {turn} ({place} messages){size}{why}"
-
-
-def _places(doc: Document) -> dict[str | None, int]:
-    """How many messages there are up to each one, by its id."""
-    return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}

@@ -8,13 +8,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gptsh.core import document, files, listing, references, sessions, snapshots
-from gptsh.core.document import VERSION, Document, is_imported, tags_of
+from gptsh.core.document import VERSION, Document
 from gptsh.core.references import FILENAME, ID, archive_folder, names_in, sessions_folder
-from gptsh.errors import BadSession, StoreError
+from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, timestamp
 from gptsh.models.names import safe_params
@@ -23,6 +24,7 @@ Origin = tuple[str, str]  # a format, and what identifies a session in it
 _OURS = "gptsh"  # no other tool's: its answers are whole, so a longer one is an edit
 _LOCK = ".import"
 _MANY = 100  # files, beyond which the disk is waited for once
+_UNSAVED = "the session cannot be saved"
 
 
 class Imported(NamedTuple):
@@ -44,15 +46,16 @@ def importing() -> Iterator["Importer"]:
 
     Raises StoreBusy while another import goes on, StoreError where the store cannot be written.
     """
+    saving = partial(files.as_store_error, _UNSAVED, sessions_folder())
     with contextlib.ExitStack() as held:
-        with _saving():
+        with saving():
             folder = sessions.get_sessions_dir()
             held.enter_context(files.locked(folder.parent / _LOCK))
         importer = Importer()
         try:
             yield importer
         finally:
-            with _saving():
+            with saving():
                 if len(importer.written) > _MANY:
                     os.sync()
                 for path in importer.written if len(importer.written) <= _MANY else ():
@@ -62,26 +65,21 @@ def importing() -> Iterator["Importer"]:
                     files.sync(folder)
 
 
-@contextlib.contextmanager
-def _saving() -> Iterator[None]:
-    try:
-        yield
-    except OSError as err:
-        raise StoreError(f"the session cannot be saved: {err.filename or sessions_folder()}: {err.strerror}") from err
-
-
 class Importer:
     """The store, as an import sees it: which session came from where, and which ids are taken."""
 
     def __init__(self) -> None:
         self.written: list[Path] = []
-        self._known: dict[Origin, list[str]] = {}
-        self._ids = {name[ID] for folder in (sessions_folder(), archive_folder()) for name in names_in(folder)}
-        for name, head in listing.scan_heads():
-            self._remember(name, head)
+        self._known: dict[Origin, list[str]] = {}  # file names
+        self._ids: set[str] = set()
+        for folder in (sessions_folder(), archive_folder()):
+            for name in filter(FILENAME.fullmatch, names_in(folder)):
+                head = listing.try_read(f"{folder}/{name}", files.read_head)
+                self._remember(name, head if isinstance(head, dict) else None)
 
-    def _remember(self, filename: str, head: Document) -> None:
-        for origin in _origins(head):
+    def _remember(self, filename: str, head: Document | None) -> None:
+        self._ids.add(filename[ID])
+        for origin in _origins(head) if head else ():
             self._known.setdefault(origin, []).append(filename)
 
     def take(self, doc: Document) -> Imported:
@@ -89,39 +87,37 @@ class Importer:
 
         Raises BadSession where the session that it is a copy of must not be written, StoreError as ``save_session``.
         """
-        doc = _sanitized(doc)
+        doc, folder = _sanitized(doc), sessions_folder()
         names = dict.fromkeys(name for origin in _origins(doc) for name in self._known.get(origin, ()))
-        with _saving(), files.locked(sessions_folder().parent / ".lock"):
+        saving = files.as_store_error(_UNSAVED, folder)
+        with saving, files.locked(folder.parent / ".lock"):
             for name in names:
                 path = references.path_of(name)
                 found = listing.try_read(str(path), files.read_document)
                 if found and not isinstance(found, listing.Unreadable) and is_copy(doc, found[0]):
-                    return self._join(doc, found[0], path)
+                    theirs = found[0]
+                    new = joined(doc, theirs)
+                    if new == theirs:
+                        return Imported("known", name, theirs)
+                    sessions.refuse_newer(theirs, name)
+                    self._write(new, path, path.stat().st_mtime_ns)
+                    before = {message["id"]: message for message in theirs["messages"]}
+                    completed = sum(before.get(message["id"], message) != message for message in new["messages"])
+                    return Imported("grown", name, new, len(new["messages"]) - len(before), completed)
             if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") or doc["id"].isdigit():
                 doc["id"] = ""
             if not doc["id"] or doc["id"] in self._ids:
                 doc["id"] = sessions.new_id(self._ids)
             name = sessions.name_for(doc)
-            used = int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9)
-            self._write(doc, sessions_folder() / name, used)
-        self._ids.add(doc["id"])
+            self._write(doc, folder / name, int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9))
         self._remember(name, doc)
         return Imported("imported", name, doc, len(doc["messages"]))
 
     def name(self, name: str, filename: str) -> None:
         """Let an ``@NAME`` that is free mean an imported session. Raises StoreError."""
-        with _saving(), files.locked(sessions_folder().parent / ".lock"):
+        folder = sessions_folder()
+        with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock"):
             references.point_name(name, filename, durable=True)
-
-    def _join(self, doc: Document, theirs: Document, path: Path) -> Imported:
-        new = joined(doc, theirs)
-        if new == theirs:
-            return Imported("known", path.name, theirs)
-        sessions.refuse_newer(theirs, path.name)
-        self._write(new, path, path.stat().st_mtime_ns)
-        before = {message["id"]: message for message in theirs["messages"]}
-        completed = sum(before.get(message["id"], message) != message for message in new["messages"])
-        return Imported("grown", path.name, new, len(new["messages"]) - len(before), completed)
 
     def _write(self, doc: Document, path: Path, used: int) -> None:
         """``used`` is the time of the file: what is imported is not what was used last."""
@@ -176,7 +172,7 @@ def is_copy(doc: Document, theirs: Document) -> bool:
     if _format_of(doc) == _OURS:
         pairs = [(ours[message["id"]], message) for message in shared]
         return bool(pairs) and all(_extends(one, other) and _extends(other, one) for one, other in pairs)
-    came = [message["id"] for message in theirs["messages"] if is_imported(message)]
+    came = [message["id"] for message in theirs["messages"] if document.is_imported(message)]
     return bool(shared) and (came[-1:] == [shared[-1]["id"]] or ours.keys() <= set(came))
 
 
@@ -195,7 +191,10 @@ def _extends(new: Message, old: Message) -> bool:
 
 
 def joined(doc: Document, theirs: Document) -> Document:
-    """What the store has with what is new in a copy of it; ``theirs`` itself where nothing is."""
+    """What the store has with what is new in a copy of it; ``theirs`` itself where nothing is.
+
+    Who answers next is not the copy's to say.
+    """
     incoming = {message["id"]: message for message in doc["messages"]}
     held: dict[str, Message] = {}
     for message in theirs["messages"]:
@@ -208,44 +207,23 @@ def joined(doc: Document, theirs: Document) -> Document:
         messages = [held.get(ident, message) for ident, message in incoming.items()]
     else:
         messages = document.join_messages(doc["messages"], [*held.values()])
-    result = {**theirs, "messages": messages}
-    if _format_of(doc) == _OURS:
-        _take_labels(result, doc, theirs)
-    elif _format_of(theirs) == _format_of(doc):
-        _take_facts(result, doc, theirs)
+    result, meta = {**theirs, "messages": messages}, theirs["meta"]
+    had, now = meta.get("imported") or {}, doc["meta"]["imported"]
+    came = {message["id"] for message in theirs["messages"] if document.is_imported(message)}
+    is_later = _format_of(theirs) == _format_of(doc) != _OURS and came <= incoming.keys()  # it lacks nothing
+    is_later = is_later and now["as_of"] >= str(had.get("as_of") or "")
+    if theirs["title"] is None or (is_later and theirs["title"] == had.get("title")):  # else it was set here
+        result["title"] = doc["title"] or theirs["title"]
+    if is_later and {**had, "as_of": None} != {**now, "as_of": None}:
+        result["meta"] = meta = {**meta, "imported": now}
+    if messages != theirs["messages"]:
+        merged = document.merge(doc, theirs)
+        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, theirs, None)}
+        result["usage"] = {**theirs["usage"], "calls": merged["usage"]["calls"]}
+        result["meta"] = {**meta, "tags": [*dict.fromkeys([*meta["tags"], *doc["meta"]["tags"]])]}
+        if _format_of(doc) == _OURS:  # what is in an agent's memory is a matter of each machine
+            result["context"]["consolidated"] = theirs["context"]["consolidated"]
+        if messages[-1]["id"] == doc["messages"][-1]["id"]:  # it is the newest copy
+            latest = ("tokens", "carried_tokens")
+            result["usage"] |= {key: doc["usage"][key] for key in latest if key in doc["usage"]}
     return {**result, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if result != theirs else theirs
-
-
-def _take_labels(new: Document, doc: Document, theirs: Document) -> None:
-    """Take over the labels of a copy of ours and what its turns used, but not who answers next."""
-    new["title"] = theirs["title"] or doc["title"]
-    if len(new["messages"]) == len(theirs["messages"]):
-        return
-    merged = document.merge(doc, theirs)
-    new["meta"] = {**theirs["meta"], "tags": list(dict.fromkeys([*tags_of(theirs), *tags_of(doc)]))}
-    taken = snapshots.merge({**doc, "updated_at": ""}, theirs, None)
-    new["context"] = {**merged["context"], "snapshots": taken, "consolidated": theirs["context"]["consolidated"]}
-    new["usage"] = {**theirs["usage"], "calls": merged["usage"]["calls"]}
-    if new["messages"][-1]["id"] == doc["messages"][-1]["id"]:
-        new["usage"]["tokens"] = doc["usage"]["tokens"]
-
-
-def _take_facts(new: Document, doc: Document, theirs: Document) -> None:
-    """Take over what another tool says of its session now; who answers next only where nothing was asked here.
-
-    An older copy, or one that lacks something, says nothing new.
-    """
-    known = {message["id"] for message in doc["messages"]}
-    came = {message["id"] for message in theirs["messages"] if is_imported(message)}
-    held, now = theirs["meta"]["imported"], doc["meta"]["imported"]
-    if not came <= known or now["as_of"] < str(held.get("as_of") or ""):
-        return
-    if theirs["title"] in (None, held.get("title")):  # else it was set here
-        new["title"] = doc["title"] or theirs["title"]
-    if {**held, "as_of": None} != {**now, "as_of": None}:
-        new["meta"] = {**theirs["meta"], "imported": now}
-    new["context"] = {**theirs["context"], "consolidated": document.merge(doc, theirs)["context"]["consolidated"]}
-    if len(came) == len(theirs["messages"]):
-        carried = {key: value for key, value in doc["usage"].items() if key == "carried_tokens"}
-        new["usage"] = {**theirs["usage"], "tokens": doc["usage"]["tokens"], **carried}
-        new["agent"], new["provider"] = doc["agent"], doc["provider"]

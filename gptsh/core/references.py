@@ -73,18 +73,16 @@ def names_in(folder: Path) -> list[str]:
 def newest_first(folder: Path | None = None) -> Iterator[str]:
     """File names, newest first. Those of one second go by ``created_at``, which has milliseconds."""
     folder = folder or sessions_folder()
-    names = sorted(filter(FILENAME.fullmatch, names_in(folder)), reverse=True)
+    names = filter(FILENAME.fullmatch, sorted(names_in(folder), reverse=True))  # of an index only the newest matter
     for _, group in groupby(names, key=lambda name: name[_SECOND]):
         same = list(group)
         if len(same) > 1:
-            same.sort(key=lambda name: _created_at(folder / name), reverse=True)
+            created: dict[str, str] = {}
+            for name in same:
+                with contextlib.suppress(OSError, ValueError):
+                    created[name] = str(files.read_head(f"{folder}/{name}").get("created_at", ""))
+            same.sort(key=lambda name: created.get(name, ""), reverse=True)
         yield from same
-
-
-def _created_at(path: Path) -> str:
-    with contextlib.suppress(OSError, ValueError):
-        return str(files.read_head(path).get("created_at", ""))
-    return ""
 
 
 # ---- references
@@ -101,12 +99,10 @@ def is_name(ref: str) -> bool:
     return bool(_NAME.fullmatch(ref))
 
 
-def is_new_name(ref: str) -> bool:
-    """Whether the reference is an ``@NAME`` that points at no session yet.
-
-    Raises UnknownSession for a name with characters that names do not have.
-    """
-    return ref.startswith("@") and filename_named(ref) is None
+def settled(ref: str) -> str:
+    """The reference with a file name in place of an index, an id or a prefix: no folder need be read again for it."""
+    base, point = split_ref(ref)
+    return ref if base.startswith("@") else filename_of(base) + ("" if point is None else f"@{point}")
 
 
 def resolve_session_ref(ref: str) -> str:
@@ -125,32 +121,18 @@ def filename_of(ref: str) -> str:
     Raises as ``resolve_session_ref``.
     """
     if ref.startswith("@"):
-        name = filename_named(ref)
-        if name is None:
-            raise UnknownSession(f"no session is named {ref}", SEE_LIST)
-        return name
+        if name := filename_named(ref):
+            return name
+        raise UnknownSession(f"no session is named {ref}", SEE_LIST)
     if INDEX.fullmatch(ref):
-        return _at_index(int(ref))
+        for name in islice(newest_first(), int(ref), None):
+            return name
+        count = sum(1 for _ in newest_first())
+        raise UnknownSession(
+            f"there is no session {ref}", f"{count} are kept, 0 is the newest" if count else "none is kept"
+        )
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
-    return _by_prefix(ref)
-
-
-def ref_of(filename: str) -> str:
-    """What means the session of a file: its id, but where that would be taken for an index."""
-    return filename if filename[ID].isdigit() else filename[ID]
-
-
-def _at_index(index: int) -> str:
-    for name in islice(newest_first(), index, None):
-        return name
-    held = sum(1 for _ in newest_first())
-    raise UnknownSession(
-        f"there is no session {index}", f"{held} are kept, 0 is the newest" if held else "none is kept"
-    )
-
-
-def _by_prefix(ref: str) -> str:
     names: list[str] = []
     sessions = sessions_folder()
     for folder in (sessions, archive_folder(), sessions) if ref else ():  # it may come back out of the archive
@@ -164,19 +146,35 @@ def _by_prefix(ref: str) -> str:
     return (exact or names)[0]
 
 
+def ref_of(filename: str) -> str:
+    """What means the session of a file: its id, but where that would be taken for an index."""
+    return filename if filename[ID].isdigit() else filename[ID]
+
+
 def in_short(names: Sequence[str]) -> str:
     """The names in a line: ten, then how many more."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def _pointer(ref: str) -> Path:
-    """The pointer file of an ``@NAME``: capitals are encoded, too, since some file systems fold case."""
-    if not _NAME.fullmatch(ref):
+# ---- names
+
+
+def names_folder() -> Path:
+    """The folder of the pointers: a file for each ``@NAME``, which holds a file name. It may not exist."""
+    return sessions_folder().parent / "names"
+
+
+def pointer_of(name: str) -> Path:
+    """The pointer of an ``@NAME``: capitals are encoded, too, since some file systems fold case.
+
+    Raises UnknownSession for a name with characters that names do not have.
+    """
+    if not is_name(name):
         raise UnknownSession(
-            f"{ref!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
+            f"{name!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
-    return names_folder() / safe_name(ref[1:])
+    return names_folder() / safe_name(name[1:])
 
 
 def safe_name(text: str) -> str:
@@ -186,61 +184,30 @@ def safe_name(text: str) -> str:
     return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
 
 
-def names_folder() -> Path:
-    """The folder of the pointers. It may not exist."""
-    return sessions_folder().parent / "names"
-
-
-def used_names() -> Iterator[tuple[str, str]]:
-    """Each ``@NAME`` that points at a session, and that session's file name, by the alphabet.
-
-    Raises BadSession when they cannot be read.
-    """
-    for name, filename in _pointers():
-        if is_kept(filename):
-            yield name, filename
-
-
-def names_by_file() -> dict[str, list[str]]:
-    """Each ``@NAME`` by the file name that it points at, whether that is there or not. Raises BadSession."""
-    names: dict[str, list[str]] = {}
-    for name, filename in _pointers():
-        names.setdefault(filename, []).append(name)
-    return names
-
-
-def _pointers() -> Iterator[tuple[str, str]]:
-    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(names_folder()))
-    for name in sorted(f"@{entry}" for entry in plain):
-        if _NAME.fullmatch(name) and (filename := _pointed_at(name)):
-            yield name, filename
-
-
-def filename_named(ref: str) -> str | None:
-    """The file name that an ``@NAME`` points at; None when it dangles or was never used."""
-    filename = _pointed_at(ref)
-    return filename if filename and is_kept(filename) else None
-
-
-def _pointed_at(ref: str) -> str | None:
-    pointer = _pointer(ref)
+def filename_named(name: str) -> str | None:
+    """The file name of the session that an ``@NAME`` points at; None when it dangles or was never used."""
+    pointer = pointer_of(name)
     try:
-        name = files.read_bytes(str(pointer)).decode("utf-8", "replace").strip()
+        filename = files.read_bytes(pointer).decode("utf-8", "replace").strip()
     except (FileNotFoundError, IsADirectoryError):
         return None
     except OSError as err:
         raise BadSession(f"{pointer}: {err.strerror}") from err
-    return name if FILENAME.fullmatch(name) else None
+    return filename if FILENAME.fullmatch(filename) and is_kept(filename) else None
+
+
+def names_by_file() -> dict[str, list[str]]:
+    """Each ``@NAME`` by the alphabet, under the file name of the session that it points at. Raises BadSession."""
+    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(names_folder()))
+    names: dict[str, list[str]] = {}
+    for name in sorted(f"@{entry}" for entry in plain):
+        if is_name(name) and (filename := filename_named(name)):
+            names.setdefault(filename, []).append(name)
+    return names
 
 
 def point_name(name: str, filename: str, *, durable: bool) -> None:
     """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
     if filename_named(name) in (None, filename):
-        pointer = _pointer(name)
-        make_private(pointer.parent)
-        files.replace(pointer, f"{filename}\n".encode(), durable=durable)
-
-
-def free_name(name: str) -> None:
-    """Let an ``@NAME`` point at nothing any more, under the store's lock. Raises OSError."""
-    _pointer(name).unlink(missing_ok=True)
+        make_private(names_folder())
+        files.replace(pointer_of(name), f"{filename}\n".encode(), durable=durable)

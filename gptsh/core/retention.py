@@ -6,10 +6,9 @@ A session is what its file name says, whatever the file holds. Its forks stay, a
 import contextlib
 import errno
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -17,12 +16,8 @@ from gptsh.config.settings import Sessions
 from gptsh.core import files, references
 from gptsh.core.listing import SessionSummary, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import FILENAME, archive_folder, make_private, names_in, sessions_folder
-from gptsh.errors import StoreError
 from gptsh.jsonio import as_dict
 
-_AGE = re.compile("([0-9]{1,6})([hdwy])")
-_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
-_MAX_AGE = 100 * _HOURS["y"]
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
 
@@ -47,59 +42,40 @@ def remove(
     become free; those of an archived one go on pointing at it.
     Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
     """
-    folders = sessions_folder(), archive_folder()
+    folders = folder, away = sessions_folder(), archive_folder()
     names = references.names_by_file()
-    leftovers = [folder / name for folder in folders for name in names_in(folder) if name.endswith(".tmp")]
+    leftovers = [place / name for place in folders for name in names_in(place) if name.endswith(".tmp")]
     try:
         for filename, updated_at in sessions.items():
-            with files.locked(sessions_folder().parent / ".lock", wait):
-                path = references.path_of(filename)
+            what = f"the session cannot be {'archived' if archive else 'deleted'}"
+            with files.as_store_error(what, folder), files.locked(folder.parent / ".lock", wait):
+                path, archived = references.path_of(filename), away / filename
                 was = summary_at(filename)
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not os.path.lexists(path):
                     change = Change(filename, "gone")
-                elif updated_at and (path.parent != folders[0] or not was or was["updated_at"] != updated_at):
+                elif updated_at and (path == archived or not was or was["updated_at"] != updated_at):
                     change = Change(filename, "used", was)
+                elif archive and path == archived:
+                    change = change._replace(state="already archived")
                 elif archive:
-                    change = change._replace(state=_archive(filename))
+                    if os.path.lexists(archived):  # somebody copied it there; which one is wanted, nobody here knows
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
+                    make_private(away)
+                    path.rename(archived)
+                    change = change._replace(state="archived")
                 else:
                     ours = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (folders[0] / filename, folders[1] / filename, *ours):
+                    for file in (folder / filename, archived, *ours, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
-                    for name in change.names:
-                        references.free_name(name)
             yield change
-    except OSError as err:
-        where = err.filename2 or err.filename or folders[0]
-        done = "archived" if archive else "deleted"
-        raise StoreError(f"the session cannot be {done}: {where}: {err.strerror}") from err
     finally:
         with contextlib.suppress(OSError):  # what was removed is removed; only a power cut may bring it back
-            for folder in filter(os.path.isdir, folders):
-                files.sync(folder)
-
-
-def _archive(filename: str) -> Literal["archived", "already archived"]:
-    path, archived = sessions_folder() / filename, archive_folder() / filename
-    if not os.path.lexists(path):
-        return "already archived"
-    if os.path.lexists(archived):  # somebody copied it there; which of the two is wanted, nobody here knows
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
-    make_private(archived.parent)
-    path.rename(archived)
-    return "archived"
+            for place in filter(os.path.isdir, folders):
+                files.sync(place)
 
 
 # ---- which of them
-
-
-def age(text: str) -> timedelta:
-    """A time such as ``12h``, ``30d``, ``2w`` or ``1y``. Raises ValueError that names these forms."""
-    given = _AGE.fullmatch(text)
-    hours = int(given[1]) * _HOURS[given[2]] if given else 0
-    if not 0 < hours <= _MAX_AGE:
-        raise ValueError(f"expected hours, days, weeks or years, such as 12h, 30d, 2w or 1y, not {text[:20]!r}")
-    return timedelta(hours=hours)
 
 
 def last_used(summary: SessionSummary) -> datetime | None:

@@ -1,15 +1,17 @@
 """Full-text search over the session files: no index; each file is read once, tested by its bytes, and then parsed."""
 
+import contextlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from unicodedata import normalize
 
 from gptsh.content.passages import walk
 from gptsh.core import files
-from gptsh.core.document import Document, check_message
+from gptsh.core.document import Document, readable
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import archive_folder, newest_first, sessions_folder
-from gptsh.messages import Message
+from gptsh.jsonio import parsed
 from gptsh.text import shortened
 
 Span = tuple[int, int]
@@ -143,43 +145,28 @@ def search(
 
 
 def _passages(head: Document, messages: Iterable[object]) -> Iterator[Passage]:
-    """Every text that is searched. The title, which the list shows, comes last: a passage says more."""
-    for message in messages:
-        sound, _ = check_message(message)
-        if sound["role"] != "system":
-            yield from _texts(sound)
+    """Every text that is searched, none of it reasoning or data. The title, which the list shows, comes last."""
+    for value in messages:
+        message = readable(value)
+        role, content, name = message["role"], message.get("content"), message.get("name")
+        who = f"tool ({shortened(name, _NAME)})" if role == "tool" and isinstance(name, str) else role
+        if role == "system":
+            continue
+        if isinstance(content, str) and not (message.get("tool_calls") or message.get("refusal")):
+            yield who, content  # as most are: the walk takes its time
+            continue
+        for passage in walk(message):
+            name, text = passage.name, passage.text if isinstance(passage.text, str) else ""
+            match passage.kind:
+                case "words" | "refusal":
+                    yield who, text
+                case "file" | "media" if name:
+                    yield who, name
+                    yield f"{who} ({shortened(name, _NAME)})", text
+                case "call":
+                    with contextlib.suppress(ValueError, RecursionError):  # of what a model wrote as no JSON
+                        text = json.dumps(parsed(text), ensure_ascii=False)
+                    yield "tool call", name
+                    yield f"tool call ({shortened(name, _NAME)})" if name else "tool call", text
     if isinstance(head.get("title"), str):
         yield "title", head["title"]
-
-
-def _texts(message: Message) -> Iterator[Passage]:
-    """The texts of a message, but for reasoning and data."""
-    who = _named("tool", message.get("name")) if message["role"] == "tool" else message["role"]
-    for passage in walk(message):
-        name, text = passage.name, passage.text or ""
-        match passage.kind:
-            case "words" | "refusal":
-                yield who, text
-            case "file" | "media" if name:
-                yield who, name
-                yield _named(who, name), text
-            case "call":
-                yield "tool call", name
-                yield _named("tool call", name), _unescaped(text)
-
-
-def _named(who: str, name: str | None) -> str:
-    return f"{who} ({shortened(name, _NAME)})" if name else who
-
-
-def _unescaped(arguments: str) -> str:
-    """The arguments of a call as they read: the escapes of their JSON undone, whether it is whole or not."""
-    if "\\" not in arguments:
-        return arguments
-    short = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-    plain = re.sub(
-        r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))',
-        lambda code: chr(int(code[1], 16)) if code[1] else short.get(code[2], code[2]),
-        arguments,
-    )
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -105,15 +105,7 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
 def load_at(ref: str, note: Note | None = None) -> Document:
     """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
     doc, (_, point) = load_session(ref, note), split_ref(ref)
-    return cut_at(doc, point) if point else doc
-
-
-def cut_at(doc: Document, point: str) -> Document:
-    """The document as it stood at a point. Raises UnknownSession where it has no such point."""
-    try:
-        return document.at_point(doc, point)
-    except ValueError as err:
-        raise UnknownSession(f"session {doc['id']} has no point {point!r}", str(err)) from err
+    return document.at_point(doc, point) if point else doc
 
 
 def _read(path: Path, note: Note | None = None) -> Document:
@@ -179,26 +171,26 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
     one turn used, never a running total: ``tokens`` replaces the session's, ``cost`` (USD) goes to the last of the new
     messages unless that one knows its own, and is summed from there.
     """
-    messages = doc["messages"]
+    messages, usage = doc["messages"], doc["usage"]
     anchor = new_messages[0].get("parent") if new_messages else None
     added: Message | None = None
     for message in new_messages:
         parent = added["id"] if added else messages[-1]["id"] if messages else None
         added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
-        own_turn = None if starts_turn(added) else anchor
-        messages.insert(document.end_of_turn(messages, own_turn), added)
+        end = len(messages)
+        if not starts_turn(added):
+            end = next((place for place in range(end, 0, -1) if messages[place - 1]["id"] == anchor), end)
+            while end < len(messages) and not starts_turn(messages[end]):
+                end += 1
+        messages.insert(end, added)
     if usage_delta:
-        _add_usage(doc, usage_delta, added)
+        cost, tokens = usage_delta.get("cost"), usage_delta.get("tokens") or {}
+        usage["tokens"] = {**usage["tokens"], **{key: tokens[key] for key in document.TOKEN_KEYS if key in tokens}}
+        if added is None:
+            usage["carried"] = sum_costs([usage.get("carried"), cost])
+        elif added.get("cost") is None:
+            added["cost"] = cost
     document.count(doc)
-
-
-def _add_usage(doc: Document, usage_delta: dict[str, Any], message: Message | None) -> None:
-    usage, cost, reported = doc["usage"], usage_delta.get("cost"), usage_delta.get("tokens") or {}
-    usage["tokens"] = {**usage["tokens"], **{key: reported[key] for key in document.TOKEN_KEYS if key in reported}}
-    if message is None:
-        usage["carried"] = sum_costs([usage.get("carried"), cost])
-    elif message.get("cost") is None:
-        message["cost"] = cost
 
 
 # ---- saving
@@ -230,13 +222,12 @@ def save_session(
     if not ("context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"])):
         _fill(doc)
     is_new = document.is_unsaved(doc)
-    try:
+    with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir()
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
-            if theirs["version"] > VERSION:
-                refuse_newer(theirs, path.name)
+            refuse_newer(theirs, path.name)
             is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
             if not is_new and is_other and not document.same_session(doc, theirs):
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
@@ -259,9 +250,6 @@ def save_session(
                 path = path.replace(folder / path.name)
             if durable:
                 files.sync(path.parent)
-    except OSError as err:
-        where = err.filename or sessions_folder()
-        raise StoreError(f"the session cannot be saved: {where}: {err.strerror}") from err
     return str(path)
 
 
@@ -286,25 +274,26 @@ def refuse_newer(doc: Document, filename: str) -> None:
 
 def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
+    folder, archive = sessions_folder(), archive_folder()
     if not is_new:
         if os.path.lexists(path := path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
             return path
-        for folder in (sessions_folder(), archive_folder()):
-            for name in names_in(folder):
+        for place in (folder, archive):
+            for name in names_in(place):
                 if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
-                    return folder / name
+                    return place / name
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
     if at and (first := filename_named(at)):
         doc["id"] = first[ID]
         return path_of(first)
     taken = set()
-    for folder in (sessions_folder(), archive_folder(), names_folder(), sessions_folder().parent):
-        names = names_in(folder)
-        files.sweep(folder, names)
+    for place in (folder, archive, names_folder(), folder.parent):
+        names = names_in(place)
+        files.sweep(place, names)
         taken |= {name[ID] for name in names}
     if doc["id"] in taken:
         doc["id"] = new_id(taken)
-    return sessions_folder() / name_for(doc)
+    return folder / name_for(doc)
 
 
 def name_for(doc: Document) -> str:
@@ -351,7 +340,10 @@ def _unanswered() -> Path:
 
 
 def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> str | None:
-    """A title of a few words from the first question alone, asked of ``small_model``; None where that failed."""
+    """A title of a few words from the first question alone, asked of ``small_model``; None where that failed.
+
+    It is the first line that is no reasoning, without quotes and final punctuation.
+    """
     if not small_model or not first_user.strip():
         return None
     from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - the same
@@ -369,16 +361,12 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
             pass
     except GptshError:
         return None
-    message = answer.message()
-    return clean_title(text_of(message)) if message else None
+    if (message := answer.message()) is None:
+        return None
+    line = " ".join(without_reasoning(text_of(message)).split("\n", 1)[0].split())
+    return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001
 
 
 def resolve_small_model(agent_conf: Mapping[str, Any], provider_conf: Mapping[str, Any]) -> str | None:
     """The ``model_small`` of the agent, else that of the provider, else None: then the main model does its work."""
     return agent_conf.get("model_small") or provider_conf.get("model_small")
-
-
-def clean_title(text: str) -> str | None:
-    """The first line that is no reasoning, without quotes and final punctuation; None where nothing is left."""
-    line = " ".join(without_reasoning(text).split("\n", 1)[0].split())
-    return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001

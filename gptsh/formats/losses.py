@@ -4,7 +4,7 @@ from collections import Counter
 
 from gptsh.config.forms import FORMATS
 from gptsh.content.passages import partial
-from gptsh.core.document import Document, tags_of
+from gptsh.core.document import Document
 from gptsh.jsonio import as_dict
 
 YES, SHOWN, NO = "yes", "as text", "-"
@@ -36,7 +36,7 @@ def _counted(doc: Document) -> Counter[str]:
     found: Counter[str] = Counter()
     of_import = as_dict(doc["meta"].get("imported")).get("format")  # an import tags a session with its format
     found[_TITLE], found[_SYSTEM] = bool(doc["title"]), bool(doc["agent"].get("system"))
-    found[_BESIDE] = sum(tag != of_import for tag in tags_of(doc)) + bool(doc["meta"].get("forked_from"))
+    found[_BESIDE] = sum(tag != of_import for tag in doc["meta"]["tags"]) + bool(doc["meta"].get("forked_from"))
     found[_BESIDE] += len(doc["context"]["snapshots"]) + len(doc["context"]["summaries"])
     for message in doc["messages"]:
         replay = as_dict(message.get("replay")).values()

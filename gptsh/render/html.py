@@ -19,9 +19,10 @@ from pygments.util import ClassNotFound
 from gptsh.content.attachments import Media
 from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
-from gptsh.core.listing import Fact, portrait, title_of
+from gptsh.core.listing import title_of
 from gptsh.messages import Message
 from gptsh.render.markdown import count_quick, is_ragged, parse, parser
+from gptsh.render.portrait import Fact
 from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
@@ -54,11 +55,11 @@ _CLASSES = (  # of the style sheet, by what a lexer calls it; the first that fit
 )
 
 
-def page(doc: Document, facts: Sequence[Fact] | None = None) -> Iterator[str]:
-    """The file in pieces, as text that is valid UTF-8. ``facts`` stand at its head; by default those it knows."""
+def page(doc: Document, facts: Sequence[Fact]) -> Iterator[str]:
+    """The file in pieces, as text that is valid UTF-8. ``facts`` stand at its head."""
     title = plain(one_line(title_of(doc)))
     yield _head(title)
-    yield f"<header>\n<h1>{title}</h1>\n{_facts(portrait(doc) if facts is None else facts)}"
+    yield f"<header>\n<h1>{title}</h1>\n{_facts(facts)}"
     if system := doc["agent"].get("system"):
         yield _details("system", "System prompt", f'<div class="words" dir="auto">{markdown(system)}</div>')
     yield "</header>\n"

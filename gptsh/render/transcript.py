@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
-from gptsh.core.listing import Fact, title_of
+from gptsh.core.listing import title_of
 from gptsh.messages import Message
+from gptsh.render.portrait import Fact
 from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
 
 

@@ -12,7 +12,6 @@ from gptsh.context.shorten import as_sent
 from gptsh.context.tokens import Size
 from gptsh.context.valid import Room
 from gptsh.core import document, usage
-from gptsh.core.listing import portrait
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encoded, parsed
 from gptsh.llm import anthropic, chat, errors, ollama
@@ -21,6 +20,7 @@ from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, read
 from gptsh.messages import Tool
 from gptsh.models.providers import OWN, PROVIDERS, Provider
+from gptsh.render.portrait import portrait
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama

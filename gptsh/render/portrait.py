@@ -1,0 +1,67 @@
+"""What there is to know of one session, for people: a label and a few words each."""
+
+from collections.abc import Iterator
+
+from gptsh.core import usage
+from gptsh.core.document import Document, stats, turns
+from gptsh.jsonio import as_dict
+from gptsh.messages import token_count
+from gptsh.models.names import full_name
+from gptsh.text import in_usd, local_time
+
+Fact = tuple[str, str]  # a label and a few words
+
+
+def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
+    """The facts of a session as it was read, at a point what is known of it there; those that are none are left out.
+
+    Values may be of any characters.
+    """
+    messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
+    answers = [message for message in messages if message["role"] == "assistant"]
+    named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]
+    own = full_name(agent.get("model"), doc["provider"].get("name"))
+    models = list(dict.fromkeys(filter(None, named))) or [own or ""]
+    last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
+    spent, counts = usage.count([doc]).total, stats(messages)
+    prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
+    latest = next((prompt for prompt in prompts if prompt is not None), None)
+    tokens = [(spent["total"], "in all"), (latest, "in the latest prompt")]
+    cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{in_usd(spent['cost'])}"
+    facts = [
+        ("session", f"{doc['id']}{', archived' * archived}"),
+        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),
+        ("agent", agent.get("name") or ""),
+        ("models" if len(models) > 1 else "model", ", ".join(models)),
+        ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
+        ("tokens", ", ".join(f"{number:,} {what}" for number, what in tokens if number is not None)),
+        ("cost", cost),
+        ("tags", ", ".join(meta["tags"])),
+        ("forked from", meta.get("forked_from") or ""),
+        ("imported from", str(as_dict(meta.get("imported")).get("format") or "")),
+        *(("snapshot", line) for line in snapshots_of(doc)),
+    ]
+    if force := context["compaction"]:
+        sizes = ["?" if force.get(key) is None else f"{force[key]:,}" for key in ("before", "after")]
+        sent = f"{_places(doc).get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
+        facts.append(("compaction", f"{force.get('strategy')}, {sent}"))
+    if summaries := sum(item.get("text") is not None for item in context["summaries"]):
+        facts.append(("summaries", str(summaries)))
+    return [fact for fact in facts if fact[1]]
+
+
+def snapshots_of(doc: Document) -> Iterator[str]:
+    """Each snapshot of a session in a few words, newest first."""
+    messages, places = doc["messages"], _places(doc)
+    for item in reversed(doc["context"]["snapshots"]):
+        place = places.get(item.get("message"), 0)
+        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
+        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
+        why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
+        turn = len(turns(messages[:place]))
+        yield f"{item.get('name')}{when}, after turn {turn} ({place} messages){size}{why}"
+
+
+def _places(doc: Document) -> dict[str | None, int]:
+    """How many messages there are up to each one, by its id."""
+    return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}

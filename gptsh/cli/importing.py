@@ -15,12 +15,13 @@ from gptsh.core.listing import called
 from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import ASIDE, NAMES, read
-from gptsh.formats.source import Refused, Source, Unread, walk
+from gptsh.formats.source import Refused, Source, Unread
 from gptsh.jsonio import as_dict
 from gptsh.text import counted, one_line
 
-_TOLD = 20  # pieces of one file that could not be read, each of which is named
+_SHOWN = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format
+_ENDINGS = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of files that a folder is searched for
 _UNKNOWN = "of no format that is known"
 _NOTHING = "nothing that could be imported"
 _PIPE = "standard input"
@@ -39,22 +40,22 @@ class _Taken(NamedTuple):
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
         state, filename, doc, added, completed = self.imported
         news = {"imported": "message", "grown": "more message"}.get(state)
-        told = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
+        counts = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
         title = called(doc["title"], doc["stats"]["preview"])
-        what = ", ".join(filter(None, (*told, title)))
+        what = ", ".join(filter(None, (*counts, title)))
         named = f", {self.name}" if self.name else ""
         return one_line(f"{state} {filename[references.ID]}{named}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The same for programs."""
         state, filename, doc, added, completed = self.imported
-        told = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
-        told |= {"source": self.source, "format": self.format, "messages": self.messages}
-        return {**told, "added": added, "completed": completed}
+        found = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
+        found |= {"source": self.source, "format": self.format, "messages": self.messages}
+        return {**found, "added": added, "completed": completed}
 
 
 class _Report:
-    """What could not be read, told as it is found; of a single file the first of it waits: it may be all there is."""
+    """What could not be read, printed as it is found; of a single file the first waits: it may be all there is."""
 
     def __init__(self, *, single: bool) -> None:
         self.taken = 0
@@ -65,33 +66,33 @@ class _Report:
         self._unknown: list[str] = []
         self._why = "no session is in it"
 
-    def tell(self, unread: Unread, file: str) -> None:
+    def add_unread(self, unread: Unread, file: str) -> None:
         """Name a piece that could not be read; of one file not more than a reader could want."""
         self._unread[file] += 1
         if self._single and self._unread.total() == 1 and not self.taken:
             self._first = unread
             return
-        self._tell_first()
-        if self._unread[file] <= _TOLD:
+        self._print_first()
+        if self._unread[file] <= _SHOWN:
             stdio.note(f"{unread.where}: {unread.why}")
 
-    def take(self) -> None:
+    def add_taken(self) -> None:
         """Count a session that was taken in."""
         self.taken += 1
-        self._tell_first()
+        self._print_first()
 
-    def pass_over(self, file: str, why: str = _UNKNOWN) -> None:
+    def add_unknown(self, file: str, why: str = _UNKNOWN) -> None:
         """Note a file of no format that is known."""
         self._unknown.append(file)
         self._why = why
 
-    def _tell_first(self) -> None:
+    def _print_first(self) -> None:
         if self._first:
             stdio.note(f"{self._first.where}: {self._first.why}")
         self._first = None
 
     def close(self, name: str) -> None:
-        """Tell how many there were. Raises UsageError where nothing was taken of what has this name."""
+        """Print how many there were. Raises UsageError where nothing was taken of what has this name."""
         if self.taken or not self._single or self._unread.total() > 1:
             self._sum_up()
             self._why = _NOTHING
@@ -104,7 +105,7 @@ class _Report:
 
     def _sum_up(self) -> None:
         if total := self._unread.total():
-            more = total - sum(min(count, _TOLD) for count in self._unread.values())
+            more = total - sum(min(count, _SHOWN) for count in self._unread.values())
             stdio.note(f"not read: {total}{f', {more} of them not named' if more else ''}")
         if self._unknown:
             names = ", ".join(self._unknown[:_NAMED]) + ", …" * (len(self._unknown) > _NAMED)
@@ -116,7 +117,7 @@ def import_session(flags: Flags) -> int:
     path = flags.import_session or ""
     report = _Report(single=path == "-" or not os.path.isdir(path))
     with importing() as importer:
-        taken = _told(_taken(importer, _sources(path, report), report, is_named=flags.name), path, report)
+        taken = _closed(_taken(importer, _sources(path, report), report, is_named=flags.name), path, report)
         try:
             stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
         except BrokenPipeError:  # the reader has what it wanted, the store has not
@@ -125,7 +126,7 @@ def import_session(flags: Flags) -> int:
     return 0
 
 
-def _told(taken: Iterator[_Taken], path: str, report: _Report) -> Iterator[_Taken]:
+def _closed(taken: Iterator[_Taken], path: str, report: _Report) -> Iterator[_Taken]:
     """The same, and behind the last of it what could not be read. Raises UsageError where there was nothing."""
     yield from taken
     report.close(_PIPE if path == "-" else path)
@@ -138,15 +139,28 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         return
     if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
-    place = Path(path)
-    for file in walk(place, ASIDE) if place.is_dir() else [place]:
-        if isinstance(file, Unread):
-            report.tell(file, file.where)
-            continue
+    for file in _files(path, report) if os.path.isdir(path) else [path]:
         try:
-            yield Source(str(file), file)
+            yield Source(file, Path(file))
         except Refused as err:
-            report.tell(Unread(str(file), str(err)), str(file))
+            report.add_unread(Unread(file, str(err)), file)
+
+
+def _files(folder: str, report: _Report) -> Iterator[str]:
+    """The files under a folder that may hold sessions, hidden ones too, by the alphabet. No link is followed."""
+    left = [folder]
+    while left:
+        here = left.pop()
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError as err:
+            report.add_unread(Unread(here, err.strerror or str(err)), here)
+            continue
+        for entry in entries:
+            is_named = os.path.splitext(entry.name)[1].lower() in _ENDINGS and not ASIDE.search(entry.path)
+            if is_named and entry.is_file(follow_symlinks=False):
+                yield entry.path
+        left += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
 def _piped() -> Source:
@@ -162,22 +176,22 @@ def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is
     for source in sources:
         found = read(source)
         if found is None:
-            _tell_unknown(source, report)
+            _report_unknown(source, report)
             continue
         form, sessions = found
         for doc in sessions:
             if isinstance(doc, Unread) and doc.is_foreign:
-                report.pass_over(source.name, doc.why)
+                report.add_unknown(source.name, doc.why)
                 continue
             if isinstance(doc, Unread):
-                report.tell(doc, source.name)
+                report.add_unread(doc, source.name)
                 continue
             try:
                 imported = importer.take(doc)
             except BadSession as err:
-                report.tell(source.unread(str(err)), source.name)
+                report.add_unread(source.unread(str(err)), source.name)
                 continue
-            report.take()
+            report.add_taken()
             name = _name(importer, imported, report, is_named=is_named)
             yield _Taken(imported, source.name, form, len(doc["messages"]), name)
 
@@ -193,17 +207,17 @@ def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: 
         importer.name(name, imported.filename)
         return name
     if is_named:
-        stdio.note(f"{name} stays with another session: {held}")
+        stdio.note(f"{name} stays with another session: {str(held)[references.ID]}")
     elif imported.state == "imported" and held is None and name not in report.could_be:
         report.could_be.append(name)
     return None
 
 
-def _tell_unknown(source: Source, report: _Report) -> None:
+def _report_unknown(source: Source, report: _Report) -> None:
     """A file that is not even what its name or its beginning says is worth a word of its own."""
     start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
     if start and ending == ".json" and source.fault:
-        report.tell(source.unread(source.fault), source.name)
+        report.add_unread(source.unread(source.fault), source.name)
         return
     meant = start in (b"{", b"[") and ending != ".md"
-    report.pass_over(source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty"))
+    report.add_unknown(source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty"))

@@ -4,6 +4,7 @@ Messages are nodes of a tree. A call of a tool is an answer whose ``recipient`` 
 export under names of their own: what points to them is kept, and none is opened.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from gptsh.formats.conversation import Conversation, call_of, each, led_to, without
@@ -13,7 +14,8 @@ from gptsh.messages import Part
 from gptsh.models.cost import REASONS
 
 NAME = "chatgpt"
-_SYSTEM = ("user_profile", "user_instructions")  # what the user has set for all conversations
+# What stands in a message without a word that anybody said.
+_QUIET = {"text", "multimodal_text", "thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"}
 
 
 def read(source: Source) -> Found | None:
@@ -31,27 +33,34 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
     session.model, nodes = value.get("default_model_slug"), value["mapping"]
     thinking: list[Part] = []  # of the answer to come
     call = None
-    for node in led_to(value.get("current_node") or next(reversed(nodes), None), nodes, "parent"):
+
+    def said(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        nonlocal thinking, call
         record = as_dict(node.get("message"))
         content, about = as_dict(record.get("content")), as_dict(record.get("metadata"))
-        if texts := [content[name] for name in _SYSTEM if isinstance(content.get(name), str)]:
-            session.system = "\n\n".join(texts)
-            continue
-        if content.get("content_type") == "thoughts":
+        kind = content.get("content_type")
+        if kind == "user_editable_context":
+            session.system = "\n\n".join(filter(None, (content.get("user_profile"), content.get("user_instructions"))))
+        if kind == "thoughts":
             words = ["\n\n".join(filter(None, (one.get("summary"), one.get("content")))) for one in content["thoughts"]]
             thinking += [{"type": "thinking", "thinking": text} for text in words if text]
         parts = [_part(part) for part in content.get("parts") or [content.get("text") or content.get("result")] if part]
-        if not parts or about.get("is_visually_hidden_from_conversation"):  # nobody said it
-            continue
+        if not parts and kind not in _QUIET:
+            parts = [{**content, "type": kind}]
+        if not content or not parts or about.get("is_visually_hidden_from_conversation"):  # nobody said it
+            return
         message = _message(record, about, parts)
         if message["role"] == "assistant":
             message |= {"thinking": thinking} if thinking else {}
             thinking, call = [], record["id"] if "tool_calls" in message else call
         elif message["role"] == "tool":
             message |= without({"tool_call_id": call, "name": record["author"].get("name")})
-            message |= {"is_error": True} if content["content_type"] == "system_error" else {}
-        session.add(message)
+            message |= {"is_error": True} if kind == "system_error" else {}
         session.model = message.get("model", session.model)
+        yield message
+
+    for node in led_to(value.get("current_node") or next(reversed(nodes), None), nodes, "parent"):
+        session.take(said, node)
     return session
 
 

@@ -4,6 +4,7 @@ An answer carries its thinking, its calls and their results as blocks. Of an upl
 the text that was extracted from it.
 """
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -38,24 +39,25 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
         last = value.get("current_leaf_message_uuid") or newest["uuid"]
         records = led_to(last, {record["uuid"]: record for record in records}, "parent_message_uuid")
     for record in records:
-        moment, blocks = {"timestamp": record.get("created_at")}, _blocks(record)
-        if record["sender"] == "human":
-            session.add({"id": record["uuid"], "role": "user", "content": _question(record, blocks), **moment})
-            continue
-        for at, (is_result, some) in enumerate(groupby(blocks, lambda block: block["type"] == "tool_result")):
-            said = {"role": "user" if is_result else "assistant", "content": [*some], **moment}
-            session.add(said if at else {**said, "id": record["uuid"]})
+        session.take(_said, record)
     return session
 
 
-def _question(record: dict[str, Any], blocks: list[Part]) -> str | list[Part]:
-    """The words, the texts of what was attached, and what names other files."""
-    parts = [block for block in blocks if block.get("text")]
-    for file in as_dicts(record.get("attachments")):
-        name = file.get("file_name") or "attachment"
-        parts.append({"type": "text", "text": file.get("extracted_content") or "", "source": name})
-    parts += [{**file, "type": "attachment"} for file in as_dicts(record.get("files"))]
-    return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
+def _said(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A question with the texts that were attached, and what names other files; an answer cut at its results."""
+    moment, blocks = {"timestamp": record.get("created_at")}, _blocks(record)
+    if record["sender"] == "human":
+        parts = [block for block in blocks if block.get("text")]
+        for file in as_dicts(record.get("attachments")):
+            named = {"source": file.get("file_name") or "attachment"}
+            parts.append({"type": "text", "text": file.get("extracted_content") or "", **named})
+        parts += [{**file, "type": "attachment"} for file in as_dicts(record.get("files"))]
+        words = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
+        yield {"id": record["uuid"], "role": "user", "content": words, **moment}
+        return
+    for at, (is_result, some) in enumerate(groupby(blocks, lambda block: block["type"] == "tool_result")):
+        named = {} if at else {"id": record["uuid"]}
+        yield {**named, "role": "user" if is_result else "assistant", "content": [*some], **moment}
 
 
 def _blocks(record: dict[str, Any]) -> list[Part]:

@@ -31,7 +31,7 @@ def read(source: Source) -> Found | None:
         records = _records(source)
         session = Conversation(source, NAME, next(iter(records)), unread=source.broken)
         for line in records.values():
-            session.take(lambda line: _message(line.value, session), line, line.number)
+            session.take(lambda line: [_message(line.value, session)], line, line.number)
     else:
         return None
     for message in session.messages:  # the last one that names it counts
@@ -50,7 +50,7 @@ def _of_manifest(source: Source, manifest: dict[str, Any]) -> Conversation:
     for item in as_dicts(manifest["messages"]):
         ident = str(item.get("message_id"))
         if ident in records:
-            session.take(lambda line: _message(line.value, session), records[ident])
+            session.take(lambda line: [_message(line.value, session)], records[ident])
         else:
             session.unread.append(source.unread(f"message {ident:.40}: not in the store beside it"))
     return session

@@ -54,17 +54,17 @@ class Conversation:
     unread: list[Unread] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)  # ids, and how often messages had the same words
 
-    def take(self, make: Callable[[Record], Mapping[str, Any] | None], record: Record, line: int | None = None) -> None:
-        """Add what ``make`` makes of a record, if anything; one of another shape than its tool writes is unread."""
+    def take(self, make: Callable[[Record], Iterable[Mapping[str, Any]]], record: Record, line: int = 0) -> None:
+        """Add the messages that ``make`` makes of a record; one of another shape than its tool writes is unread."""
         try:
-            message = make(record)
+            messages = [*make(record)]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # whatever the file has in its place
             self.unread.append(self.source.unread(NO_MESSAGE, line))
             return
-        if message is not None:
+        for message in messages:
             self.add(message, line)
 
-    def add(self, message: Mapping[str, Any], line: int | None = None) -> bool:
+    def add(self, message: Mapping[str, Any], line: int = 0) -> bool:
         """Add a message in our shape or another API's, which may have ``id`` and ``timestamp``; whether it is one.
 
         Several come of one that carries results of tools. Its id is its own where no other message has it, else made of
@@ -124,12 +124,14 @@ class Conversation:
 def each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Found:
     """The sessions of records that are one each; one of another shape than its tool writes is unread, by its number."""
     for number, record in enumerate(records, 1):
+        where = f"{source.name}, session {number}"
         try:
             found = read(record)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # whatever the file has in its place
-            yield source.unread(f"session {number}: not of the shape that its tool writes")
+            yield Unread(where, "not of the shape that its tool writes")
             continue
-        yield from found.results()
+        for one in found.results():
+            yield one._replace(where=where) if isinstance(one, Unread) and one.where == source.name else one
 
 
 def led_to(last: Any, records: Mapping[Any, dict[str, Any]], parent: str) -> list[dict[str, Any]]:

@@ -195,7 +195,7 @@ class _Log:
             text = "".join(one["literal"] if "literal" in one else self._fragment(one["fragment"]) for one in texts)
         match row["type"]:
             case "text":
-                return {"type": "text", "text": self._text(text)}
+                return {"type": "text", "text": _text(text)}
             case "reasoning":
                 own = as_dict(as_dict(payload.get("provider_metadata")).get("anthropic"))
                 if "data" in own:
@@ -218,26 +218,26 @@ class _Log:
     def _response(self, row: Row) -> list[Row]:
         """The system prompt, the tools' results, the question and the answer, as far as they are there."""
         ident, moment = row["id"], _moment(row)
-        pieces = [*self._fragments("system", ident), self._text(row.get("system"))]
+        pieces = [*self._fragments("system", ident), _text(row.get("system"))]
         system = "\n\n".join(piece.strip() for piece in pieces if piece.strip())
         said: list[Row] = [{"role": "system", "id": f"{ident}:system", "content": system}] if system else []
         results: list[Part] = []
         for result in self._rows("tool_results", "WHERE response_id = ?", ident):
             media = self._attachments("tool_results_attachments", "tool_result_id", result["number"])
-            given = {**result, "output": self._text(result["output"])}
+            given = {**result, "output": _text(result["output"])}
             results.append(_result(given, media))
             said.append({"role": "user", "id": f"{ident}:result:{result['number']}", "content": results[-1:]})
-        words = "\n".join(filter(None, [*self._fragments("prompt", ident), self._text(row["prompt"])]))
+        words = "\n".join(filter(None, [*self._fragments("prompt", ident), _text(row["prompt"])]))
         question = [{"type": "text", "text": words}] if words else []
         question += self._attachments("prompt_attachments", "response_id", ident)
         came = [part for result in results if isinstance(result["content"], list) for part in result["content"]]
         if question and not (results and all(part in came for part in question)):  # no more than came with the results
             said.append({"role": "user", "id": f"{ident}:prompt", "content": _plain(question)})
-        reasoning, response = self._text(row.get("reasoning")), self._text(row["response"])
+        reasoning, response = _text(row.get("reasoning")), _text(row["response"])
         blocks: list[Part] = [{"type": "thinking", "thinking": reasoning}] if reasoning else []
         blocks += [{"type": "text", "text": response}] if response else []
         for call in self._rows("tool_calls", "WHERE response_id = ?", ident):
-            arguments = self._text(call["arguments"]) or None
+            arguments = _text(call["arguments"]) or None
             blocks.append({"type": "tool_use", "id": call["tool_call_id"], "name": call["name"], "input": arguments})
         said.append({"role": "assistant", "id": ident, "content": _plain(blocks), **_facts(row, whole=True)})
         return [{**message, "timestamp": moment} for message in said]
@@ -252,19 +252,11 @@ class _Log:
 
     # ---- what both eras have
 
-    def _text(self, cell: Any) -> str:
-        """The text in a cell of any type, an empty one where there is none."""
-        try:
-            return cell.decode() if isinstance(cell, bytes) else "" if cell is None else str(cell)
-        except UnicodeDecodeError:
-            self._unread(f"{len(cell)} bytes in the place of a text")
-            return ""
-
     def _fragment(self, number: object) -> str:
         rows = self._rows("fragments", "WHERE id = ?", number)
         if not rows:
             self._unread(f"a fragment that is not there: {number!r}")
-        return self._text(rows[0]["content"]) if rows else ""
+        return _text(rows[0]["content"]) if rows else ""
 
     def _attachment(self, ident: object) -> Part:
         """An attachment as a part; one whose bytes are elsewhere names the place, which nobody opens."""
@@ -278,6 +270,11 @@ class _Log:
             return url_part(media_type, url, None)
         self._unread(f"an attachment that is not in the database: {path or url or 'it names neither a file nor a URL'}")
         return without({"type": "attachment", "media_type": media_type, "path": path, "url": url})
+
+
+def _text(cell: object) -> str:
+    """The text in a cell of any type, an empty one where there is none."""
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else "" if cell is None else str(cell)
 
 
 def _plain(parts: list[Part]) -> str | list[Part]:

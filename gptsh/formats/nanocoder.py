@@ -1,5 +1,6 @@
 """nanocoder's sessions and checkpoints: a JSON file each."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from gptsh.formats.conversation import Conversation, call_of, provider_name, without
@@ -37,7 +38,7 @@ def read(source: Source) -> Found | None:
     return session.results()
 
 
-def _message(record: dict[str, Any]) -> dict[str, Any]:
+def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A message. Whether a tool's result is an error stands in its text alone; reasoning stands beside an answer."""
     found: dict[str, Any] = {key: record[key] for key in ("role", "content", "tool_call_id", "name") if key in record}
     if record.get("tool_calls"):
@@ -48,13 +49,11 @@ def _message(record: dict[str, Any]) -> dict[str, Any]:
     if record.get("structuredContent") is not None:
         found["raw"] = {"structured": record["structuredContent"]}
     if record.get("images"):
-        words = [{"type": "text", "text": record["content"]}] if record["content"] else []
-        found["content"] = [*words, *map(_image, record["images"])]
+        found["content"] = [{"type": "text", "text": record["content"]}] if record["content"] else []
+        for image in record["images"]:
+            url = f"data:{image['mediaType']};base64,{image['data']}"
+            found["content"].append(
+                {"type": "image_url", "image_url": {"url": url}, **without(image, "mediaType", "data")}
+            )
     rest = without(record, *_KNOWN)
-    return found | ({"source": rest} if rest else {})
-
-
-def _image(image: dict[str, Any]) -> dict[str, Any]:
-    url = f"data:{image['mediaType']};base64,{image['data']}"
-    named = {"source": image["source"]} if isinstance(image.get("source"), str) else {}
-    return {"type": "image_url", "image_url": {"url": url}, **named}
+    yield found | ({"source": rest} if rest else {})

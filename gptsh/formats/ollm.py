@@ -1,6 +1,7 @@
 """OLLM-CLI's sessions, histories and snapshots: a JSON file each."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from gptsh.formats.conversation import Conversation, call_of, provider_name, utc, without
@@ -33,12 +34,7 @@ def read(source: Source) -> Found | None:
     older = [one for one in older if str(one.get("id")) not in present]
     records = _in_time([*older, *value["messages"], *as_dicts(value.get("toolCalls"))])  # a session has calls beside
     for record in records:
-        if isinstance(record, dict) and "args" in record:
-            session.take(_call, record)
-            if record.get("result") is not None:
-                session.take(_result, record)
-        else:
-            session.take(_message, record)
+        session.take(_call if "args" in as_dict(record) else _message, record)
     return session.results()
 
 
@@ -51,7 +47,7 @@ def _in_time(records: list[Any]) -> list[Any]:
     return [record for _, record in sorted(zip(times, records, strict=True), key=lambda pair: pair[0])]
 
 
-def _message(record: dict[str, Any]) -> dict[str, Any]:
+def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     names = ("id", "role", "timestamp", "name", "content")
     found: dict[str, Any] = {name: record[name] for name in names if name in record}
     if parts := record.get("parts"):
@@ -61,19 +57,17 @@ def _message(record: dict[str, Any]) -> dict[str, Any]:
     if record.get("toolCallId") is not None:
         found["tool_call_id"] = record["toolCallId"]
     rest = without(record, *_KNOWN)
-    return found | ({"source": rest} if rest else {})
+    yield found | ({"source": rest} if rest else {})
 
 
-def _call(record: dict[str, Any]) -> dict[str, Any]:
-    """A call that stands apart, as an answer."""
-    calls = [call_of(record["id"], record["name"], record["args"])]
-    return {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": record.get("timestamp")}
-
-
-def _result(record: dict[str, Any]) -> dict[str, Any]:
-    given = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
-    content = given["llmContent"]
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    beside = {"raw": raw} if (raw := without(given, "llmContent")) else {}
-    result = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
-    return {**result, "timestamp": record.get("timestamp"), **beside}
+def _call(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A call that stands apart, as an answer, and its result, where it has one."""
+    moment, calls = record.get("timestamp"), [call_of(record["id"], record["name"], record["args"])]
+    yield {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": moment}
+    if record.get("result") is not None:
+        given = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
+        content = given["llmContent"]
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        beside = {"raw": raw} if (raw := without(given, "llmContent")) else {}
+        result = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
+        yield {**result, "timestamp": moment, **beside}

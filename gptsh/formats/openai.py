@@ -49,7 +49,7 @@ def read(source: Source) -> Found | None:
         elif not session.messages and (words := _instruction(value)):
             system.append(words)
         else:
-            session.take(_message, value, lines[at].number if lines else None)
+            session.take(_message, value, lines[at].number if lines else 0)
     session.system = "\n\n".join(filter(None, system))
     return session.results(empty=bool(session.system))
 
@@ -84,13 +84,13 @@ def own(value: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {key: item for key, item in found.items() if item}
 
 
-def _message(value: dict[str, Any]) -> dict[str, Any]:
+def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     new = own(value)
     if isinstance(value.get("id"), str):
         new["id"] = value["id"]
     if value.get("tool_calls"):
         new["tool_calls"] = [_call(call) for call in value["tool_calls"]]
-    return new
+    yield new
 
 
 def _call(given: dict[str, Any]) -> Call:

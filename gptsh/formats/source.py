@@ -5,7 +5,6 @@ What is too large or nested too deeply is refused before anything is made of it.
 
 import io
 import os
-import re
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,7 +25,6 @@ _DATABASE = b"SQLite format 3\0"
 _BOM = b"\xef\xbb\xbf"
 _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _FIRST = 10  # lines by which a format of lines is recognised
-ENDINGS = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of files that a folder is searched for
 
 
 class Unread(NamedTuple):
@@ -99,9 +97,9 @@ class Source:
         except Refused:
             return None
 
-    def unread(self, why: str, line: int | None = None) -> Unread:
+    def unread(self, why: str, line: int = 0) -> Unread:
         """What could not be read of it."""
-        return Unread(self.name if line is None else f"{self.name}:{line}", why)
+        return Unread(f"{self.name}:{line}" if line else self.name, why)
 
     @cached_property
     def value(self) -> Any:
@@ -189,23 +187,3 @@ def _values_in(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
 def _is_deep(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return not levels or any(_is_deep(item, levels - 1) for item in inner if isinstance(item, (dict, list)))
-
-
-def walk(folder: Path, aside: re.Pattern[str]) -> Iterator[Path | Unread]:
-    """The files under a folder that may hold sessions, hidden ones too, by the alphabet. No link is followed.
-
-    ``aside`` matches the paths of files that only go with sessions.
-    """
-    left = [folder]
-    while left:
-        here = left.pop()
-        try:
-            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
-        except OSError as err:
-            yield Unread(str(here), err.strerror or str(err))
-            continue
-        for entry in entries:
-            is_named = os.path.splitext(entry.name)[1].lower() in ENDINGS and not aside.search(entry.path)
-            if is_named and entry.is_file(follow_symlinks=False):
-                yield Path(entry.path)
-        left += [Path(entry.path) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]

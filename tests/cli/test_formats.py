@@ -319,10 +319,6 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
         "not read: 5"]),
-    "llm, a text that stands there as bytes": ("logs.db", Script(
-        BEFORE + """INSERT INTO responses (id, prompt, response, conversation_id)
-            VALUES ('a', CAST('über' AS BLOB), 'hi', 'c'), ('b', x'ff00', 'ho', 'c');"""
-    ), ["user: über\nassistant: hi\nassistant: ho\n"], [": 2 bytes in the place of a text", "not read: 1"]),
     "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
     ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {NO_MESSAGE}", "not read: 3"]),
@@ -339,9 +335,16 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "claude-code, lines without an id": ("a.jsonl", (
         FIRST, {**line(2, "2"), "uuid": None}, {key: value for key, value in line(3, "3").items() if "uid" not in key},
     ), ["user: hello\nuser: 2\nuser: 3\n"], []),
+    "chatgpt, a message of another shape, and one of a kind that nobody knows": ("conversations.json", [
+        {"id": "c", "current_node": "b", "mapping": {
+            "a": {"parent": None, "message": {"content": {"content_type": "text", "parts": ["hi"]}}},
+            "b": {"parent": "a",
+                  "message": {"id": "b", "author": {"role": "tool"}, "content": {"content_type": "novel"}}},
+        }},
+    ], ["tool: [novel]\n"], [f", session 1: {NO_MESSAGE}", "not read: 1"]),
     "chatgpt, beside a conversation of another shape": (
         "conversations.json", [*in_file("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
-        [": session 2: not of the shape that its tool writes", "not read: 1"],
+        [", session 2: not of the shape that its tool writes", "not read: 1"],
     ),
     "lines of our own messages": (
         "own.jsonl", ({"id": "m1", "parent": None, "timestamp": "2025-01-01T00:00:00Z", **HI},) * 2, [],

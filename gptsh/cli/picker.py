@@ -254,8 +254,10 @@ class _Picker:
     def _find(self, words: str, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: the sessions that have the words, as long as they are those of the filter."""
         names = takewhile(lambda _: words == self._words, newest_first())
-        found = {item["filename"] for item in search(words, 0, among=names) if not isinstance(item, Unreadable)}
-        with contextlib.suppress(RuntimeError):  # the list is left, the loop closed
+        with contextlib.suppress(
+            GptshError, RuntimeError
+        ):  # the store cannot be read; the list is left, its loop closed
+            found = {item["filename"] for item in search(words, 0, among=names) if not isinstance(item, Unreadable)}
             loop.call_soon_threadsafe(self._take, words, found)
 
     def _take(self, words: str, found: set[str]) -> None:

@@ -36,7 +36,7 @@ from prompt_toolkit.styles import Style
 
 from gptsh.cli import stdio
 from gptsh.cli.commands import offers
-from gptsh.cli.interrupts import Interrupted, Interrupts
+from gptsh.cli.interrupts import Interrupted, Interrupts, of_a_child
 from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
@@ -254,7 +254,12 @@ def _goes_on(text: str) -> bool:
 
 
 def prompt_for(talk: "Conversation", interrupts: Interrupts) -> "Prompt | PlainPrompt":
-    """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on."""
+    """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on.
+
+    What was piped is read: standard input is the terminal from now on, also for ``$EDITOR`` and for questions.
+    """
+    if not stdio.is_terminal(sys.stdin):
+        os.dup2(_typed_on().fileno(), 0)
     return Prompt(talk, interrupts) if able(os.environ) else PlainPrompt(talk, interrupts)
 
 
@@ -264,8 +269,6 @@ class Prompt:
     def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
         out, typed = stdio.answers_to(), keys()
         assert out is not None  # it is a terminal
-        if not stdio.is_terminal(sys.stdin):
-            os.dup2(typed.fileno(), 0)  # of $EDITOR; what was piped is read
         self._talk, self._interrupts = talk, interrupts
         self._status, self._is_loaded = Status(""), False
         self._pastes = Pastes()
@@ -356,9 +359,12 @@ class Prompt:
         if loop := self._session.app.loop:
             loop.call_soon_threadsafe(self._end, KeyboardInterrupt())
 
-    def _fail(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something failed that nobody waits for: as it does where a terminal is gone."""
-        self._end(context.get("exception") or OSError())
+        if isinstance(error := context.get("exception"), OSError):
+            self._end(error)
+        else:
+            loop.default_exception_handler(context)
 
     def _end(self, error: BaseException) -> None:
         app = self._session.app
@@ -406,8 +412,11 @@ class Prompt:
 
         @bindings.add("c-x", "c-e", filter=line)
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.text = self._pastes.whole(event.current_buffer.text)
-            event.current_buffer.open_in_editor()
+            whole = self._pastes.whole(event.current_buffer.text)
+            event.current_buffer.text = whole.encode("utf-8", "replace").decode()
+            edits = contextlib.ExitStack()
+            edits.enter_context(of_a_child())
+            event.current_buffer.open_in_editor().add_done_callback(lambda _: edits.close())
 
         @bindings.add(Keys.BracketedPaste, filter=line)
         def _(event: KeyPressEvent) -> None:

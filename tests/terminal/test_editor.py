@@ -78,7 +78,9 @@ def test_a_long_paste_is_shown_by_its_ends_and_sent_whole(home: Home) -> None:
 @needs_tmux
 def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Home) -> None:
     script = home.folder / "my editor"
-    script.write_text('#!/bin/sh\ngrep -q ONE "$1" && exit 3\nsed -i "s/one/ONE/" "$1"\nprintf "\\ntwo\\n" >> "$1"\n')
+    script.write_text(
+        '#!/bin/sh\nkill -INT $PPID\ngrep -q ONE "$1" && exit 3\nsed -i "s/one/ONE/" "$1"\nprintf "\\ntwo\\n" >> "$1"\n'
+    )
     script.chmod(0o755)
     with Tmux(home, "-i", "-m", "echo", env={"VISUAL": f"'{script}'", "EDITOR": "false"}) as tmux:
         tmux.until(PROMPT)
@@ -312,6 +314,10 @@ def test_a_dumb_terminal_goes_on_behind_a_pipe(home: Home) -> None:
         terminal.until(rb"\n> \Z")
         terminal.write(f"{line}\n")
         terminal.until(f"You said: {line}\r\n".encode())
+    terminal.write("/session delete\n")
+    terminal.until(rb"for good\? \[y/N\] \Z")
+    terminal.write("n\n")
+    terminal.until(b"stays")
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     assert asked(home) == ["piped\n", "two", "three"]

@@ -12,7 +12,6 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit import PromptSession
@@ -137,14 +136,10 @@ class _History(History):
 
     def __init__(self, talk: "Conversation", pastes: "Pastes") -> None:
         super().__init__()
+        self.path = own_folder("state") / "typed.jsonl"
         self._talk, self._pastes = talk, pastes
         self._failure = ""
         self._has_noted = False
-
-    @property
-    def path(self) -> Path:
-        """Raises ConfigError for a user without a home."""
-        return own_folder("state") / "typed.jsonl"
 
     def load_history_strings(self) -> Iterable[str]:
         """The newest first, what was typed twice in a row once. The file is cut where it has grown too large."""
@@ -153,8 +148,8 @@ class _History(History):
             if len(data) > _MOST:
                 data = data[-_MOST // 2 :].partition(b"\n")[2]
                 files.replace(self.path, data, durable=False)
-        except (GptshError, OSError) as err:
-            self._fail(err)
+        except OSError as err:
+            self._failure = f"{self.path}: {err.strerror}"
             return
         last = None
         for line in reversed(data.split(b"\n")):
@@ -180,11 +175,8 @@ class _History(History):
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
-        except (GptshError, OSError) as err:
-            self._fail(err)
-
-    def _fail(self, err: GptshError | OSError) -> None:
-        self._failure = f"{self.path}: {err.strerror}" if isinstance(err, OSError) else str(err)
+        except OSError as err:
+            self._failure = f"{self.path}: {err.strerror}"
 
     def note_failure(self) -> None:
         """Once, when no line is being typed."""
@@ -310,7 +302,11 @@ class Prompt:
                 return self._pastes.whole(line)
             except KeyboardInterrupt:
                 self._interrupts.forget_ctrl_c()
-                self._check()
+                try:
+                    self._interrupts.check()
+                except Interrupted:
+                    buffer.append_to_history()
+                    raise
                 if again and not buffer.text:
                     stdio.note(_LEAVES)
                 suggested, again = "", True
@@ -319,14 +315,6 @@ class Prompt:
                 raise EOFError from err
             finally:
                 self._history.note_failure()
-
-    def _check(self) -> None:
-        """Raise Interrupted for a signal that ends the conversation."""
-        try:
-            self._interrupts.check()
-        except Interrupted:
-            self._session.default_buffer.append_to_history()
-            raise
 
     # ---- while a line is typed
 

@@ -360,19 +360,19 @@ def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
     What is pasted keeps its brackets, so that it is one message there. A dumb terminal goes on to edit the line itself.
     """
     out = stdio.answers_to()
+    assert out is not None  # it is a terminal
+    frames, sink = stdio.shows_frames(out), stdio.Sink(out)
     with ExitStack() as mended:
-        if out is not None and stdio.is_terminal(out):
-            interrupts.before_kill.append(mended.close)
-            frames = stdio.shows_frames(out)
-            with suppress(termios.error, OSError):  # the terminal is gone
-                off = termios.ECHO | termios.ICANON if frames else 0
-                mended.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
-                if frames:
-                    mended.callback(_put, _NO_BRACKETS)
-                    _put(_BRACKETS)
+        interrupts.before_kill.append(mended.close)
+        with suppress(termios.error, OSError):  # the terminal is gone
+            off = termios.ECHO | termios.ICANON if frames else 0
+            mended.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
+            if frames:
+                sink.offer(_BRACKETS)
+                mended.callback(_offer, sink, _NO_BRACKETS)
         yield
 
 
-def _put(sequence: str) -> None:
+def _offer(sink: stdio.Sink, sequence: str) -> None:
     with suppress(OSError):
-        stdio.Sink(stdio.answers_to()).offer(sequence)
+        sink.offer(sequence)

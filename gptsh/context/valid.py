@@ -11,7 +11,6 @@ from gptsh.context.tokens import Size
 from gptsh.errors import TooLong, UsageError
 from gptsh.jsonio import parsed
 from gptsh.messages import (
-    Block,
     Call,
     Message,
     blocks_of,
@@ -171,17 +170,22 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     Unanswered questions leave the former, two runs that answered one question at once the latter: then all that goes
     back besides words is of the last answer.
     """
-    joined: list[Message] = []
+    runs: list[list[Message]] = []
     for message in messages:
-        before = joined[-1] if joined else None
-        if before and _asks(message) and _asks(before):
-            joined[-1] = {"role": "user", "content": [*parts_of(before), *parts_of(message)]}
-        elif before and message["role"] == "assistant" == before["role"] and not before.get("tool_calls"):
-            words = one_text(before)
-            said: list[Block] = [("text", {"type": "text", "text": f"{words}\n\n"})] if words else []
-            joined[-1] = with_blocks(message, [*said, *blocks_of(message)])
+        before = runs[-1][-1] if runs else None
+        asks_on = before is not None and _asks(message) and _asks(before)
+        answers_on = before is not None and message["role"] == "assistant" == before["role"]
+        if before and (asks_on or (answers_on and not before.get("tool_calls"))):
+            runs[-1].append(message)
         else:
-            joined.append(message)
+            runs.append([message])
+    joined: list[Message] = []
+    for *earlier, last in runs:
+        if earlier and _asks(last):
+            last = {"role": "user", "content": [part for message in (*earlier, last) for part in parts_of(message)]}
+        elif words := "".join(f"{said}\n\n" for said in map(one_text, earlier) if said):
+            last = with_blocks(last, [("text", {"type": "text", "text": words}), *blocks_of(last)])
+        joined.append(last)
     return joined
 
 
@@ -202,6 +206,7 @@ def pair_calls(
     results = _results(messages)
     pattern = _IDS.get(provider, _IDS["openai"])
     taken: set[str] = set()
+    ours = (f"call{number:05}" for number in count(1))
     paired: list[Message] = []
     for at, message in enumerate(messages):
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
@@ -211,7 +216,7 @@ def pair_calls(
             new = []
             for own in ids:
                 fits = own and own not in taken and (takes_any or re.fullmatch(pattern, own))
-                new.append(own if fits else next(i for n in count(1) if (i := f"call{n:05}") not in taken))
+                new.append(own if fits else next(one for one in ours if one not in taken))
                 taken.add(new[-1])
             made = [_called(call, i, readable=readable) for call, i in zip(calls, new, strict=True)]
             paired.append(_with_calls(message, made, dict(zip(ids, new, strict=True))))

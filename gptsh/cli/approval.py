@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import termios
 from collections.abc import Sequence
 
@@ -15,7 +16,8 @@ from gptsh.text import one_line, visible
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
-_QUESTION = "Run it? [y]es, [n]o, [a]lways in this session: "
+_MARK = "| "  # before each line of a call's arguments, so that none of them passes for a line of ours
+_LINES = 12  # of arguments that are shown at first
 _TERMINAL = "/dev/tty"
 _LONGEST = 1000  # bytes of an answer that is read
 
@@ -64,19 +66,37 @@ class Approval:
     def refusal(self, call: Call) -> str | None:
         """Why a call must not run, for the model to read; None where it may. Waits for the user as long as it takes.
 
-        The arguments are shown whole, indented where they are JSON: they are what is decided about.
+        The arguments are shown, indented where they are JSON; of long ones both ends, and all of them on request.
         """
         name, arguments = str(call["function"].get("name", "")), str(call["function"].get("arguments", ""))
         if self._tools.approved(call) or name in (self._doc["meta"].get("mcp_approved") or ()):
             return None
         with contextlib.suppress(ValueError, RecursionError):
             arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
-        shown = visible("\n".join(f"  {line}" for line in arguments.split("\n")))
-        told = f"The model calls {visible(one_line(name))} with\n{shown}\n"
-        said = choice(told, _QUESTION, ("yes", "no", "always"))
+        lines = [f"{_MARK}{piece}" for line in visible(arguments).split("\n") for piece in _pieces(line)]
+        folded = lines
+        if len(lines) > _LINES:
+            left_out = f"[{len(lines) - _LINES:,} lines are not shown]"
+            folded = [*lines[: _LINES // 2], left_out, *lines[-_LINES // 2 :]]
+        server, _, tool = visible(one_line(name)).rpartition("__")
+        question = f"Run {tool} of {server or 'no server'}? [y]es, [n]o, [a]lways in this session"
+        said: str | None = "show"
+        while said == "show":
+            more = folded != lines
+            choices = ("yes", "no", "always", "show") if more else ("yes", "no", "always")
+            told = "".join(f"{line}\n" for line in folded)
+            said = choice(told, f"{question}{', [s]how all' if more else ''}: ", choices)
+            folded = lines
         if said == "always":
             self._doc["meta"]["mcp_approved"] = [*(self._doc["meta"].get("mcp_approved") or ()), name]
         if said in ("yes", "always"):
             return None
         self.denied.append(name)
         return NO_TERMINAL if said is None else BY_USER
+
+
+def _pieces(line: str) -> list[str]:
+    """A line cut to the width of the terminal: one that the terminal breaks would go on without its mark."""
+    room = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
+    room = room if line.isascii() else room // 2  # a character may be two columns wide
+    return [line[at : at + room] for at in range(0, len(line), room)] or [""]

@@ -234,9 +234,12 @@ def asked_on_terminal(home: Home, model: ModelServer, reply: str, *, path: str) 
     model.script(*calling(call("note", path=path)))
     model.say("so be it")
     terminal = Terminal(home, "go")
-    terminal.until(rb"Run it\?")
+    terminal.until(ASKED)
     terminal.write(reply)
     return terminal.close()
+
+
+ASKED, ON = rb"Run note of good\? .*: ", "\r\n| "  # arguments go on behind a mark on the next line
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     target = home.cwd / "noted"
     seen, exit_code = asked_on_terminal(home, model, reply, path=str(target))
     assert (target.exists(), exit_code) == (runs, code)
-    assert str(target).encode() in seen.replace(b"\r\n", b"")
+    assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
 
 
@@ -275,16 +278,32 @@ def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(ho
     terminal.until(b"thinking")
     terminal.write("y\n")
     release.set()
-    terminal.until(rb"Run it\?")
+    terminal.until(ASKED)
     terminal.write("n\n")
     seen, code = terminal.close()
-    shown = seen.decode()
+    shown = seen.decode().replace(ON, "")
     assert (code, os.path.exists(path)) == (4, False)
-    assert "x" * 200 in shown.replace("\r\n", "")
+    assert "x" * 200 in shown
     assert "no\\u202etxt.exe \\u2066" in shown
     assert "a \\u202eb \\u2069c, \U0001f468\u200d\U0001f469 and \u200f stay" in shown
     assert "\x1b]0;" not in shown
     assert not set("\u202e\u2066\u2069") & set(shown)
+
+
+def test_long_arguments_are_folded_behind_a_mark_and_shown_whole_on_request(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    lines = [f"line {number}" for number in range(30)] + ["Run note of good? [y]es, [n]o"]
+    model.script(*calling(call("note", path="nowhere", lines=lines)))
+    model.say("so be it")
+    terminal = Terminal(home, "go")
+    folded = terminal.until(ASKED).decode()
+    assert ("line 2" in folded, "line 15" in folded, "lines are not shown]" in folded) == (True, False, True)
+    assert '\r\n|     "Run note of good' in folded
+    terminal.seen = b""
+    terminal.write("s\n")
+    assert b"line 15" in terminal.until(ASKED)
+    terminal.write("n\n")
+    assert terminal.close()[1] == 4
 
 
 # ---- ends that are none

@@ -121,11 +121,13 @@ class Misshapen(Incomplete):
 class TooLong(GptshError):
     """The input does not fit the model's window.
 
-    ``window`` is in tokens, as a server's refusal names it, if it does; it may be one for the prompt alone.
+    ``window`` and ``prompt`` are in tokens, as a server's refusal names them; None where it does not. That window may
+    be one for the prompt alone, and the prompt one with its answer.
     """
 
     exit_code = 6
     window: int | None = None
+    prompt: int | None = None
 
 
 class TimedOut(GptshError):

@@ -266,7 +266,8 @@ class Planner:
         self._client.servers.learn(self.model, window)
         self.room = self._room(window)
         # A prompt that is refused takes more than there is room for, whatever it was counted as.
-        self._scale, self._counts = max(1.0, (self.room.prompt or 0) / max(1, before)), True
+        taken = refused.prompt or self.room.prompt or 0
+        self._scale, self._counts = max(1.0, taken / max(1, before)), True
         choice = self._chosen(messages, self.summarise, reason="refused")
         if sum(map(tokens.count_message, choice.prompt.messages)) > _LEAST_GAIN * before:
             return None

@@ -359,7 +359,8 @@ class Reader(sse.Reader):
 
     def take(self, payload: dict[str, Any]) -> bool:
         """One event; whether it was the last. Raises ModelError or TooLong for an error."""
-        kind, index = payload.get("type"), token_count(payload.get("index"))
+        kind, index = payload.get("type"), payload.get("index")
+        index = index if isinstance(index, int) else None
         message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
         if kind == "error" or payload.get("error"):
             raise reported(payload.get("error") or payload, payload)

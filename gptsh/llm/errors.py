@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Collection, Mapping
-from itertools import product
 from typing import Any
 
 from gptsh.config.secret import MASK, masked, names_a_secret
@@ -48,6 +47,7 @@ _WINDOW = (
     rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
 )
 _WINDOWS = range(256, 10**8 + 1)  # what can be one
+_MOST_TIMES = 16  # the window: a larger figure is no size of a prompt
 _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
@@ -98,15 +98,23 @@ def means_too_long(text: str) -> bool:
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """The error for a prompt that does not fit, with the window that the server names: in its words, ``reason``, or
-    else somewhere in all that it sent, ``detail``."""
+    """The error for a prompt that does not fit, with the window that the server names, and what the prompt takes.
+
+    They stand in its words, ``reason``, or else somewhere in all that it sent, ``detail``. The largest figure beyond
+    the window is the prompt's, maybe with its answer.
+    """
     err = TooLong(what, detail=detail)
-    for text, way in product(map(_unescaped, (reason, detail)), _WINDOW):
-        for found in re.finditer(way, text, re.IGNORECASE):
-            figure = int(re.sub(r"\D", "", next(filter(None, found.groups()))))  # whatever separates its thousands
-            if err.window is None and figure in _WINDOWS:
-                err.window = figure
+    for text in map(_unescaped, (reason, detail)):
+        named = (_figures(found[0]) for way in _WINDOW for found in re.finditer(way, text, re.IGNORECASE))
+        err.window = err.window or next((one[-1] for one in named if one and one[-1] in _WINDOWS), None)
+        most = _MOST_TIMES * (err.window or 0)
+        err.prompt = err.prompt or max((one for one in _figures(text) if (err.window or 0) < one < most), default=None)
     return err
+
+
+def _figures(text: str) -> list[int]:
+    """The whole numbers of a text, whatever separates their thousands."""
+    return [int(re.sub(r"\D", "", found)) for found in re.findall(_N, text)]
 
 
 def _unescaped(text: str) -> str:

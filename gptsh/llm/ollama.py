@@ -5,18 +5,18 @@ It is spoken since only here a request can choose the model's window, and have a
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.answer import Answer, Request
-from gptsh.content.attachments import Media, media_of, not_sent
+from gptsh.content.attachments import media_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, as_object, load, shown
-from gptsh.messages import Event, Message, Part, is_text, parts_of, starts_turn, text_of
+from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW, usage_from
 from gptsh.models.names import is_by
 from gptsh.models.providers import Provider
@@ -54,22 +54,25 @@ def body(
         options["stop"] = [options["stop"]]
     if servers and (window := servers.num_ctx(provider, request.tokens, options.get("num_ctx"))):
         options["num_ctx"] = window
-    offered = [
-        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
-        for t in request.tools
-    ]
     sent = {
         "model": provider.model,
-        "messages": messages(request.messages, provider.name, request.model),
+        "messages": list(_messages(request, provider)),
         "stream": request.stream,
         "truncate": False,
         "shift": False,
         **beside,
-        **({"tools": offered} if offered else {}),
         **({"format": request.schema} if request.schema is not None else {}),
         **({"options": options} if options else {}),
     }
+    if request.tools:
+        sent["tools"] = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
     return {name: value for name, value in sent.items() if name not in refused}
+
+
+def takes(part: Part, _provider: Provider) -> bool:
+    """Whether a question has a place for what a part carries."""
+    media = media_of(part)
+    return media is not None and media.kind == "image" and media.data is not None
 
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
@@ -77,97 +80,61 @@ def read(response: "Response", provider: Provider, answer: Answer, servers: "Ser
     return sse.read(payloads(response.chunks()), Reader(answer, lambda: servers.loaded(provider)))
 
 
-# ---- messages
-
-
-def messages(sent: Sequence[Message], provider: str, model: str) -> list[dict[str, Any]]:
+def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
     """The messages in Ollama's shape, without what only gptsh, or only another model, knows.
 
     Thinking goes back only to the model that thought it, while the turn in which it did goes on.
     """
-    latest = max((at for at, message in enumerate(sent) if starts_turn(message)), default=0)
+    latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of the functions, by call
-    made = []
-    for at, message in enumerate(sent):
-        calls = [_call(call) for call in as_dicts(message.get("tool_calls"))]
-        names |= {call["id"]: call["function"]["name"] for call in calls}
-        one = _message(message)
+    for at, message in enumerate(request.messages):
+        parts, images = [], []
+        for part in parts_of(message):
+            media = media_of(part)
+            if media and takes(part, provider):
+                images.append(media.data)
+            elif is_text(part):
+                parts.append(part)
+            else:
+                lacks = f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images"
+                parts.append(not_sent(part, lacks))
+        calls = []
+        for call in message.get("tool_calls") or ():
+            name = call["function"]["name"]
+            names[call["id"]] = name
+            calls.append(
+                {"id": call["id"], "function": {"name": name, "arguments": as_object(call["function"]["arguments"])}}
+            )
         thought = as_dict(message.get("replay")).get(THINKING)
-        if at > latest and is_by(message, provider, model) and thought and isinstance(thought, str):
-            one[THINKING] = thought
-        if calls:
-            one["tool_calls"] = calls
+        is_own = at > latest and is_by(message, provider.name, request.model)
+        more = {"images": images, THINKING: thought if is_own else None, "tool_calls": calls}
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
-            about = {"tool_name": message.get("name") or names.get(call_id), "tool_call_id": call_id}
-            one |= {key: value for key, value in about.items() if value}
-        made.append(one)
-    return made
-
-
-def _message(message: Message) -> dict[str, Any]:
-    """Role, text and images."""
-    seen = [(part, media_of(part)) for part in parts_of(message)]
-    images = [media.data for _, media in seen if media and _is_taken(media)]
-    texts = [
-        part if is_text(part) else _not_taken(part, media) for part, media in seen if not (media and _is_taken(media))
-    ]
-    text = text_of({**message, "content": texts}) + (message.get("refusal") or "")
-    return {"role": message["role"], "content": text, **({"images": images} if images else {})}
-
-
-def takes(part: Part, _provider: Provider) -> bool:
-    """Whether a question has a place for what a part carries."""
-    media = media_of(part)
-    return media is not None and _is_taken(media)
-
-
-def _is_taken(media: Media) -> bool:
-    return media.kind == "image" and media.data is not None
-
-
-def _not_taken(part: Part, media: Media | None) -> Part:
-    """A line that tells the model what it does not get."""
-    return not_sent(part, f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images")
-
-
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """A tool call, its arguments as the object that Ollama wants."""
-    function = as_dict(call.get("function"))
-    named = {"name": str(function.get("name") or ""), "arguments": as_object(str(function.get("arguments") or ""))}
-    return {"id": str(call.get("id") or ""), "function": named}
+            more |= {"tool_name": message.get("name") or names.get(call_id), "tool_call_id": call_id}
+        text = text_of({**message, "content": parts}) + (message.get("refusal") or "")
+        yield {"role": message["role"], "content": text, **{key: value for key, value in more.items() if value}}
 
 
 # ---- answers
 
 
 def payloads(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    """Each line of a body as an object. One that the end of the stream cuts off is none, unless it is all there is.
-
-    Raises ModelError for a line that is no JSON object, and for what is no answer.
-    """
-    began = False
-    lines = sse.lines(chunks)
-    for line in lines:
-        if not line.strip():
-            continue
+    """Each line of a body as an object. Raises ModelError for one that is none, and for what is no answer."""
+    lines = filter(bytes.strip, sse.lines(chunks))
+    for number, line in enumerate(lines):
         try:
             found = load(line)
         except ModelError:
-            if began and next(lines, None) is None:
+            if number and next(lines, None) is None:  # the end of the stream has cut it off
                 return
             raise
-        if not began and not _KNOWN & set(found):
+        if not number and not _KNOWN & set(found):
             raise ModelError("the response is no answer of Ollama", ADVICE, detail=shown(line))
-        began = True
         yield found
 
 
 class Reader(sse.Reader):
-    """Writes the lines of one answer into it.
-
-    ``window`` tells with which window the model was used.
-    """
+    """Writes the lines of one answer into it. ``window`` looks up with which one the model was used."""
 
     def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:
         super().__init__(answer)
@@ -191,10 +158,8 @@ class Reader(sse.Reader):
             raise reported(line["error"], line)
         if line.get("done") is not True:
             return False
-        usage, window = (
-            usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)}),
-            self._window(),
-        )
+        usage = usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)})
+        window = self._window()
         reason = line.get("done_reason")  # older servers end a whole answer with ``done`` alone
         reason = reason if isinstance(reason, str) and reason else "stop"
         if reason == "length" and window:

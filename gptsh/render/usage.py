@@ -1,32 +1,22 @@
 """What was used and paid as a table: with bars and as wide as a terminal, or plain in a pipe."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.render.plain import Look
 from gptsh.text import columns, end, one_line, visible
 
-PLAIN = ("by", "name", *FIELDS)  # the columns of a pipe: they keep their order, new ones come behind
-_HEADS = {**{field: field for field in FIELDS}, "reasoning_tokens": "reasoning", "cached_tokens": "cached"}
-_FIRST_TO_GO = (("cached_tokens",), ("reasoning_tokens",), ("unpriced",), ("prompt", "completion"))  # if it is too wide
-_LAST_TO_GO = ("answers", "total")  # when the bars are gone, too
+_HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}
+# Columns of a terminal from which on a field is shown; the others always are.
+_FROM = {"prompt": 80, "completion": 80, "reasoning_tokens": 110, "cached_tokens": 110, "unpriced": 110}
 _GAP = "  "
-_NAME = 16  # columns that a name keeps while there is something else to leave out
+_NAME = 16  # columns that a name keeps before there is a bar
 _BAR = 8  # columns; a shorter one says little
 _LONGEST_BAR = 30
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _EXACT = 10_000  # a smaller number is shown to the last token
 _SHOWN = 0.00005  # USD; four digits would show less as nothing
 _ROUNDED_UP = 999.95  # what one digit behind the point would show as a thousand
-
-
-class _Layout(NamedTuple):
-    """Columns that a name has, each field that is shown, and a bar: 0 where there is none."""
-
-    name: int
-    fields: Mapping[str, int]
-    bar: int
 
 
 # ---- in a pipe
@@ -37,7 +27,7 @@ def plain(report: Report) -> Iterator[str]:
 
     A cost has six digits; behind it a ``+`` tells that it is at least that, since some answer's cost is unknown.
     """
-    table = [PLAIN, *(_plain_cells(row) for row in rows(report))]
+    table = [("by", "name", *FIELDS), *(_plain_cells(row) for row in rows(report))]
     by, name, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         numbers = (cell.rjust(width) for cell, width in zip(cells[2:], widths, strict=True))
@@ -59,48 +49,33 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
     if not report.days:
         yield "no answers"
         return
-    layout = _fit([*rows(report)], width)
+    every = [_cells(row) for row in rows(report)]
+    fields = [field for field in FIELDS if width >= _FROM.get(field, 0)]
+    heads = {field: _HEADS.get(field, field) for field in FIELDS}
+    widths = {field: max(len(cells[field]) for cells in (heads, *every)) for field in fields}
+    left = width - sum(widths.values()) - len(_GAP) * len(widths)
+    has_bars = left >= _NAME + len(_GAP) + _BAR
+    longest = max(columns(_name(row)) for row in rows(report))
+    name_width = max(1, min(longest, left - (len(_GAP) + _BAR if has_bars else 0)))
+    bar_width = min(_LONGEST_BAR, left - name_width - len(_GAP)) if has_bars else 0
+
+    def line(name: str, cells: Mapping[str, str]) -> str:
+        short = end(name, name_width)
+        padded = short + " " * (name_width - columns(short))
+        return _GAP.join((padded, *(cells[field].rjust(taken) for field, taken in widths.items())))
+
     weighed = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
-        yield _styled(_line(head, _HEADS, layout), "1", on=look.styles)
+        yield _styled(line(head, heads), "1", on=look.styles)
         most = max(row[weighed] or 0 for row in section)
         for row in section:
-            bar = _bar(row[weighed] or 0, most, layout.bar)
-            line = _line(_name(row), _cells(row), layout)
-            yield f"{line}{_GAP}{_styled(bar, '36', on=look.colors)}" if bar else line.rstrip()
+            bar = _bar(row[weighed] or 0, most, bar_width)
+            drawn_row = line(_name(row), _cells(row))
+            yield f"{drawn_row}{_GAP}{_styled(bar, '36', on=look.colors)}" if bar else drawn_row.rstrip()
         yield ""
-    yield _styled(_line("total", _cells(report.total), layout).rstrip(), "1", on=look.styles)
-    note = f"answers of unknown price: {report.total['unpriced']:,} (+: at least, -: unknown)"
-    if report.total["unpriced"] and len(note) <= width:
-        yield note
-
-
-def _fit(every: Sequence[Row], width: int) -> _Layout:
-    """What there is room for: fields are left out, then the bars, then names are cut."""
-    cells = [_HEADS, *map(_cells, every)]
-    known = [field for field in FIELDS if any(row[field] for row in every) or field in ("answers", "total", "cost")]
-    fields = {field: max(len(cell[field]) for cell in cells) for field in known}
-    longest = max(columns(_name(row)) for row in every)
-    least = min(longest, _NAME)
-
-    def room() -> int:
-        return width - sum(fields.values()) - len(_GAP) * len(fields)
-
-    for together in _FIRST_TO_GO:
-        if room() < least + len(_GAP) + _BAR:
-            fields = {field: taken for field, taken in fields.items() if field not in together}
-    bars = room() >= least + len(_GAP) + _BAR
-    for field in _LAST_TO_GO:
-        if room() < least:
-            fields.pop(field)
-    name = max(1, min(longest, room() - (len(_GAP) + _BAR if bars else 0)))
-    return _Layout(name, fields, min(_LONGEST_BAR, room() - name - len(_GAP)) if bars else 0)
-
-
-def _line(name: str, cells: Mapping[str, str], layout: _Layout) -> str:
-    short = end(name, layout.name)
-    padded = short + " " * (layout.name - columns(short))
-    return _GAP.join((padded, *(cells[field].rjust(width) for field, width in layout.fields.items())))
+    yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
+    if report.total["unpriced"]:
+        yield f"unknown prices: {report.total['unpriced']:,} (+: at least)"
 
 
 def _cells(row: Row) -> dict[str, str]:

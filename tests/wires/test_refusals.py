@@ -122,6 +122,19 @@ def test_the_window_in_bodies(status: int, body: Any, window: int | None) -> Non
 
 
 @pytest.mark.parametrize(
+    ("message", "prompt"),
+    [
+        ("maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens", 7575),
+        ("prompt is too long: 208,310 tokens > 200,000 maximum", 208310),
+        ("request (131168 tokens) exceeds the available context size (131072 tokens)", 131168),
+        ("exceed context limit: 178959 + 64000 > 204648 at 1732300000", None),
+    ],
+)
+def test_the_largest_figure_beyond_the_window_is_the_prompts(message: str, prompt: int | None) -> None:
+    assert refusal_of(400, said(message)).prompt == prompt
+
+
+@pytest.mark.parametrize(
     "message",
     [
         "max_tokens=140000 cannot be greater than max_model_len=max_total_tokens=131072.",

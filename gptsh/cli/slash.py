@@ -220,7 +220,10 @@ def do_session_delete(talk: "Conversation", _args: str) -> None:
 def do_fork(talk: "Conversation", args: str) -> None:
     """The fork is on no disk before its first question."""
     doc = _current(talk)
-    _before_leaving(talk)
+    if args:
+        _before_leaving(talk)
+    else:
+        talk.keep()  # and where that fails the fork has it all
     origin = talk.origin
     talk.fork(args)
     turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))

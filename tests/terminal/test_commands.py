@@ -490,14 +490,10 @@ MISTYPED: dict[str, str] = {
     "/hlep": "there is no command /hlep: did you mean /help?",
     "/save out.md": "written to out.md",
     "/session": "/session needs to know what: /session info, /session export",
-    "/session exprot": "there is no command /session exprot: did you mean /session export?",
-    "/help nothing": "there is no command /nothing",
     "/theme": "there is no command /theme: /help shows them; a blank in front sends the line as it is",
     "?": "Session:\n  /new ",
-    "/": "Session:\n  /new ",
     " exit": "You said:  exit",
     "exit me": "You said: exit me",
-    "  /model is a word here": "You said:   /model is a word here",
     "/etc/hosts is a path": "You said: /etc/hosts is a path",
 }
 

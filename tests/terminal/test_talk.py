@@ -194,7 +194,7 @@ def test_what_cannot_be_kept_is_left_only_where_the_user_says_so(lab: Home) -> N
         talk.plays(
             ("/new", ("would be lost", "the session stays"), "n"),
             ("/history", "You said: one"),
-            ("/fork", "the session stays", "n"),
+            ("/fork", "a fork as it is"),
         )
         unblock(lab)
         talk.plays(("two", "You said: two"), ("/new", "is kept"))

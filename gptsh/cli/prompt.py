@@ -330,13 +330,16 @@ class Prompt:
 
     def _load(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread, while the first line is typed: load what a turn needs, what an answer does, and commands."""
+        import gptsh.cli.turn  # noqa: PLC0415 - the prompt comes before it
 
         self._is_loaded = True
         gc.set_threshold(*_USUAL_GARBAGE)  # the rate of the start is not one for hours
         with contextlib.suppress(RuntimeError):  # the line is typed, the loop closed
             loop.call_soon_threadsafe(self._look_up)
         with contextlib.suppress(ImportError):  # who needs it will tell
-            pass
+            import gptsh.cli.slash  # noqa: PLC0415 - as above
+            import gptsh.llm.http  # noqa: PLC0415 - as above
+            import gptsh.render.terminal  # noqa: F401, PLC0415 - as above
 
     def _look_up(self) -> None:
         self._status = looked_up(self._talk, self._status)

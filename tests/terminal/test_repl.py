@@ -154,10 +154,11 @@ def test_what_is_wrong_at_the_start_ends_it_with_2(home: Home, args: list[str], 
 
 
 def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None:
-    lab.run("one")
     command = ["sh", "-c", 'exec "$0" -X importtime -m gptsh "$@" 2>imported', *COMMAND[:1]]
-    terminal = Terminal(lab, "-i", "-s", "0", command=command)
+    terminal = Terminal(lab, "-i", command=command)
     terminal.until(rb"(?s)\x1b\[\?2004h.*\x1b\[\?25h")
+    needed = ("gptsh.cli.turn", "gptsh.cli.slash", "gptsh.llm.http", "gptsh.render.terminal")
+    wait(lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed))  # while a line is typed
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     names = [line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()]

@@ -26,7 +26,6 @@ from gptsh.config.secret import masked
 from gptsh.content.answer import result_of
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
-from gptsh.text import is_unicode
 from gptsh.tools import results
 
 if TYPE_CHECKING:
@@ -95,8 +94,12 @@ class Toolbox:
                 with self._starting:
                     if config.command and not self._closing:
                         self._start_process(config)
-            _be_quiet()
             import asyncio  # noqa: PLC0415 - 40 ms that only tools need
+            import logging  # noqa: PLC0415 - the SDK loads it in any case
+            import warnings  # noqa: PLC0415 - the same
+
+            logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what the SDK logs
+            warnings.simplefilter("ignore")
 
             try:
                 from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK: half a second and more
@@ -200,8 +203,16 @@ class Toolbox:
             # In the order of the config and of each server; of two tools of one name the first.
             found: dict[Own, Tool] = {}
             for config in self._configs.values():
-                self._check_patterns(config, listed[config.name])
-                for tool in listed[config.name]:
+                tools = listed[config.name]
+                for pattern in config.tools:
+                    if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
+                        continue
+                    self.missing.append(f"{config.name}{SEPARATOR}{pattern}")
+                    if not self._lenient:
+                        known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
+                        way = f"it has {known}; --tools names others, --no-tools does without"
+                        raise ConfigError(f"tool server {config.name} has no tool {pattern!r}", way)
+                for tool in tools:
                     if matches(tool.name, config.tools):
                         found.setdefault((config.name, tool.name), tool)
             self._offered = {}
@@ -209,16 +220,6 @@ class Toolbox:
                 approved = matches(own, self._configs[server].auto_approve)
                 self._offered[name] = Offered(found[server, own]._replace(name=name), server, own, approved)
         return tuple(self._offered.values())
-
-    def _check_patterns(self, config: ToolServer, tools: Sequence[Tool]) -> None:
-        for pattern in config.tools:
-            if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
-                continue
-            self.missing.append(f"{config.name}{SEPARATOR}{pattern}")
-            if not self._lenient:
-                known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
-                way = f"it has {known}; --tools names others, --no-tools does without"
-                raise ConfigError(f"tool server {config.name} has no tool {pattern!r}", way)
 
     # ---- calls
 
@@ -261,9 +262,13 @@ class Toolbox:
 
             near = difflib.get_close_matches(name, known, cutoff=0.5) or [*known][:_FEW]
             return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
-        arguments = _arguments(call["function"].get("arguments"))
-        if isinstance(arguments, str):
-            return f"{arguments}, so the tool was not called"
+        try:
+            arguments = json.loads(call["function"].get("arguments") or "{}")
+            json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return "the arguments are no JSON object, so the tool was not called"
         import asyncio  # noqa: PLC0415 - the thread has loaded it
 
         assert self._loop  # it has reported the tool
@@ -298,22 +303,6 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _arguments(text: Any) -> dict[str, Any] | str:
-    """Arguments as the model wrote them, nothing at all as none; or what is wrong with them."""
-    try:
-        found = json.loads(text or "{}")
-        written = json.dumps(found, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        found, written = None, ""
-    if not isinstance(found, dict) or not is_unicode(written):
-        return "the arguments are no JSON object"
-    try:
-        json.dumps(found, allow_nan=False)
-    except ValueError:
-        return "the arguments have a number that JSON does not know, such as NaN, or one that is too large"
-    return found
-
-
 # ---- processes
 
 
@@ -338,12 +327,3 @@ def _wait(seconds: float, done: Callable[[], bool]) -> None:
     until = time.monotonic() + seconds
     while not done() and time.monotonic() < until:
         time.sleep(0.01)
-
-
-def _be_quiet() -> None:
-    """Keep what the SDK and its libraries log or warn of from stderr."""
-    import logging  # noqa: PLC0415 - the SDK loads it in any case
-    import warnings  # noqa: PLC0415 - the same
-
-    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints warnings
-    warnings.simplefilter("ignore")

@@ -83,6 +83,8 @@ def local_time(moment: str) -> str:
 
 # ---- columns of a terminal
 
+_COLOURED = "\ufe0f"  # makes an emoji of the character before it
+
 
 def columns(text: str) -> int:
     """How many columns the text takes, as far as terminals agree; a control character takes one."""
@@ -95,14 +97,17 @@ def columns(text: str) -> int:
 
 
 def row_starts(text: str, width: int) -> list[int]:
-    """Where each row but the first begins, if a line is cut into rows of so many columns. Tab stops are 8 apart."""
+    """Where each row but the first begins, if a line is cut into rows of so many columns. Tab stops are 8 apart.
+
+    Terminals differ in how wide a joined or coloured emoji is: the widest counts.
+    """
     if text.isascii() and "\t" not in text:
         return [*range(width, len(text), width)]
     from wcwidth import wcwidth  # noqa: PLC0415 - as above
 
     starts, column = [], 0
     for at, character in enumerate(text):
-        wide = 8 - column % 8 if character == "\t" else abs(wcwidth(character))
+        wide = 8 - column % 8 if character == "\t" else abs(wcwidth(character)) or int(character == _COLOURED)
         if column and column + wide > width:
             starts.append(at)
             column = 0

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -93,11 +93,9 @@ class Screen:
         self._painter = Painter(out, aside, look(os.environ, terminal=self._person), stdio.answers_to())
         return self._painter
 
-    @contextlib.contextmanager
-    def answering(self, text: str, before_kill: list[Callable[[], object]]) -> Iterator[None]:
-        """The stretch in which an answer comes: with a spinner, and where it is drawn with the terminal for itself."""
-        with self.turning(text), self._painter.alone(before_kill) if self._painter else contextlib.nullcontext():
-            yield
+    def alone(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
+        """The stretch of a turn. Where its answers are drawn again, they have the terminal for themselves."""
+        return self._painter.alone(before_kill) if self.writer is self._painter else contextlib.nullcontext()
 
     def finish(self) -> None:
         """Write the rest of what was begun of the answer. Raises OSError where its reader does not take it."""

@@ -173,7 +173,8 @@ class Turn:
                 return print_request(app.client, plan, who.form)
             if is_new:
                 self._due.insert(0, ("session_created", {"session": doc["id"]}))
-            self._carry_out(plan, tools)
+            with planner.screen.alone(interrupts.before_kill):
+                self._carry_out(plan, tools)
         rules = app.settings.sessions
         if is_new and session.is_kept and session.name and (rules.archive_after_days or rules.max_sessions):
             self._archive_old(session.name)
@@ -243,7 +244,7 @@ class Turn:
         ended: str | None = "error"
         self._plan = self.sent = plan
         try:
-            with self._screen.answering(f"waiting for {planner.model}", self._interrupts.before_kill):
+            with self._screen.turning(f"waiting for {planner.model}"):
                 self._show(self._app.client.ask(plan.request, answer))
             ended = None
         except NoAnswer as err:

@@ -8,6 +8,7 @@ are shown, and the whole of it once it is closed; of code, the lines of which ar
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from gptsh.text import columns, row_starts, visible
 
@@ -34,10 +35,7 @@ class Region:
         """
         old, new, keep = self._rows, [*done, *rows], 0
         if width == self._width:
-            for at, (before, now) in enumerate(zip(old, new, strict=False)):
-                if before != now or (at < len(done) and not now.isascii()):
-                    break
-                keep += 1
+            keep = len([*takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))])
         up = len(old) - 1 - keep
         if old and width < self._width:
             up = sum(max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in old) - 1

@@ -20,6 +20,8 @@ def translated(message: Message) -> list[Message]:
     All of these have the id of the one. The functions of OpenAI's first API get ids by their names.
     """
     said: str = message["role"]
+    if said in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
+        return [message]  # as nearly all are
     role = _ROLES.get(said, "user")
     own: Any = message if said == role else {**message, "role": role}
     if isinstance(own.get("content"), list):

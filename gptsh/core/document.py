@@ -116,7 +116,7 @@ def _sound(value: Any, shape: Any, place: str, malformed: list[str]) -> Any:
         table = {}
         for key, item in value.items():
             expected = shape.get(key)
-            if item is None or expected is None or (type(expected) is type and isinstance(item, expected)):
+            if item is None or expected is None or type(item) is expected:
                 table[key] = item
             elif (sound := _sound(item, expected, f"{place}.{key}" if place else key, malformed)) is not None:
                 table[key] = sound
@@ -160,7 +160,7 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
     read: list[Message] = []
     for at, message in enumerate(value["messages"]):
-        read += translated(sound_message(message, f"messages[{at}]", malformed))
+        read += translated(_sound(readable(message), _MESSAGE, f"messages[{at}]", malformed))
     seen: set[str] = set()
     for at, message in enumerate(read):
         own = message.get("id")
@@ -195,9 +195,9 @@ def readable(value: Any) -> Message:
     return found
 
 
-def sound_message(value: object, place: str = "", malformed: list[str] | None = None) -> Message:
-    """A readable message without its malformed keys, whose places go to ``malformed``. Raises as ``readable``."""
-    message: Message = _sound(readable(value), _MESSAGE, place, [] if malformed is None else malformed)
+def sound_message(value: object) -> Message:
+    """A message without its malformed keys. Raises as ``readable``."""
+    message: Message = _sound(readable(value), _MESSAGE, "", [])
     return message
 
 

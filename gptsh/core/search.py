@@ -15,7 +15,7 @@ from gptsh.jsonio import parsed
 from gptsh.text import shortened
 
 Span = tuple[int, int]
-Passage = tuple[str, str]  # who or what says it, and the text
+Passage = tuple[str, str, str]  # who or what says it, the name of its tool or file if it has one, and the text
 
 _PLAIN = re.compile(r"[!#-.0-\[\]-~]+")  # ASCII that every JSON writer leaves as it is
 _NAME = 40  # characters of the name of a tool or a file
@@ -62,7 +62,7 @@ class Query:
         """The first of the passages with the most words; None unless every word is in one of them."""
         missing, most, best = set(self.words), 0, None
         for passage in passages:
-            folded = fold(passage[1])
+            folded = fold(passage[2])
             here = {word for word in self.words if word in folded}
             missing -= here
             if len(here) > most:
@@ -73,7 +73,8 @@ class Query:
 
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """What stands around the first word in a passage, on one line, and where the words are in that."""
-        who, text = passage
+        who, name, text = passage
+        who = f"{who} ({shortened(name, _NAME)})" if name else who
         line = " ".join(normalize("NFC", text).split())
         room = max(0, self.width - len(who) - 2)
         if len(line) > room:
@@ -149,24 +150,32 @@ def _passages(head: Document, messages: Iterable[object]) -> Iterator[Passage]:
     for value in messages:
         message = readable(value)
         role, content, name = message["role"], message.get("content"), message.get("name")
-        who = f"tool ({shortened(name, _NAME)})" if role == "tool" and isinstance(name, str) else role
+        name = name if role == "tool" and isinstance(name, str) else ""
         if role == "system":
             continue
-        if isinstance(content, str) and not (message.get("tool_calls") or message.get("refusal")):
-            yield who, content  # as most are: the walk takes its time
+        if not (isinstance(content, list) or message.get("refusal")):  # as most are: the walk takes its time
+            if content:
+                yield role, name, content
+            for call in message.get("tool_calls") or ():
+                yield from _of_call(call["function"].get("name"), call["function"].get("arguments"))
             continue
         for passage in walk(message):
-            name, text = passage.name, passage.text if isinstance(passage.text, str) else ""
             match passage.kind:
-                case "words" | "refusal":
-                    yield who, text
-                case "file" | "media" if name:
-                    yield who, name
-                    yield f"{who} ({shortened(name, _NAME)})", text
+                case "words" | "refusal" if isinstance(passage.text, str):
+                    yield role, name, passage.text
+                case "file" | "media" if passage.name:
+                    yield role, "", passage.name
+                    yield role, passage.name, passage.text or ""
                 case "call":
-                    with contextlib.suppress(ValueError, RecursionError):  # of what a model wrote as no JSON
-                        text = json.dumps(parsed(text), ensure_ascii=False)
-                    yield "tool call", name
-                    yield f"tool call ({shortened(name, _NAME)})" if name else "tool call", text
+                    yield from _of_call(passage.name, passage.text)
     if isinstance(head.get("title"), str):
-        yield "title", head["title"]
+        yield "title", "", head["title"]
+
+
+def _of_call(name: object, arguments: object) -> Iterator[Passage]:
+    called, text = str(name or ""), str(arguments or "")
+    if "\\" in text:
+        with contextlib.suppress(ValueError, RecursionError):  # of what a model wrote as no JSON
+            text = json.dumps(parsed(text), ensure_ascii=False)
+    yield "tool call", "", called
+    yield "tool call", called, text

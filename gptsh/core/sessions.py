@@ -227,7 +227,8 @@ def save_session(
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
-            refuse_newer(theirs, path.name)
+            if theirs["version"] > VERSION:
+                refuse_newer(theirs, path.name)
             is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
             if not is_new and is_other and not document.same_session(doc, theirs):
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)

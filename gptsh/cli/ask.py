@@ -58,7 +58,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                 raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
             from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
 
-            return label(ref, flags, loaded.context.snapshots)
+            return label(opened.at or ref, flags, loaded.context.snapshots, opened.doc)
         elif question is None and ref is None:
             raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
         if question is not None and ref is None and saves(flags, loaded) and not flags.dry_run:

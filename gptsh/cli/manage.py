@@ -66,12 +66,15 @@ def _documents(flags: Flags) -> Iterator[Document]:
             yield doc
 
 
-def label(ref: str, flags: Flags, keep: int) -> int:
-    """Set the title by hand, add tags, take a snapshot, of which so many are kept; nothing is asked."""
+def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> int:
+    """Set the title by hand, add tags, take a snapshot, of which so many are kept; nothing is asked.
+
+    ``doc`` is the session where it was read already.
+    """
     if references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
     filename = references.filename_of(ref)
-    doc = sessions.load_session(filename)
+    doc = doc or sessions.load_session(filename)
     if flags.snapshot is not None:
         from gptsh.context.tokens import roughly  # noqa: PLC0415 - a list takes none
         from gptsh.core import snapshots  # noqa: PLC0415 - the same

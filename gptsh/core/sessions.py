@@ -221,9 +221,9 @@ def save_session(
     """
     if not ("context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"])):
         _fill(doc)
-    is_new = document.is_unsaved(doc)
+    is_new = doc["updated_at"] == doc["created_at"]  # saving always moves the one beyond the other
     with files.as_store_error("the session cannot be saved", sessions_folder()):
-        folder = get_sessions_dir()
+        folder = get_sessions_dir() if is_new else sessions_folder()
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)

@@ -1,8 +1,10 @@
 """Session files as bytes: the lock, the replace that cannot tear, reading a head without the messages."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from gptsh.core.document import KEYS, Document, complete, count
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encoded, parsed, parsed_from
 from gptsh.messages import just_after
+from gptsh.text import shown_size
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
@@ -19,6 +22,7 @@ _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
 _PIECE = 1 << 16  # bytes of a read; holds nearly every session
 _MESSAGES = b',"messages":['  # as our own writer leaves it
+_MOST = 1_000_000_000  # bytes of a file that is read at all
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
 
@@ -31,6 +35,9 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until, pause = time.monotonic() + wait, 0.001
     try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            with contextlib.suppress(PermissionError):  # somebody else's, and shared on purpose
+                os.fchmod(descriptor, 0o600)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,10 +113,11 @@ def write_document(path: Path, doc: Document, *, durable: bool) -> None:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """All of a file; half the time of ``Path.read_bytes``. Raises OSError."""
+    """All of a file; half the time of ``Path.read_bytes``. Raises OSError, also as ``_sized``."""
     descriptor = os.open(path, _READ)
     pieces = []
     try:
+        _sized(descriptor)
         while piece := os.read(descriptor, _PIECE):
             pieces.append(piece)
     finally:
@@ -117,13 +125,24 @@ def read_bytes(path: Path | str) -> bytes:
     return b"".join(pieces)
 
 
+def _sized(descriptor: int) -> int:
+    """The bytes of a file. Raises OSError for a device or a pipe, and for what memory may have no room for."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # of which the system itself says so
+        raise OSError(errno.EINVAL, "not a regular file")
+    if status.st_size > _MOST:
+        raise OSError(errno.EFBIG, f"larger than {shown_size(_MOST)}")
+    return status.st_size
+
+
 def read_document(path: Path | str) -> tuple[Document, list[str]]:
     """The whole document, its id that of the file name, and the places of what is malformed, which is left out.
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
+    data = read_bytes(path)
     try:
-        value = parsed(read_bytes(path).decode("utf-8"))
+        value = parsed(data.decode("utf-8"))
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
@@ -165,10 +184,10 @@ def read_head(path: str) -> Document:
     """
     descriptor = os.open(path, _READ)
     try:
+        size = _sized(descriptor)
         data = os.read(descriptor, _BLOCK)
         while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
             data += more
-        size = os.fstat(descriptor).st_size
         end = data[-_TAIL:] if len(data) >= size else os.pread(descriptor, _TAIL, size - _TAIL)
     finally:
         os.close(descriptor)

@@ -21,6 +21,7 @@ from gptsh.text import shortened
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
 _BEGINNING = 60  # characters of a first question that stands for a title
+_TITLE = 500  # characters of a title that are shown: one of megabytes takes seconds
 
 
 class SessionSummary(TypedDict):
@@ -112,7 +113,7 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "filename": filename,
         "created_at": created,
         "updated_at": text(head.get("updated_at")) or created,
-        "title": text(head.get("title")),
+        "title": (text(head.get("title")) or "")[:_TITLE] or None,
         "agent": text(agent.get("name")),
         "model": text(agent.get("model")),
         "provider": text(as_dict(head.get("provider")).get("name")),
@@ -175,4 +176,4 @@ def find_project(cwd: str) -> str:
 
 def title_of(doc: Document) -> str:
     """The title, and where there is none a word for that."""
-    return doc["title"] or UNTITLED
+    return (doc["title"] or UNTITLED)[:_TITLE]

@@ -6,7 +6,7 @@ Its Python releases and its Go port write the same keys in other orders and styl
 import base64
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -62,10 +62,9 @@ def _session(source: Source) -> Conversation:
         value, kind = found.value, found.value.get("_type")
         counted += _counts(value)
         is_message = kind != _STATE and (not isinstance(kind, str) or isinstance(value.get("role"), str))
-        beside = {"raw": found.raw, **({"before": passed} if passed else {})}
         # nanobot rewrites its messages, so what tells one from another is who said it, and when.
         said = {"id": session.derived([value["timestamp"], value.get("role")])} if value.get("timestamp") else {}
-        if is_message and session.add({**own(value), **said, "source": beside}, found.number):
+        if is_message and session.add({**own(value), **said, "source": {"lines": [*passed, found.raw]}}, found.number):
             passed = []
         else:
             passed = [*passed, found.raw]
@@ -113,13 +112,13 @@ def write(doc: Document, key: str) -> Iterator[str]:
     for message in doc["messages"]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         came = as_dict(as_dict(message).get("source")) if imported else {}
-        if not (new := _kept([*(came.get("before") or ()), came["raw"]]) if "raw" in came else []):
+        if not (new := _kept(came.get("lines"))):
             new = [line(_written(one, names)) for one in spoken([message]) if one["role"] != "system"]
         count += sum(_counts(parsed(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):
             offset = count
-    rest = _kept(imported.get("after") or ())
+    rest = _kept(imported.get("after"))
     count += sum(_counts(parsed(text)) for text in rest)
     now = {"name": key, "count": count, "offset": offset, "title": doc["title"] or imported.get("title")}
     header = _kept([imported.get("header")])
@@ -128,11 +127,11 @@ def write(doc: Document, key: str) -> Iterator[str]:
     yield from (f"{text}\n" for text in (*header, *lines, *rest))
 
 
-def _kept(lines: Iterable[Any]) -> list[str]:
-    """The lines that were kept as they came; none that is no object on a line: the document may be anybody's."""
+def _kept(lines: object) -> list[str]:
+    """The lines that were kept as they came; none where one is no object on a line: the document may be anybody's."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        if all("\n" not in text and isinstance(parsed(text), dict) for text in lines):
-            return [*lines]
+        if isinstance(lines, list) and all("\n" not in text and isinstance(parsed(text), dict) for text in lines):
+            return lines
     return []
 
 
@@ -144,8 +143,8 @@ def _header(doc: Document, key: str, offset: int, had: dict[str, Any], title: ob
     counts = [name for name in _COUNTS if name in had or not had or name == _COUNTS[-1]]
     times = {}
     for name in ("created_at", "updated_at"):
-        is_same = utc(had.get(name)) == doc[name]
-        times[name] = datetime.fromisoformat(had[name]).isoformat() if is_same else _local(doc[name])
+        came = had.get(name) if isinstance(had.get(name), str) and utc(had[name]) == doc[name] else None
+        times[name] = datetime.fromisoformat(came).isoformat() if came else _local(doc[name])
     return line({"_type": _METADATA, "key": key, **times, "metadata": metadata, **dict.fromkeys(counts, offset)})
 
 

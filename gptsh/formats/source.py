@@ -137,7 +137,7 @@ class Source:
         return self._read
 
     def _by_line(self) -> Iterator[Line | Unread]:
-        if self.data[:_FIRST].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(b"["):  # a list, whole or torn
+        if self.data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(b"["):  # a list, whole or torn
             return
         for number, data in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), 1):
             try:

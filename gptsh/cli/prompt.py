@@ -395,7 +395,8 @@ class Prompt:
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.complete_state is None:
-                buffer.start_completion(insert_common_part=True)
+                by_title = buffer.text.startswith("/resume ")  # an id takes the place of what was typed
+                buffer.start_completion(select_first=by_title, insert_common_part=not by_title)
             elif len(buffer.complete_state.completions) == 1:  # what is behind it can be completed next
                 buffer.apply_completion(buffer.complete_state.completions[0])
             else:

@@ -131,6 +131,8 @@ def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
 
 @needs_tmux
 def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> None:
+    home.run("-m", "echo", "--title", "Bread And Butter", "hi")
+    ident = home.doc()["id"]
     with Tmux(home, "-i", "-m", "echo", size=(40, 24)) as tmux:
         tmux.until("^new session · echo · /help$")
         tmux.write("/he")
@@ -145,6 +147,10 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("Enter")
         tmux.until("Leave; exit, quit")
         tmux.until(PROMPT)
+        tmux.write("/resume butter")
+        tmux.keys("Tab")
+        tmux.until(f"^> /resume {ident} *$")
+        tmux.keys("C-u")
         tmux.say("/zzz")
         tmux.until("^gptsh: there is no command /zzz: /help s\nhows them")
 

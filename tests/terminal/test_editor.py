@@ -147,7 +147,8 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("Enter")
         tmux.until("Leave; exit, quit")
         tmux.until(PROMPT)
-        tmux.write("/resume butter")
+        tmux.paste("/resume butter")  # what is typed letter by letter may still be completed when Tab comes
+        tmux.until("^> /resume butter *$")
         tmux.keys("Tab")
         tmux.until(f"^> /resume {ident} *$")
         tmux.keys("C-u")

@@ -293,7 +293,7 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     assert (run.code, run.stderr.splitlines()[1]) == (
         5,
         "gptsh: the answer is incomplete: the window of 4,096 tokens is full (length): -p num_ctx=N, "
-        "or context_window under [providers.ollama], asks for a larger one",
+        f"or context_window under [providers.ollama] in {here.config}, asks for a larger one",
     )
     assert "the window of 8,192 tokens is full" in here.run("-s", "0", "go on").stderr
     assert here.run("-s", "0", "go on").code == 0

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from gptsh.tools.toolbox import Offered
 
 
+_TOGETHER = 64  # lines of a list that are written at once
+
+
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.answers_to()))
-    stdio.write_lines(lines_of(flags, passing(flags), line, session_object))
+    lines = lines_of(flags, passing(flags), line, session_object)
+    stdio.write_lines(islice(lines, 1))  # the first at once, for ``| head``
+    stdio.write_lines(map("\n".join, iter(lambda: list(islice(lines, _TOGETHER)), [])))
     return 0
 
 

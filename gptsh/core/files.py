@@ -184,11 +184,12 @@ def read_head(path: str) -> Document:
     """
     descriptor = os.open(path, _READ)
     try:
-        size = _sized(descriptor)
-        data = os.read(descriptor, _BLOCK)
-        while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
-            data += more
-        end = data[-_TAIL:] if len(data) >= size else os.pread(descriptor, _TAIL, size - _TAIL)
+        end = data = os.read(descriptor, _BLOCK)
+        if len(data) == _BLOCK:  # else that was all
+            size = _sized(descriptor)
+            while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
+                data += more
+            end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
         os.close(descriptor)
     head = _head(data, path) if end.rstrip().endswith(b"]}") else None  # else it is torn, or keys follow the messages

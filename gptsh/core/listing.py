@@ -62,9 +62,10 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
     What is left out or cannot be read keeps its index: nothing renumbers.
     """
     folder = archive_folder() if archived else sessions_folder()
+    path = str(folder)
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
-            head = try_read(f"{folder}/{name}", files.read_head)
+            head = try_read(f"{path}/{name}", files.read_head)
             if isinstance(head, Unreadable):
                 yield head
             elif head is not None:
@@ -136,8 +137,7 @@ def summary_at(filename: str) -> SessionSummary | None:
 
 def called(title: str | None, preview: str) -> str:
     """What a session is called in a line: its title, else how its first question begins, in quotes."""
-    beginning = shortened(preview, _BEGINNING)
-    return title or (f'"{beginning}"' if beginning else UNTITLED)
+    return title or (f'"{shortened(preview, _BEGINNING)}"' if preview else UNTITLED)
 
 
 def latest_in_project(project: str) -> str | None:

@@ -153,8 +153,8 @@ ROWS = (
     Row("--list-sessions", lambda lab: whole(LIST, lab.usual.env), times(1.5), FLOOR),
     Row("-s REF resolution", lambda lab: whole(SHOW, lab.usual.env), times(1.5), FLOOR),
     Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(2.5), FLOOR),
-    Row("first answer byte, Anthropic wire", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
-    Row("first answer byte, Ollama wire", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
+    Row("first answer byte, Anthropic API", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
+    Row("first answer byte, Ollama API", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, DEAR),
     Row(
         "first word of an answer on a terminal",
@@ -162,7 +162,7 @@ ROWS = (
         times(1.3),
         TEXT_WORD,
     ),
-    # Of a provider for which gptsh has no wire of its own.
+    # Of a provider for which gptsh speaks no API of its own.
     Row(
         "first answer byte through litellm",
         lambda lab: first_byte(ASK_LITELLM, lab.through_litellm.env),

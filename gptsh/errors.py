@@ -18,7 +18,7 @@ GptshError                      1
 ├── Incomplete                  5   cut, filtered or refused, or too many rounds of tools
 │   └── Misshapen               5   not what --schema asks
 ├── TooLong                     6   the input does not fit the model's window
-└── TimedOut                  124   --timeout, or a wire that went silent
+└── TimedOut                  124   --timeout, or a api that went silent
 """
 
 

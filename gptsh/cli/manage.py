@@ -120,7 +120,7 @@ def list_models(flags: Flags) -> int:
 def _model_object(item: "Listed") -> dict[str, Any]:
     """Prices are USD per token."""
     price_in, price_out = item.prices or (None, None)
-    named = {"model": item.model, "wire": item.wire, "window": item.window}
+    named = {"model": item.model, "api": item.api, "window": item.window}
     return {**named, "price_in": price_in, "price_out": price_out}
 
 

@@ -412,7 +412,7 @@ class Planner:
         Nothing is counted for as long as it is certain that all is below the mark at which a new compaction is made;
         nor for Ollama in any window that it is given.
         """
-        limits = [OLLAMA_LEAST] if self._provider.wire == "ollama" else []
+        limits = [OLLAMA_LEAST] if self._provider.api == "ollama" else []
         limits += [] if self.room.prompt is None else [round(self.rules.compact_at * self.room.prompt)]
         self._counts = self._counts or exact
         # Behind a truncation no earlier report is of what is sent now; behind a refusal none is to be believed.
@@ -473,8 +473,8 @@ class Planner:
 
             # Ollama takes one for every model, and shows it to none.
             provider = self._provider
-            takes = None if provider.wire == "ollama" else facts(provider.name, provider.model).can("response_schema")
-            if takes or (takes is None and provider.wire in DIRECT):
+            takes = None if provider.api == "ollama" else facts(provider.name, provider.model).can("response_schema")
+            if takes or (takes is None and provider.api in DIRECT):
                 self._schema = shape.schema
             if not takes:
                 self._system = in_words(self._system, shape.schema)
@@ -672,15 +672,15 @@ def print_request(client: Client, plan: Plan, form: Form) -> int:
     if form.structured:
         stdio.write_lines([structured.line({**described(client, plan), "error": None})])
     else:
-        stdio.write_lines(lists.context_lines(client.wire(plan.request), plan.context.report(), plan.request))
+        stdio.write_lines(lists.context_lines(client.api(plan.request), plan.context.report(), plan.request))
     return 0
 
 
 def described(client: Client, plan: Plan) -> dict[str, Any]:
     """A request as it is sent, its keys masked, and what it has of the session."""
     request = plan.request
-    wire, preview = client.wire(request), client.preview(request)
-    return {"model": request.model, "wire": wire, **preview, "context": plan.context.report()}
+    api, preview = client.api(request), client.preview(request)
+    return {"model": request.model, "api": api, **preview, "context": plan.context.report()}
 
 
 def _described(choice: Choice) -> dict[str, Any]:

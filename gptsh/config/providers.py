@@ -67,7 +67,7 @@ class Providers:
             known = AZURE_V1
         bases = (environ.get(variable, "").strip() for variable in known.base_vars)
         base_url = (table.base_url or next(filter(None, bases), known.base_url)).rstrip("/")
-        if known.wire == "ollama":  # whose other API is below /v1
+        if known.api == "ollama":  # whose other API is below /v1
             base_url = base_url.removesuffix("/v1").rstrip("/")
         if base_url and not base_url.endswith(known.base_path):
             base_url += known.base_path
@@ -119,7 +119,7 @@ class Providers:
             raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
         if not 0 < len(bare) <= _LONGEST_NAME:
             raise ConfigError(f"{bare[:40]!r} is no name of a model", _HOW_TO_NAME)
-        if (provider.wire in DIRECT or provider.needs_base) and not provider.base_url:
+        if (provider.api in DIRECT or provider.needs_base) and not provider.base_url:
             way = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {way}")
         if provider.base_url and not schema.URL.holds(provider.base_url):

@@ -130,11 +130,11 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
         # The last piece of reasoning of an answer that broke off is not whole, unless it is signed.
         torn = message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]
         sent[DETAILS] = details[:-1] if torn and not details[-1].get("signature") else details
-    if own and provider.wire == "litellm":
+    if own and provider.api == "litellm":
         blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
         sent |= {THINKING: blocks, FIELDS: as_dict(replay.get(FIELDS))}
     if calls:
-        through_litellm = provider.wire == "litellm"
+        through_litellm = provider.api == "litellm"
         sent["tool_calls"] = [_call(call, own=own, through_litellm=through_litellm) for call in calls]
         if provider.wants_reasoning:
             known = replay if message.get("provider") == provider.name else {}

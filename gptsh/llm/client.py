@@ -18,7 +18,7 @@ from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
 from gptsh.messages import Event, Part, Retrying, labelled, parts_of, text_of
 from gptsh.models.cost import usage_from
-from gptsh.models.providers import Provider, Wire
+from gptsh.models.providers import ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -62,7 +62,7 @@ class Client:
     def warm(self, model: str) -> None:
         """Begin to load what asking this model takes seconds to load. A model that cannot be reached is no failure."""
         with contextlib.suppress(ConfigError):
-            if routes.wire_for(self._settings.providers.of(model), {}) == "litellm":
+            if routes.api_for(self._settings.providers.of(model), {}) == "litellm":
                 self._litellm.warm()
 
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
@@ -72,31 +72,31 @@ class Client:
         for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
         provider = self._routes.of(model, params, tools=tools)
-        if provider.wire == "litellm":
+        if provider.api == "litellm":
             self._litellm.warm()
         return parameters.fit(params, provider).left_out
 
     def takes(self, model: str, part: Part) -> bool:
         """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
         provider = self._settings.providers.of(model)
-        return provider.wire == "echo" or _api(provider.wire).takes(part, provider)
+        return provider.api == "echo" or _api(provider.api).takes(part, provider)
 
-    def wire(self, request: Request) -> Wire:
+    def api(self, request: Request) -> ApiName:
         """By which API it would be asked. Raises as ``prepare``."""
-        return self._provider_of(request).wire
+        return self._provider_of(request).api
 
     def preview(self, request: Request) -> dict[str, Any]:
         """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
         provider = self._provider_of(request)
-        if provider.wire == "echo":
+        if provider.api == "echo":
             return {"messages": request.messages}
-        if provider.wire == "litellm":
+        if provider.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
 
             return {"call": errors.without_secret_parameters(arguments(request, provider, self._settings.network))}
         from gptsh.llm.sse import encode, load  # noqa: PLC0415 - as in ``_api``
 
-        api = _api(provider.wire)
+        api = _api(provider.api)
         body = load(encode(api.body(request, provider, self.servers.refused(provider), self.servers)))
         return {
             "method": "POST",
@@ -142,15 +142,15 @@ class Client:
 
     def _events(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """What is seen of the answer to one request."""
-        if provider.wire == "echo":
+        if provider.api == "echo":
             yield from _echo(request, answer)
             return
-        if provider.wire == "litellm":
+        if provider.api == "litellm":
             yield from self._litellm.read(request, provider, answer)
             return
         from gptsh.llm.sse import encode  # noqa: PLC0415 - as in ``_api``
 
-        api = _api(provider.wire)
+        api = _api(provider.api)
         body = encode(api.body(request, provider, self.servers.refused(provider), self.servers))
         response = self._routes.http.post(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
         try:
@@ -167,9 +167,9 @@ class Client:
 
     def _learns(self, err: ModelError, request: Request, provider: Provider) -> bool:
         """Whether the server has refused something that it can be asked without, from now on."""
-        if err.status not in _REFUSALS or provider.wire == "litellm":
+        if err.status not in _REFUSALS or provider.api == "litellm":
             return False
-        api, refused = _api(provider.wire), self.servers.refused(provider)
+        api, refused = _api(provider.api), self.servers.refused(provider)
         new = {name for name, how in api.REFUSABLE.items() if how.search(f"{err} {err.detail}")} - refused
         if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False
@@ -215,13 +215,13 @@ def _echo(request: Request, answer: Answer) -> Iterator[Event]:
     yield from answer.news()
 
 
-def _api(wire: Wire) -> Api:
+def _api(api: ApiName) -> Api:
     """How servers of this kind are spoken to; only the one that is needed is loaded."""
-    if wire == "anthropic":
+    if api == "anthropic":
         from gptsh.llm import anthropic  # noqa: PLC0415 - the start of a run needs one at most
 
         return anthropic
-    if wire == "ollama":
+    if api == "ollama":
         from gptsh.llm import ollama  # noqa: PLC0415 - the same
 
         return ollama

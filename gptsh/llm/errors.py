@@ -69,7 +69,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along
         what, todo = f"{url} redirects to {headers['location']}", "change base_url"
     elif status == 404:  # the model or the path
-        pulls = provider.wire == "ollama" and "model" in reason
+        pulls = provider.api == "ollama" and "model" in reason
         what = f"{url} does not know {provider.model!r} {reason}"
         todo = f"ollama pull {provider.model}, or see -m" if pulls else "see -m and base_url"
     elif "not support tools" in reason:

@@ -26,9 +26,9 @@ def fit(params: Mapping[str, Any], provider: Provider) -> Fitted:
     """The user's parameters for a model. litellm knows the names that its models use, but not what they refuse."""
     left_out = refused(provider.name, provider.model, params) if params else []
     sent = {key: value for key, value in params.items() if key not in left_out}
-    if provider.wire == "litellm" or not sent:
+    if provider.api == "litellm" or not sent:
         return Fitted(sent, left_out)
-    is_claude = provider.wire == "anthropic"
+    is_claude = provider.api == "anthropic"
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
         counts_all = provider.name in OPENAIS and is_openai_reasoning(provider.model)
         sent[_LIMITS[counts_all and not is_claude]] = limit

@@ -11,7 +11,7 @@ from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
 from gptsh.llm.errors import without_secrets
 from gptsh.models.facts import OPENAIS, chat_refuses_tools, facts
-from gptsh.models.providers import BEARER, DIRECT, Provider, Wire
+from gptsh.models.providers import BEARER, DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Http
@@ -32,7 +32,7 @@ class Routes:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings, self._environ = settings, environ
-        self._routes: dict[tuple[str, Wire], Provider] = {}
+        self._routes: dict[tuple[str, ApiName], Provider] = {}
         self._keys: dict[str, str | None] = {}
 
     @cached_property
@@ -48,17 +48,17 @@ class Routes:
         Raises ConfigError for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
         """
         provider = self._settings.providers.of(model)
-        wire = wire_for(provider, params, tools=tools, documents=documents)
-        if (model, wire) not in self._routes:
-            provider = provider._replace(wire=wire)
-            if wire != "echo":
+        api = api_for(provider, params, tools=tools, documents=documents)
+        if (model, api) not in self._routes:
+            provider = provider._replace(api=api)
+            if api != "echo":
                 provider = self._with_key(provider)
                 try:
                     self.http.way(provider.base_url or _ANYWHERE)
                 except GptshError as err:
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-            self._routes[model, wire] = provider
-        return self._routes[model, wire]
+            self._routes[model, api] = provider
+        return self._routes[model, api]
 
     def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, most: int) -> bytes:
         """A document of a provider's server. Raises GptshError where none comes in time."""
@@ -86,22 +86,22 @@ class Routes:
         self._keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
-        if provider.wire == "litellm":  # which may use a key that gptsh does not know
+        if provider.api == "litellm":  # which may use a key that gptsh does not know
             found = {value.strip() for variable, value in self._environ.items() if names_a_secret(variable)}
             secrets |= {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}
         hidden = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
         return provider._replace(key=key, secrets=hidden)
 
 
-def wire_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> Wire:
+def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> ApiName:
     """The provider's API, but litellm for what chat completions do not serve.
 
     Those are some models of OpenAI's own servers, some of them only with tools, and documents for Google.
     """
-    if provider.name == "gemini" and provider.wire == "chat":
+    if provider.name == "gemini" and provider.api == "chat":
         return "litellm" if documents or not set(params) <= _GOOGLES else "chat"
-    if provider.wire != "chat" or provider.name not in OPENAIS or _PLAIN.match(provider.model):
-        return provider.wire
+    if provider.api != "chat" or provider.name not in OPENAIS or _PLAIN.match(provider.model):
+        return provider.api
     known = facts(provider.name, provider.model)
     # A proxy in OpenAI's place may serve nothing else, and knows how to ask with tools.
     offers = (tools or bool(params.get("tools"))) and not (provider.own_base and provider.name == "openai")
@@ -113,7 +113,7 @@ def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:
 
     ``masked``: without the key and every configured value, however short.
     """
-    is_direct = provider.wire in DIRECT
+    is_direct = provider.api in DIRECT
     sent = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
     sent |= provider.constants
     sent |= {header.lower(): MASK if masked else value for header, value in provider.headers.items()}

@@ -19,11 +19,11 @@ from gptsh.config.folders import own_folder
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm.routes import Routes, wire_for
+from gptsh.llm.routes import Routes, api_for
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, models_of, split_model
-from gptsh.models.providers import DIRECT, LOCAL, Provider, Wire
+from gptsh.models.providers import DIRECT, LOCAL, ApiName, Provider
 
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
 SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
@@ -57,7 +57,7 @@ class Listed(NamedTuple):
     """One model as ``-m`` takes it, its API, its window in tokens, its prices in USD per token in and out."""
 
     model: str
-    wire: Wire
+    api: ApiName
     window: int | None
     prices: tuple[float, float] | None
 
@@ -129,7 +129,7 @@ class Servers:
 
     def _models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """What a server lists, each with its ``id``. Raises GptshError where it does not."""
-        base = f"{provider.base_url}{'/v1' if provider.wire == 'ollama' else ''}"
+        base = f"{provider.base_url}{'/v1' if provider.api == 'ollama' else ''}"
         listed = self._getter(provider, seconds, _LISTING if seconds > PROBE_TIMEOUT else _PROBED)(f"{base}/models")
         if listed is None:
             raise ModelError(f"{provider.name} does not list its models")
@@ -142,24 +142,24 @@ class Servers:
             provider = self._settings.providers.get(name)
             if provider is None or name in _OWN_NAMES:
                 continue
-            if provider.key or provider.key_command or (provider.wire in DIRECT and not provider.needs_key):
+            if provider.key or provider.key_command or (provider.api in DIRECT and not provider.needs_key):
                 yield from self._catalog_of(provider)
 
     def _catalog_of(self, provider: Provider) -> Iterator[Listed | ListingFailed]:
-        asks = provider.wire in DIRECT and (provider.own_base or provider.name in LOCAL)
+        asks = provider.api in DIRECT and (provider.own_base or provider.name in LOCAL)
         known = [] if asks else [*models_of(provider.name)]
         for found in known:
-            wire = wire_for(provider._replace(model=found.name), {})
+            api = api_for(provider._replace(model=found.name), {})
             window = provider.context_window or found.window
-            yield Listed(f"{provider.name}/{found.name}", wire, window, provider.priced(found).prices)
-        if known or provider.wire not in DIRECT:
+            yield Listed(f"{provider.name}/{found.name}", api, window, provider.priced(found).prices)
+        if known or provider.api not in DIRECT:
             return
         is_local = provider.name in LOCAL and not provider.own_base
         try:
             for model in self._models(provider, PROBE_TIMEOUT if is_local else _PATIENCE):
                 window = provider.context_window or _listed_window(model)
                 prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
-                yield Listed(f"{provider.name}/{model['id']}", provider.wire, window, prices)
+                yield Listed(f"{provider.name}/{model['id']}", provider.api, window, prices)
         except GptshError as err:
             if not is_local:  # that none runs here is no news
                 yield ListingFailed(provider.name, str(err))
@@ -186,11 +186,11 @@ class Servers:
 
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
         """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
-        if provider.wire == "ollama":
+        if provider.api == "ollama":
             shown = self.shown(provider) if ask else Shown()
             return shown.trained or shown.num_ctx
         is_long = provider.name == "openrouter"  # its list
-        if provider.wire not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
+        if provider.api not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
             return None
         known, place = self._of(provider), _place(provider)
         if "window" not in known and ask and place not in self._silent:
@@ -208,9 +208,9 @@ class Servers:
         Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
         """
         provider = self._settings.providers.of(model)
-        if ability in _NO_SHAPE.get(provider.wire, ()):
+        if ability in _NO_SHAPE.get(provider.api, ()):
             return False
-        if provider.wire != "ollama":
+        if provider.api != "ollama":
             return facts(provider.name, provider.model).can(ability)
         abilities = self.shown(provider).abilities if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities

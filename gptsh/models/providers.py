@@ -12,8 +12,8 @@ from gptsh.models import catalog
 from gptsh.models.cost import KEYS
 from gptsh.models.facts import Facts
 
-Wire = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
-DIRECT: tuple[Wire, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
+ApiName = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
+DIRECT: tuple[ApiName, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
 Effort = Literal[
     "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
     "nothing",
@@ -35,7 +35,7 @@ class Provider(NamedTuple):
     base_vars: tuple[str, ...] = ()  # the same
     default_model: str | None = None
     needs_key: bool = True
-    wire: Wire = "chat"
+    api: ApiName = "chat"
     base_path: str = ""  # what the base lacks at its end
     key_headers: Mapping[str, str] = BEARER  # how the key goes out, but for that of one of ``bearer_vars``
     bearer_vars: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Provider(NamedTuple):
     @property
     def is_local(self) -> bool:
         """Whether it is a server of the user's own, which may have one slot, and no vendor's."""
-        return self.own_base or self.name in LOCAL or self.wire == "ollama"
+        return self.own_base or self.name in LOCAL or self.api == "ollama"
 
     def priced(self, known: Facts) -> Facts:
         """A model of this provider: at the prices of the config file where it sets any, and then at no others."""
@@ -82,7 +82,7 @@ def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more:
 
 def _by_litellm(*key_vars: str, needs_key: bool = True) -> Provider:
     """A provider with a dialect of its own."""
-    return Provider("", key_vars, needs_key=needs_key, wire="litellm")
+    return Provider("", key_vars, needs_key=needs_key, api="litellm")
 
 
 # In the order in which a key that is set chooses the model of a user who named none.
@@ -93,7 +93,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "anthropic": Provider(
         "https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-        ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), "claude-sonnet-5-5", wire="anthropic", base_path="/v1",
+        ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), "claude-sonnet-5-5", api="anthropic", base_path="/v1",
         key_headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
         constants={"anthropic-version": "2023-06-01"},
     ),
@@ -141,7 +141,7 @@ PROVIDERS: dict[str, Provider] = {
         effort="template",
     ),
     "azure": Provider(
-        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), wire="litellm", needs_base=True,
+        "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), api="litellm", needs_base=True,
     ),
     "cohere": _by_litellm("COHERE_API_KEY"),
     "cohere_chat": _by_litellm("COHERE_API_KEY"),
@@ -155,7 +155,7 @@ PROVIDERS: dict[str, Provider] = {
     "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
     "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
     "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
-    "ollama": _by_stem("http://localhost:11434", "OLLAMA", needs_key=False, wire="ollama", effort="think"),
+    "ollama": _by_stem("http://localhost:11434", "OLLAMA", needs_key=False, api="ollama", effort="think"),
     "lm_studio": _by_stem("http://localhost:1234/v1", "LM_STUDIO", needs_key=False, effort="nothing"),
     "llamafile": _by_stem(
         "http://127.0.0.1:8080/v1", "LLAMAFILE", needs_key=False, effort="template", wants_reasoning=True
@@ -172,7 +172,7 @@ AZURE_V1 = Provider(
 )  # fmt: skip
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 
-ECHO = Provider(needs_key=False, wire="echo")
+ECHO = Provider(needs_key=False, api="echo")
 OWN = Provider(needs_key=False)  # a server that the user named with its base URL
 
 # Reached by litellm, in none of its data files.

@@ -34,11 +34,11 @@ def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
     return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
-def model_line(model: str, wire: str, window: int | None, prices: tuple[float, float] | None) -> str:
+def model_line(model: str, api: str, window: int | None, prices: tuple[float, float] | None) -> str:
     """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
     in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
-    line = f"{one_line(model):<44} {wire:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
-    return f"{line}  says back what it was told, without key or network" if wire == "echo" else line
+    line = f"{one_line(model):<44} {api:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
+    return f"{line}  says back what it was told, without key or network" if api == "echo" else line
 
 
 def agent_line(name: str, model: str | None, default: bool) -> str:
@@ -71,10 +71,10 @@ def found_drawn(item: "Found", look: Look) -> str:
 # ---- what is sent
 
 
-def context_lines(wire: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
+def context_lines(api: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
     """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
     yield f"model       {one_line(request.model)}"
-    yield f"wire        {wire}"
+    yield f"api         {api}"
     yield f"window      {_tokens(report['window'])}"
     yield f"budget      {_tokens(report['budget'])}"
     yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"

@@ -156,7 +156,7 @@ def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Ho
     wrote = tool_use(1, "ok", "write_file", path="src/a.rs", text="x")
     others = {"git_commit": {"files": ["b.rs"]}, "create_issue": {"path": "c.rs"}, "update_status": {"file": "d.rs"}}
     did = [one for at, (tool, given) in enumerate(others.items(), 2) for one in tool_use(at, "ok", tool, **given)]
-    before = kept(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=60)])
+    before = kept(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=50)])
     run = home.run("-s", "0", "and now?")
     sent = text_in(asked(talker)[0])
     lost = [at for at, words in enumerate(questions(before)) if words not in sent]

@@ -189,7 +189,7 @@ def test_a_dry_run_tells_all_in_ten_lines_and_sends_and_saves_nothing(small: Hom
     assert (run.code, run.stderr) == (0, "")
     assert len(run.stdout.splitlines()) <= 10
     shown = dict(re.split("  +", line, maxsplit=1) for line in run.stdout.splitlines())
-    assert [shown[key] for key in ("model", "wire", "window", "budget", "strategy", "included")] == [
+    assert [shown[key] for key in ("model", "api", "window", "budget", "strategy", "included")] == [
         "lab/m", "chat", "2,000 tokens", "1,500 tokens", "full", "3 messages"
     ]  # fmt: skip
     assert small.run("-s", "@new", "--dry-run", "hi").code == 0  # nor is a name taken
@@ -213,7 +213,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert "[gptsh: " in shown["body"]["messages"][1]["content"]
     assert (shown["method"], shown["url"]) == ("POST", f"{model.base_url}/chat/completions")
     assert (shown["headers"]["authorization"], shown["headers"]["x-team"]) == ("Bearer ***", "***")
-    assert (shown["model"], shown["wire"], shown["error"]) == ("lab/m", "chat", None)
+    assert (shown["model"], shown["api"], shown["error"]) == ("lab/m", "chat", None)
 
 
 @pytest.mark.slow

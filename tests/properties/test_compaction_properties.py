@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.content.foreign import translated
+from gptsh.core import document
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.home import Home
@@ -198,7 +198,7 @@ def holds(
     before = place.begin(api, size, messages, told)
 
     run = place.home.run("-s", "0", "-o", "json", *([] if last else [NOW]))
-    kept = [one for message in before["messages"] for one in translated(message)]
+    kept = document.complete(before, before["id"])[0]["messages"]  # in our own shapes
     assert place.home.doc()["messages"][: len(kept)] == kept
     if last and run.code == 6:
         assert least(last) + FRAME > int(0.75 * size) - count_text(SYSTEM)

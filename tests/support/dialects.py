@@ -40,16 +40,16 @@ def at(name: str, **more: Any) -> Provider:
 
 
 def direct(api: Api, provider: str) -> Callable[[Request], bytes]:
-    """The request of a wire of ours, to a provider."""
+    """The request of a api of ours, to a provider."""
     return lambda request: encode(api.body(request, at(provider), (), NOBODY))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
     """What litellm is called with."""
-    return lambda request: encode(arguments(request, at(provider, wire="litellm"), Network()))
+    return lambda request: encode(arguments(request, at(provider, api="litellm"), Network()))
 
 
-# A new wire is one line here: what its request to a provider is.
+# A new api is one line here: what its request to a provider is.
 DIALECTS: dict[str, Callable[[Request], bytes]] = {
     "lab": direct(chat, "lab"),
     "openai": direct(chat, "openai"),

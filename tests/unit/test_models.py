@@ -1,4 +1,4 @@
-"""Whose a model is, by which wire it is reached, what it can and costs; held against the installed litellm."""
+"""Whose a model is, by which api it is reached, what it can and costs; held against the installed litellm."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gptsh.config.settings import load
-from gptsh.llm.routes import wire_for
+from gptsh.llm.routes import api_for
 from gptsh.models import catalog
 from gptsh.models.cost import cost, usage_from
 from gptsh.models.facts import Facts, facts, likely_facts, small_params, split_model
@@ -112,21 +112,21 @@ def test_openais_models_that_refuse_tools_on_chat_completions(
     provider = load({}).providers.get("openai")
     assert provider
     tools = {"tools": [{"type": "function"}]}
-    assert wire_for(provider._replace(model=model), {**params, **tools}) == ("chat" if refused is False else "litellm")
-    assert wire_for(provider._replace(model=model), params) == ("litellm" if refused is None else "chat")
+    assert api_for(provider._replace(model=model), {**params, **tools}) == ("chat" if refused is False else "litellm")
+    assert api_for(provider._replace(model=model), params) == ("litellm" if refused is None else "chat")
 
 
 def test_parameters_of_googles_own_api_go_through_litellm() -> None:
     provider = load({"GEMINI_API_KEY": "k"}).providers.get("gemini")
     assert provider
-    assert wire_for(provider._replace(model="gemini-2.5-flash"), {"temperature": 1}, tools=True) == "chat"
-    assert wire_for(provider._replace(model="gemini-2.5-flash"), {"safety_settings": []}) == "litellm"
+    assert api_for(provider._replace(model="gemini-2.5-flash"), {"temperature": 1}, tools=True) == "chat"
+    assert api_for(provider._replace(model="gemini-2.5-flash"), {"safety_settings": []}) == "litellm"
 
 
 def test_a_proxy_in_openais_place_is_asked_by_chat_completions_whatever_the_model() -> None:
     provider = load({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}).providers.get("openai")
     assert provider
-    assert wire_for(provider._replace(model="gpt-5.5"), {}, tools=True) == "chat"
+    assert api_for(provider._replace(model="gpt-5.5"), {}, tools=True) == "chat"
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
 def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicServer) -> None:
     run = claude.run("--dry-run", "-o", "json", "--system", "Brief.", "-p", "max_tokens=9", "hi")
     told = json.loads(run.stdout)
-    assert (told["wire"], told["url"]) == ("anthropic", f"{server.base_url}/messages")
+    assert (told["api"], told["url"]) == ("anthropic", f"{server.base_url}/messages")
     assert (told["headers"]["x-api-key"], told["body"]["system"]) == ("***", parts("Brief."))
     assert (KEY in run.stdout, server.asked) == (False, [])
 

@@ -1,4 +1,4 @@
-"""The wire of Ollama's own API: what goes out, what comes back, and that a model is not loaded twice."""
+"""The api of Ollama's own API: what goes out, what comes back, and that a model is not loaded twice."""
 
 import base64
 import json
@@ -56,7 +56,7 @@ def test_a_key_goes_as_a_bearer_with_every_request(here: Home, server: OllamaSer
 def test_its_models_are_listed_and_a_bare_name_of_one_is_its(here: Home, server: OllamaServer) -> None:
     server.models["qwen3:8b"] = Known()
     listed = [json.loads(each) for each in here.run("--list-models", "-o", "jsonl").stdout.splitlines()]
-    of_it = {entry["model"]: entry["wire"] for entry in listed if entry["model"].startswith("ollama/")}
+    of_it = {entry["model"]: entry["api"] for entry in listed if entry["model"].startswith("ollama/")}
     assert of_it == {"ollama/m:latest": "ollama", "ollama/qwen3:8b": "ollama"}
     assert here.run("-m", "qwen3:8b", "hi").code == 0
     assert server.chats[-1]["model"] == "qwen3:8b"

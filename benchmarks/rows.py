@@ -152,9 +152,9 @@ ROWS = (
     Row("--help", lambda lab: whole([*GPTSH, "--help"], lab.usual.env), times(1.5), FLOOR),
     Row("--list-sessions", lambda lab: whole(LIST, lab.usual.env), times(1.5), FLOOR),
     Row("-s REF resolution", lambda lab: whole(SHOW, lab.usual.env), times(1.5), FLOOR),
-    Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(2.5), FLOOR),
-    Row("first answer byte, Anthropic API", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(2.5), FLOOR),
-    Row("first answer byte, Ollama API", lambda lab: first_byte(ASK, lab.ollama.env), times(2.5), FLOOR),
+    Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(1.8), FLOOR),
+    Row("first answer byte, Anthropic API", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(1.9), FLOOR),
+    Row("first answer byte, Ollama API", lambda lab: first_byte(ASK, lab.ollama.env), times(1.9), FLOOR),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, DEAR),
     Row(
         "first word of an answer on a terminal",

@@ -6,6 +6,7 @@ answer. What waits within a shield, for a model or a reader, is interrupted all 
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
@@ -100,13 +101,15 @@ class Interrupts:
 
         One that comes in the instant before the main thread waits for something does not end that waiting.
         """
-        seen = 0
+        before = 0
         while came := os.read(reads, 64):
-            seen += sum(signum in self._before for signum in came)
             time.sleep(_WOKEN)
-            if self._handled < seen:
-                seen = self._handled
-                signal.pthread_kill(threading.main_thread().ident or 0, came[-1])
+            if select.select([reads], [], [], 0)[0]:  # of several in a row the interpreter may handle one
+                came += os.read(reads, 64)
+            handled = self._handled
+            if handled == before and (ours := [signum for signum in came if signum in self._before]):
+                signal.pthread_kill(threading.main_thread().ident or 0, ours[-1])
+            before = handled
         os.close(reads)
 
     def _install(self, signum: int) -> None:

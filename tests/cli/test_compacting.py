@@ -423,6 +423,22 @@ def test_a_refusal_that_stays_one_keeps_the_question(untold: Home, talker: Talke
     assert untold.doc()["messages"][-1]["content"] == "and now?"
 
 
+def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: ModelServer) -> None:
+    """An overflow is an empty stream there, and a plain refusal where no stream is asked for."""
+    refused = "This model's maximum context length is 2048 tokens. However, you requested 2300 tokens"
+    words = "some words that take their room " * 60
+    for number in range(4):
+        model.say(f"answer {number}: {words}", model="m")
+        lab.run(*(["-s", "0"] if number else []), f"question {number}")
+    model.script(model="m")
+    model.refuse(400, {"error": {"message": refused, "code": "context_length_exceeded"}}, model="m")
+    run = lab.run("-s", "0", "and now?")
+    assert (run.stdout, run.code) == ("You said: and now?\n", 0)
+    assert "are sent as" in run.stderr
+    assert lab.doc()["context"]["compaction"]
+    assert lab.run("-s", "0", "go on").code == 0
+
+
 @pytest.mark.slow
 def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talker: Talker) -> None:
     configure_tools(home, talker)

@@ -82,7 +82,8 @@ def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, od
             run,
         )
         assert "[0] 7x2m" in run.stdout or args != "--list-sessions"
-    assert home.run("-s", "0", "-m", "echo", "more") == ("You said: more\n", "", 0)
+    assert home.run("--archive-session", "7x2m").stdout.startswith("archived 7x2m ")
+    assert home.run("-s", "7x2m", "-m", "echo", "more") == ("You said: more\n", "", 0)
     kept = json.loads(path.read_bytes())["messages"]
     assert [(message["role"], message["content"]) for message in kept[:2]] == [("user", "q"), ("assistant", "a")]
     assert [message["content"] for message in kept[2:]] == ["more", "You said: more"]

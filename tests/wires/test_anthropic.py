@@ -82,12 +82,14 @@ BUILT = {
         thought(0, "x\ud83d", "\ude00y", signed="s"), said(1, "x\ud83d", "\ude00y"),
         tool(2, "t1", "ls", '{"a":"\ud83d', '\ude00"}'), stop="tool_use",
     ),
+    "no reason": stream(said(0, "Half"), stop=None),
     "an error that stays": [named({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})],
 }  # fmt: skip
 READ |= {
     "garbage behind the reason": ("Whole.\n", "", 0, {"finish_reason": "end_turn"}),
     "halves of a pair": ("x😀y\n", "x😀y", 0, {
         "thinking": [thinking("x😀y", "s")], "tool_calls": [call("t1", "ls", '{"a":"😀"}')], "content": "x😀y"}),
+    "no reason": ("Half\n", "when another request arrives", 5, {"finish_reason": None}),
     "an error that stays": ("", "the provider reported: no", 1, {}),
 }  # fmt: skip
 

@@ -38,8 +38,10 @@ def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [[part["type"] for part in content] for content in messages]
 
 
-PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+PICTURE: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t"}
+LINKED: Any = {"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}, "title": "a"}
+X: Any = {"x_": None, "x_more": [1]}  # keys that nobody knows: they are kept, and not sent
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,9 @@ FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plai
           "title": "a.pdf"}),
         (FACTS, {"type": "text", "text": "t:\nfacts"}),
         ({"type": "hologram", "of": "me"}, note("hologram")),
+        ({**PICTURE, "source": {**PICTURE["source"], **X}, **X}, PICTURE),
+        ({**LINKED, "source": {**LINKED["source"], **X}, "citations": {"enabled": True, **X}, **X},
+         {**LINKED, "citations": {"enabled": True}}),
     ],
 )  # fmt: skip
 def test_parts_of_a_question(home: Home, part: dict[str, Any], block: dict[str, Any]) -> None:
@@ -60,8 +65,18 @@ def test_parts_of_a_question(home: Home, part: dict[str, Any], block: dict[str, 
 
 
 SIGNED = [thinking("hm", signature("hm")), {"type": "redacted_thinking", "data": "xyz"}]
-FIRST, SECOND = SIGNED[0], thinking("so", signature("so"))
+FIRST, HIDDEN, SECOND = *SIGNED, thinking("so", signature("so"))
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "w", "input": {}}
+CITED = [{"type": "web_search_result_location", "cited_text": "It is.", "encrypted_index": "E"}]
+SEARCHED: list[Any] = [
+    SEARCH,
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "s",
+        "content": [{"type": "web_search_result", "page_age": None}],
+    },
+    {"type": "text", "text": "It is.", "citations": CITED},
+]
 ONE_CALL = [call("c1", "ls", '{"a":1}')]
 LS = [{"type": "tool_use", "id": "c1", "name": "ls", "input": {"a": 1}}]
 
@@ -81,6 +96,13 @@ LS = [{"type": "tool_use", "id": "c1", "name": "ls", "input": {"a": 1}}]
         (answer(parts("a", " "), thinking=[FIRST, SECOND], order=["thinking:0", "text:0", "thinking:1", "text:1"]),
          [FIRST, *parts("a")]),
         (answer("a", replay={"blocks": [SEARCH, *parts("a"), FIRST]}), [SEARCH, *parts("a")]),
+        # with keys that nobody knows
+        (answer([], refusal="\0", thinking=[{**one, **X} for one in (thinking(""), *SIGNED, {"type": "other"}, {})]),
+         [*SIGNED, *parts("\0")]),
+        (answer(parts("Hm. ", "It is."), thinking=[HIDDEN],
+                replay={"blocks": [{**HIDDEN, **X}, {**parts("Hm. ")[0], **X}, *SEARCHED]}),
+         [HIDDEN, *parts("Hm. "), *SEARCHED]),
+        (answer("", tool_calls=ONE_CALL, replay={"blocks": [{**LS[0], **X}]}), LS),
     ],
 )  # fmt: skip
 def test_answers_as_they_go_back(home: Home, reply: dict[str, Any], blocks: list[dict[str, Any]]) -> None:
@@ -110,11 +132,14 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
         ("", False, "(no output)"),
         (parts("a", "b"), False, "ab"),
         ([*parts("a"), image(f"data:image/png;base64,{PNG}")], False, [*parts("a"), PICTURE]),
+        ([{**parts("a")[0], **X}, {**PICTURE, **X}], False, [*parts("a"), PICTURE]),
         ([image(f"data:image/png;base64,{PNG}")], True, note("image/png, 8 bytes", "a.png:\n")["text"]),
     ],
 )
 def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) -> None:
-    made = sent(home, user("q"), answer("", tool_calls=ONE_CALL), result("c1", content, is_error=failed))
+    made = sent(
+        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), result("c1", content, is_error=failed, **X)
+    )
     flag = {"is_error": True} if failed else {}
     assert made[1:] == [LS, [{"type": "tool_result", "tool_use_id": "c1", "content": block, **flag},
                              *parts("and now?")]]  # fmt: skip
@@ -222,29 +247,3 @@ def test_the_base_with_or_without_its_version(home: Home, variable: str) -> None
         env = {"ANTHROPIC_API_KEY": KEY, variable: f"http://127.0.0.1:9/here{ending}"}
         run = home.run("--dry-run", "-o", "json", "-m", SONNET, "hi", env=env)
         assert json.loads(run.stdout)["url"] == "http://127.0.0.1:9/here/v1/messages"
-
-
-GOOD: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": parts("q")}]}
-USE, RESULT = {**LS[0]}, {"type": "tool_result", "tool_use_id": "c1", "content": "x"}
-TOOL = {"name": "ls", "input_schema": {"type": "object"}}
-
-
-def asked(*contents: Any, **more: Any) -> dict[str, Any]:
-    """A good request but for these contents of its messages, and these fields."""
-    said = [{"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)]
-    return {**GOOD, **({"messages": said} if contents else {}), **more}
-
-
-@pytest.mark.parametrize(
-    ("made", "why"),
-    [
-        (asked(max_tokens=None), "max_tokens"),
-        (asked(parts("q"), [USE], tools=[TOOL]), "without `tool_result`"),
-        (asked(parts("q"), [USE], [*parts("r"), RESULT], tools=[TOOL]), "must come first"),
-        (asked(parts("q"), [thinking("a", signature("b")), *parts("a")], parts("r")), "Invalid `signature`"),
-        (asked(parts("q"), [FIRST, USE], [RESULT], tools=[TOOL]), "thinking is disabled"),
-    ],
-)
-def test_the_strict_server_refuses(made: dict[str, Any], why: str) -> None:
-    assert why in (strict.complaint(made) or "")
-    assert strict.complaint(GOOD) is None

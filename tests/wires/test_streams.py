@@ -209,6 +209,13 @@ def test_how_a_stream_ends(lab: Home, model: ModelServer, name: str) -> None:
     assert (reply["content"] if reply else "") == out.rstrip("\n") or reply["refusal"] == "I cannot"
 
 
+def test_a_stream_without_an_answer_is_asked_for_once_more_as_a_whole(lab: Home, model: ModelServer) -> None:
+    model.script()
+    assert lab.run("hi") == ("You said: hi\n", "", 0)
+    assert [bool(body.get("stream")) for body in model.sent] == [True, False]
+    assert lab.doc()["messages"][1]["finish_reason"] == "stop"
+
+
 @pytest.mark.parametrize(
     "noise",
     [

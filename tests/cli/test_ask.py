@@ -10,7 +10,6 @@ from tests.support.home import Home, lab_config, texts
 from tests.support.server import ModelServer, answer, chunk, event
 
 JSON = {"Content-Type": "application/json"}
-DONE = event(b"[DONE]")
 
 
 def whole(**message: Any) -> bytes:
@@ -45,6 +44,7 @@ PROMPTS: dict[str, tuple[list[str], str | None, str]] = {  # arguments, standard
     "a pipe that is not wanted": (["--no-stdin", "words"], "not read", "words"),
     "words like options": (["--", "-dash", "--list"], None, "-dash --list"),
     "letters and line ends": (["ünï \u2028 😀"], "größe\u0085\r\n", "ünï \u2028 😀\n\ngröße\u0085\r\n"),
+    "fields with NUL between them": (["which?"], "a file\0src/été.py\0", "which?\n\na file\0src/été.py\0"),
     "words, files, a pipe": (["-f", "a.txt", "-f", "b.txt", "so"], "C\n", "so\n\na.txt:\nA\n\n\nb.txt:\nB\n\n\nC\n"),
 }
 
@@ -56,17 +56,6 @@ def test_the_prompt_is_the_words_the_files_and_the_pipe(lab: Home, model: ModelS
     (lab.cwd / "b.txt").write_text("B\n")
     assert lab.run(*args, stdin=stdin).code == 0
     assert model.sent[0]["messages"] == [{"role": "user", "content": sent}]
-
-
-def test_words_files_and_the_pipe_are_separate_parts_of_the_message(lab: Home) -> None:
-    (lab.cwd / "notes.txt").write_text("remember\n")
-    lab.run("-f", "notes.txt", "what", "now", stdin="log\n")
-    assert lab.doc()["messages"][0]["content"] == [
-        {"type": "text", "text": "what now"},
-        {"type": "text", "text": "remember\n", "source": "notes.txt"},
-        {"type": "text", "text": "log\n", "source": "stdin"},
-    ]
-    assert lab.doc()["stats"]["preview"] == "what now"
 
 
 # ---- what comes
@@ -222,15 +211,6 @@ def test_a_question_without_an_answer_is_joined_with_the_next(lab: Home, model: 
     assert lab.run("first").code == 1
     assert lab.run("-s", "0", "second").code == 0  # the strict server wants the roles to alternate
     assert model.sent[1]["messages"] == [{"role": "user", "content": "first\n\nsecond"}]
-
-
-def test_calls_that_nobody_offered_are_sent_back_with_a_result(lab: Home, model: ModelServer) -> None:
-    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{bad"}}
-    model.script(event(chunk({"tool_calls": [call]})), event(chunk({}, "tool_calls")), DONE)
-    assert lab.run("list files").code == 1
-    assert lab.doc()["messages"][1]["tool_calls"] == [{key: call[key] for key in ("id", "type", "function")}]
-    assert lab.run("-s", "0", "go on").code == 0  # the strict server wants a result for every call
-    assert model.sent[1]["messages"][2]["tool_call_id"] == "c1"
 
 
 def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:

@@ -1,10 +1,12 @@
 """Compaction through the command: what is sent, kept and told when a session is brought into a window."""
 
 import json
+import random
 import re
 import signal
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from tests.support.talks import (
     force,
     kept,
     kinds,
+    prose,
     question,
     questions,
     reply,
@@ -199,19 +202,6 @@ def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(home: Home, ta
     assert [text for text in questions(before) if text not in text_in(body)] == []
 
 
-@pytest.mark.parametrize("turns", [200, 250, 300])
-def test_many_short_questions_with_long_answers_are_all_sent_as_long_as_they_fit(
-    home: Home, talker: Talker, turns: int
-) -> None:
-    configure(home, talker)
-    before = kept(home, reported(chat(turns, words=6, of_answers=200)))
-    run = home.run("-s", "0", "and now?")
-    (body,) = asked(talker)
-    lacking = [words for words in questions(before) if words not in text_in(body)]
-    assert (run.code, bool(lacking)) == (0, "left out" in run.stderr)
-    assert not lacking or prompt_tokens(body) > 0.9 * BUDGET
-
-
 def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
     configure(home, talker)
     kept(home, chat(TURNS), small="echo")
@@ -285,6 +275,29 @@ def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long: Home
     assert (long.doc(), asked(talker)) == (before, [])
     assert long.run("-s", "0", "--compact", "--apply").code == 0
     assert long.run("-s", "0", "and now?").code == 0  # what was asked for stands
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("turns", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_facts_in_the_words_of_the_user_are_sent_ever_after(home: Home, talker: Talker, turns: int) -> None:
+    configure(home, talker)
+    talker.words = 120
+    dice = random.Random(3)
+    facts = [f"fact {prose(dice, 6)}, number {number}." for number in range(turns)]
+    for at, fact in enumerate(facts):
+        assert home.run(*(["-s", "0"] if at else ["-n"]), fact).code == 0
+    doc, requests = home.doc(), asked(talker)
+    assert questions(doc) == facts
+    assert len(requests) == turns
+    for at, body in enumerate(requests):
+        sent = text_in(body)
+        missing = [number for number, fact in enumerate(facts[: at + 1]) if fact not in sent]
+        assert not missing or 0 < min(missing) <= max(missing) < at - 130  # the oldest but the first, of very many
+        assert not missing or prompt_tokens(body) > 0.4 * BUDGET
+    texts = [json.dumps(body["messages"]) for body in requests]
+    same = [then.startswith(before[: int(0.9 * len(before))]) for before, then in pairwise(texts[10:])]
+    compactions = same.count(False)  # else each begins as the one before, for the caches
+    assert 1 <= compactions <= turns / 8
 
 
 # ---- what the small model reads, and what is kept of its answer
@@ -479,9 +492,12 @@ def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
     assert [event["type"] for event in done] == ["snapshot_created", "snapshot_created", "compressed", "done"]
     assert (done[-1]["applied"], done[-1]["before"] > done[-1]["after"]) == (True, True)
     assert (force(long)["reason"], long.doc()["title"], long.doc()["meta"]["tags"]) == ("asked", "By hand", ["red"])
+    before = long.files()[0].read_bytes()
+    assert "strategy    summary, as now: nothing would be shorter\n" in long.run("-s", "0", "--compact").stdout
     again = events(long.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
     assert (again[-1]["changes"], again[-1]["applied"], asked(talker)) == (False, False, [])
+    assert long.files()[0].read_bytes() == before
 
 
 def test_compact_with_a_question(long: Home, talker: Talker) -> None:
@@ -490,16 +506,6 @@ def test_compact_with_a_question(long: Home, talker: Talker) -> None:
     assert force(long)["reason"] == "asked"
     again = long.run("-s", "0", "--compact", "--apply", "and then?")
     assert (again.code, again.stderr, len(asked(talker))) == (0, "", 2)  # nothing would be shorter
-
-
-def test_nothing_is_compacted_where_nothing_would_be_shorter(home: Home, talker: Talker) -> None:
-    configure(home, talker)
-    kept(home, chat(6, of_answers=3))
-    shown = home.run("-s", "0", "--compact")
-    assert "strategy    full, as now: nothing would be shorter\n" in shown.stdout
-    before = home.files()[0].read_bytes()
-    assert home.run("-s", "0", "--compact", "--apply").stdout == shown.stdout
-    assert home.files()[0].read_bytes() == before
 
 
 @pytest.mark.parametrize(

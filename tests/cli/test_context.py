@@ -2,13 +2,12 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
 from tests.support import corpus
 from tests.support.answers import told
-from tests.support.home import Home, lab_config, texts
+from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import report
 
@@ -73,29 +72,6 @@ def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> 
     assert "--truncate cuts" in run.stderr
     assert "--truncate" not in small.run("word " * 3000).stderr
     assert "--truncate cuts" not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "code"),
-    [
-        (400, {"error": {"message": "maximum context length is 4096 tokens", "code": "context_length_exceeded"}}, 6),
-        (400, {"error": {"message": "the request exceeds the available context size", "n_ctx": 4096}}, 6),
-        (400, {"object": "error", "message": "The decoder prompt is longer than the maximum model length of 4"}, 6),
-        (400, {"error": {"message": "prompt is too long: 208310 tokens > 200000 maximum"}}, 6),
-        (400, {"error": {"message": "The input token count (120) exceeds the maximum number of tokens allowed."}}, 6),
-        (400, {"error": {"message": "max_tokens is too large: 100000. This model supports at most 16384"}}, 1),
-        (429, {"error": {"message": "Request too large on tokens per minute: Limit 6000, Requested 9000"}}, 1),
-        (400, {"error": {"message": "Invalid value for context"}}, 1),
-    ],
-)  # fmt: skip
-def test_servers_say_in_many_ways_that_a_prompt_is_too_long(
-    lab: Home, model: ModelServer, status: int, body: Any, code: int
-) -> None:
-    """The window is unknown, so all is sent; what was asked is kept."""
-    model.refuse(status, body, {"x-should-retry": "false"})
-    run = lab.run("sum up", stdin=LINES)
-    assert (run.code, run.stdout) == (code, "")
-    assert texts(lab.doc())[0].startswith("user: sum up|line 0")
 
 
 # ---- tokens
@@ -216,10 +192,10 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert (shown["model"], shown["api"], shown["error"]) == ("lab/m", "chat", None)
 
 
-@pytest.mark.slow
-def test_a_dry_run_of_litellm_masks_its_key(home: Home) -> None:
-    run = home.process("-m", "cohere/command-a", "--dry-run", "-o", "json", "hi", env={"COHERE_API_KEY": "co-1234"})
-    call = told(run)["call"]
-    assert (call["model"], call["messages"]) == ("cohere/command-a", [{"role": "user", "content": "hi"}])
-    assert call["api_key"] == "***"
-    assert "1234" not in run.stdout
+@pytest.mark.parametrize("label", ["--title New", "--tag t", "--snapshot here"])
+def test_a_dry_run_sets_no_label(small: Home, label: str) -> None:
+    small.run("hi")
+    before = small.files()[0].read_bytes()
+    for prompt in ([], ["more"]):
+        small.run("-s", "0", "--dry-run", *label.split(), *prompt)
+        assert small.files()[0].read_bytes() == before

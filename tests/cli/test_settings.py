@@ -9,33 +9,6 @@ from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
-WHOLE = """
-default_agent = "default"
-[agents]
-default = { model = "openai/gpt-4.1", model_small = "openai/gpt-4.1-mini", system = "Answer briefly.", \
-tools = ["time"], params = { temperature = 0.7 }, output = "markdown", memory = false }
-file = { system_file = "prompts/file.txt" }
-[providers]
-openai = { api_key_env = "OPENAI_API_KEY", model_small = "openai/gpt-4.1-mini" }
-other = { api_key_command = "pass show openai" }
-lab = { base_url = "http://10.0.0.5:8000/v1", context_window = 32768, headers = { X-Team = "infra" }, \
-prices = { input = 0.2, output = 0.6, cached = 0, cache_write = 0.3, big = { input = 1 } } }
-[mcp]
-servers_file = ""
-max_rounds = 20
-servers.time = { command = "mcp-server-time", args = ["--utc"], env = { TZ = "UTC" }, auto_approve = ["get_*"] }
-"""
-REST = {
-    "sessions": 'save = true, titles = "model", archive_after_days = 0, max_sessions = 0',
-    "context": 'compact = "auto", compact_at = 0.8, reserve = 0, keep_messages = 6, summary_tokens = 8, snapshots = 5',
-    "network": "first_byte_timeout = 600, idle_timeout = 120, retries = 2",
-}
-
-
-def test_every_key_is_accepted(home: Home) -> None:
-    home.configure("".join(f"{name} = {{ {keys} }}\n" for name, keys in REST.items()) + WHOLE)
-    assert home.run("-m", "echo", "--no-tools", "hi") == ("You said: hi\n", "", 0)
-
 
 def test_an_agents_keys_reach_the_model(home: Home, model: ModelServer) -> None:
     agent = 'model = "lab/m"\nsystem_file = "prompts/file.txt"\nparams = { temperature = 0.7 }'

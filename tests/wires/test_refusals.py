@@ -65,6 +65,7 @@ WORDS = [
     ("context_length_exceeded: Please reduce the length of the messages or completion.", None),
     # Moonshot: earendil-works/pi, overflow.ts: it may count the answer too
     ("Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)", 262144),
+    ("The decoder prompt is longer than the maximum model length of 4", None),
     # Dashscope: QwenLM/qwen-code#3652
     ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 983616]", 983616),
     # thousands in every fashion, and figures that cannot be meant
@@ -137,6 +138,8 @@ def test_the_largest_figure_beyond_the_window_is_the_prompts(message: str, promp
 @pytest.mark.parametrize(
     "message",
     [
+        "Request too large on tokens per minute: Limit 6000, Requested 9000",
+        "Invalid value for context",
         "max_tokens=140000 cannot be greater than max_model_len=max_total_tokens=131072.",
         "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens",
         "Too many tokens, please wait before trying again.",

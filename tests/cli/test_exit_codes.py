@@ -177,11 +177,16 @@ def test_what_cannot_be_meant_is_exit_2_in_one_line(lab: Home, model: ModelServe
         assert (error["exit_code"], error["message"] in run.stderr) == (2, True)
 
 
+ODD_ENVIRONMENT = [
+    *((f"GPTSH_{name}", "wrogn", "hi") for name in ("TIMEOUT", "SESSION", "AGENT")),
+    *(("GPTSH_OUTPUT", "xx", args) for args in ("hi", "--list-sessions", "--usage -o text", "--list-models")),
+]
+
+
 def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab: Home) -> None:
-    for env in ({"GPTSH_TIMEOUT": "soon"}, {"GPTSH_SESSION": "wrogn"}, {"GPTSH_AGENT": "zz"}, {"GPTSH_OUTPUT": "xx"}):
-        run = lab.run("hi", env=env)
-        assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
-        assert next(iter(env.values())) in run.stderr
+    for name, value, args in ODD_ENVIRONMENT:
+        run = lab.run(*args.split(), env={name: value})
+        assert (run.code, run.stdout, run.stderr.count("\n"), value in run.stderr) == (2, "", 1, True)
     assert not lab.state.exists()
 
 

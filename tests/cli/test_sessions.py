@@ -76,13 +76,13 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
     """Two ask, one of them while the other's answer comes; a third one changes the labels."""
     process, release = in_mid_answer(lab, model)
     assert lab.run("-s", "0", "-m", "echo", "--tag", "b", "late").code == 0
-    assert lab.run("-s", "0", "--tag", "a", "--tag", "b", "--title", "Label").code == 0
+    assert lab.run("-s", "0", "--tag", "a", "--tag", "b", "--title", "Label", "--snapshot", "here").code == 0
     release.set()
     assert process.communicate(timeout=30) == (b"second\n", b"")
     doc = lab.doc()
     assert [line[:17] for line in texts(doc)] == ["user: go", "assistant: first ", "user: late", "assistant: You sa"]
     assert (doc["title"], doc["meta"]["tags"]) == ("Label", ["b", "a"])
-    assert doc["stats"]["turns"] == 2
+    assert (doc["stats"]["turns"], len(doc["context"]["snapshots"])) == (2, 1)
     costs = [message["cost"] for message in doc["messages"] if message.get("cost") is not None]
     assert doc["usage"]["cost"] == (sum(costs) if costs else None)
 
@@ -213,14 +213,19 @@ def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home
     assert home.run("-s", "1", "-m", "echo", "on").code == 0
 
 
-def test_what_is_no_file_is_skipped_with_a_line_and_not_waited_for(home: Home, one: Path) -> None:
+def test_what_is_no_file_or_too_large_is_a_line_is_not_waited_for_and_takes_no_memory(home: Home, one: Path) -> None:
     (home.sessions / "20990101-000000-dang.json").symlink_to("/nowhere/at/all")
     (home.sessions / "20990101-000001-fold.json").mkdir()
     os.mkfifo(home.sessions / "20990101-000002-fifo.json")
-    run = home.run(*LIST)
-    assert run.stdout.startswith("[3] ")
-    assert sorted(re.findall(r"-(\w{4}).json: ", run.stderr)) == ["dang", "fifo", "fold"]
-    assert home.run("-s", "fifo", "-m", "echo", "x").code == 2
+    (home.sessions / "20990101-000003-zero.json").symlink_to("/dev/zero")
+    with (home.sessions / "20990101-000004-huge.json").open("wb") as file:
+        file.truncate(3_000_000_000)
+    for args in (LIST, ("--usage",), ("--search-sessions", "q")):
+        run = home.run(*args)
+        assert (run.code, bool(run.stdout), "larger than 1.0 GB" in run.stderr) == (0, True, True)
+        assert sorted(re.findall(r"-(\w{4}).json: ", run.stderr)) == ["dang", "fifo", "fold", "huge", "zero"]
+    for ref in ("fifo", "zero", "huge"):
+        assert home.run("-s", ref, "-m", "echo", "x").code == 2
     assert home.run("-c", "-m", "echo", "x").code == 0
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.support.dry import dry
 from tests.support.home import Home, texts, wait_for
 from tests.support.inner import Shape, code_blocks
-from tests.support.server import ModelServer, answer
+from tests.support.server import ModelServer
 
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
 
@@ -57,21 +56,6 @@ def test_extract_prints_the_block_or_all_of_a_whole_answer(
         return
     assert run.stderr.startswith(said) == (code == 5)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_extract_and_a_signal(lab: Home, model: ModelServer, signum: int) -> None:
-    release = threading.Event()
-    model.script(*answer("```sh\nrm -rf build")[:-2], release)
-    process = lab.start("-x", "how")
-    while not model.asked:
-        time.sleep(0.01)
-    time.sleep(0.2)  # nothing shows what has come so far: that is what -x is
-    process.send_signal(signum)
-    out, err = process.communicate(timeout=30)
-    release.set()
-    assert (out, b"rm -rf build" in err) == (b"", True)
-    assert texts(lab.doc())[-1] == "assistant: ```sh\nrm -rf build"
 
 
 WRONG = {"error": {"message": "This response_format type is unavailable now"}}

@@ -1,14 +1,13 @@
 """Snapshots: named positions of a session, taken, told, gone back to."""
 
 import json
-import threading
 from typing import Any
 
 import pytest
 
 from tests.support.answers import events
 from tests.support.home import Home, texts
-from tests.support.server import ModelServer, answer
+from tests.support.server import ModelServer
 from tests.support.talks import Talker, asked, chat, configure, kept
 
 
@@ -127,37 +126,3 @@ def test_automatic_ones_roll_and_those_by_hand_stay(home: Home, talker: Talker) 
     assert automatic == [f"auto-{at}" for at in range(2, 7)]
     for name in ("mine", automatic[0], automatic[-1]):
         assert home.run("-s", f"0@{name}", "--dry-run", "and?").code == 0
-
-
-# ---- many at once, and odd files
-
-
-def test_a_run_that_is_slow_keeps_the_snapshots_of_others(lab: Home, model: ModelServer) -> None:
-    lab.run("one")
-    release = threading.Event()
-    first, *rest = answer("first ", "second")[1:]
-    model.script(first, release, *rest, model="m")
-    process = lab.start("-s", "0", "--snapshot", "mine", "go")
-    assert process.stdout
-    assert process.stdout.read(6) == b"first "
-    assert lab.run("-s", "0", "--snapshot", "theirs").code == 0
-    release.set()
-    process.communicate(timeout=30)
-    assert (process.returncode, lab.doc()["stats"]["turns"]) == (0, 2)
-    assert sorted(named(lab.doc())) == ["mine", "theirs"]
-
-
-def test_a_context_with_as_little_as_there_can_be_does_no_harm(one: Home) -> None:
-    (path,) = one.files()
-    context = {"snapshots": [{"id": "s"}], "summaries": [{"id": "t"}], "compaction": {}, "x": 1}
-    path.write_text(json.dumps({**one.doc(), "context": context}))
-    for args in (["--show-session", "0"], ["-s", "0", "more"], ["-s", "0", "--snapshot", "a"], ["-s", "0@a", "x"],
-                 ["-s", "0@1", "more"]):  # fmt: skip
-        run = one.run(*args)
-        assert (run.code, run.stderr) == (0, ""), args
-    assert one.docs()[-1]["context"]["x"] == 1
-    odd = [{"id": "s", "name": 7}, {"id": "t"}, {}, 5]
-    path.write_text(json.dumps({**one.docs()[-1], "context": {"snapshots": odd}}))
-    run = one.run("-s", path.name, "hi")
-    assert (run.code, run.stderr.count("\n"), "context.snapshots" in run.stderr) == (0, 1, True)
-    assert json.loads(path.read_bytes())["context"]["snapshots"] == [{"id": "s"}, {"id": "t"}]

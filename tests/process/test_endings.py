@@ -1,6 +1,6 @@
 """How a run may end: signals, the deadline and readers that leave or stall, at any place, in any form. Nothing is lost.
 
-Real processes; what needs a terminal is in ``test_endings_on_a_terminal``.
+Real processes; those on a terminal are in ``terminal/``.
 """
 
 import fcntl
@@ -142,11 +142,11 @@ CASES: list[Any] = [  # signal, place, form
     *[("SIGINT", place, ()) for place in KEPT],
     *[(how, before_the_first_byte, ()) for how in ("SIGTERM", "deadline")],
     *[(how, in_the_answer, ()) for how in ("SIGINT twice", "SIGHUP")],
-    *[("SIGINT", in_the_answer, form) for form in (JSON, MARKDOWN)],
+    *[("SIGINT", in_the_answer, form) for form in (JSON, MARKDOWN, ("-x",))],
     ("SIGTERM", in_the_answer, JSON), ("SIGTERM", at_the_title, JSON), ("SIGTERM", at_the_lock, JSONL),
     *[pytest.param(*case, marks=SLOW) for case in [
         ("SIGHUP", before_the_first_byte, ()), ("SIGINT", before_the_first_byte, JSON), ("SIGTERM", in_the_answer, ()),
-        *[("SIGINT", in_the_answer, form) for form in (JSONL, ("-x",))], ("SIGHUP", in_the_answer, JSONL),
+        ("SIGINT", in_the_answer, JSONL), ("SIGHUP", in_the_answer, JSONL),
         ("SIGINT", at_the_lock, JSON), ("SIGTERM", at_the_title, ()), ("SIGINT", at_the_pipe, JSON),
         ("deadline", at_the_pipe, ()), ("SIGTERM", at_a_reader, ()), ("deadline", at_a_reader, ()),
     ]],
@@ -183,6 +183,7 @@ def test_what_ends_a_run_loses_nothing(lab: Home, model: ModelServer, how: str, 
         assert told["session"] == (docs[0]["id"] if docs else None)
     elif place is in_the_answer:
         assert out == {(): b"\n", MARKDOWN: b"first\n", ("-x",): b""}[form]  # it has read "first "
+        assert err.startswith(b"first ") == ("-x" in form)  # which prints nothing of half a block
 
 
 def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> None:

@@ -346,6 +346,30 @@ def test_names_with_escapes_are_shown_on_a_terminal(lab: Home, model: ModelServe
         seen = terminal.close()[0].decode()
         assert len(emulated(seen).rows) == 1
         assert not CONTROLS & set(OURS.sub("", seen.replace("\r\n", "\n")))
+    shown = Terminal(lab, "--show-session", "0", "-o", "text", env={"PAGER": "cat"}).close()[0].decode()
+    assert not CONTROLS & set(shown.replace("\r\n", "\n"))
+
+
+def test_a_terminal_is_not_read_as_stdin(lab: Home, model: ModelServer) -> None:
+    assert Terminal(lab, "hello").close()[1] == 0
+    assert model.sent[0]["messages"][-1]["content"] == "hello"
+    seen, code = Terminal(lab).close()
+    assert (code, b"no prompt" in seen) == (2, True)
+
+
+@pytest.mark.slow
+def test_no_line_of_the_spinner_wraps(lab: Home, model: ModelServer) -> None:
+    said = "请求过于频繁" * 9 + "\ta\tb"
+    model.refuse(429, {"error": {"message": said}}, {"Retry-After": "1"})
+    terminal = Terminal(lab, "-m", "lab/a\n\tb", "hello")
+    terminal.resize(40)
+    seen, code = terminal.close()
+    frames = seen.decode().split("\r\x1b[K")
+    assert code == 0
+    assert any(said[:4] in frame for frame in frames)
+    for frame in frames[:-1]:
+        assert len(frame) + len(re.findall("[\u3000-\u9fff]", frame)) < 40
+        assert not set(frame) & {"\t", "\n", "␊"}
 
 
 def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(lab: Home, model: ModelServer) -> None:

@@ -8,6 +8,7 @@ behind a paragraph. Of a list every item but the last is closed.
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import cache, partial
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
@@ -34,13 +35,18 @@ _UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[
 # ---- the parser
 
 
-def parser() -> MarkdownIt:
+def parser(*rules_off: str) -> MarkdownIt:
     """A parser whose tables have their source as content. Link definitions are text, since they may come too late."""
-    markdown = MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough").disable("reference")
+    markdown = (
+        MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough").disable(["reference", *rules_off])
+    )
     # Before a paragraph, not before all: a line that begins a heading or an item is that, whatever the next one is.
     markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
     markdown.inline.ruler.before("escape", "formula", _formula)
     return markdown
+
+
+_whole, _outline = cache(parser), cache(partial(parser, "inline"))  # to make one takes longer than to read a message
 
 
 def parse(markdown: MarkdownIt, text: str) -> list[Token]:
@@ -122,7 +128,7 @@ def code_blocks(text: str) -> list[str]:
 
     A fence that is never closed goes on to the end.
     """
-    return [token.content for token in parser().disable("inline").parse(text) if token.type == "fence"]
+    return [token.content for token in _outline().parse(text) if token.type == "fence"]
 
 
 # ---- a growing document
@@ -141,8 +147,6 @@ class Blocks:
     """``add`` and ``finish`` return the blocks that are closed by what has come."""
 
     def __init__(self) -> None:
-        self._outline = parser().disable("inline")
-        self._parser = parser()
         self._pieces: list[str] = []  # of a line that has not ended
         self._lines: list[str] = []  # from the last block on
         self._before = ""  # the line before them
@@ -192,7 +196,7 @@ class Blocks:
         return [*self._closed(final=True)]
 
     def _closed(self, *, final: bool) -> Iterator[Block]:
-        tokens = [token for token in self._outline.parse("".join(f"{line}\n" for line in self._lines)) if token.map]
+        tokens = [token for token in _outline().parse("".join(f"{line}\n" for line in self._lines)) if token.map]
         tops = [token for token in tokens if token.level == 0]
         done = 0
         self._fence, self._ends_by_a_blank = None, False
@@ -205,7 +209,7 @@ class Blocks:
                 lines = self._lines[done:behind]
                 before = self._lines[done - 1] if done else self._before
                 spaced = not before.strip() or not self._listing
-                yield Block(parse(self._parser, "".join(f"{line}\n" for line in lines)), lines, spaced)
+                yield Block(parse(_whole(), "".join(f"{line}\n" for line in lines)), lines, spaced)
                 done, self._listing = behind, top.type.endswith("list_open")
             self._listing = self._listing and not whole
         self._before = self._lines[done - 1] if done else self._before

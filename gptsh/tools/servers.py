@@ -42,7 +42,9 @@ _STARTING = 30.0  # seconds, where the config names none
 _CALLING = 300.0
 _CONNECTING = 30.0
 _EXITING = 0.3  # seconds until the exit status of a process, or what broke a connection, is known
-_LARGEST = 1 << 26  # bytes of an event over HTTP
+_LARGEST = 1 << 26  # bytes of an event over HTTP, characters of a line
+_MOST_TOOLS, _MOST_PAGES = 2000, 200  # of a server
+_MOST_CHARACTERS = 4_000_000  # of their descriptions and schemas: more than any window holds
 _TAIL = 20_000  # bytes at the end of stderr that are looked at
 _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's own words in an error's line
@@ -67,7 +69,7 @@ class Server:
         self._stray = ""  # the last line on its stdout that was no message
         self._garbled = False  # that line was to be one
 
-    async def serve(self, report: Callable[[Opened | BaseException], None]) -> None:
+    async def serve(self, report: Callable[[Opened | ToolServerError], None]) -> None:
         """Connect, report the tools or what failed, and stay connected until cancelled."""
         transport = self._over_pipes(self._process) if self._process else self._over_http()
         us = Implementation(name="gptsh", version=__version__)
@@ -129,7 +131,7 @@ class Server:
         assert process.stdin
         assert process.stdout
         with process.stdout, contextlib.suppress(BrokenPipeError):
-            async with stdio_server(anyio.wrap_file(process.stdout), anyio.wrap_file(process.stdin)) as streams:
+            async with stdio_server(_Lines(process.stdout), anyio.wrap_file(process.stdin)) as streams:
                 try:
                     yield streams
                 finally:
@@ -163,8 +165,8 @@ class Server:
 
     # ---- failures
 
-    async def _failed(self, err: BaseException, patience: float) -> BaseException:
-        """Why the server is of no use any more, with its last words; an exception that nobody expects as it is."""
+    async def _failed(self, err: BaseException, patience: float) -> ToolServerError:
+        """Why the server is of no use any more, with its last words."""
         while isinstance(err, BaseExceptionGroup):
             err = err.exceptions[0]
         if isinstance(err, MCPError):
@@ -173,10 +175,7 @@ class Server:
                     await anyio.sleep(_EXITING / 30)
         if self._failure:
             return self._failure
-        reason = self._reason(err, patience)
-        if reason is None:
-            return err
-        secrets = self._config.secrets
+        reason, secrets = self._reason(err, patience), self._config.secrets
         lines = self._last_lines() or ([] if self._garbled or not self._stray else [f"printed {self._stray!r}"])
         lines = [masked(line, secrets) for line in lines]
         what = f"tool server {self._config.name} {shortened(masked(reason, secrets), _WIDTH)}"
@@ -189,8 +188,8 @@ class Server:
     def _status(self) -> int | None:
         return self._process.poll() if self._process else None
 
-    def _reason(self, err: BaseException, patience: float) -> str | None:
-        """What is wrong, as it goes on behind the server's name; None where nobody expects that."""
+    def _reason(self, err: BaseException, patience: float) -> str:
+        """What is wrong, as it goes on behind the server's name."""
         status = self._status
         match err:
             case _ if self._garbled:
@@ -206,15 +205,13 @@ class Server:
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
                 return f"answered what MCP does not know: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            case httpx2.HTTPStatusError():
+            case httpx2.HTTPStatusError() | _TooMuch():
                 return str(err)
             case httpx2.ConnectError() | httpx2.ConnectTimeout():
                 return f"cannot be reached: {err}"
-            case httpx2.HTTPError() | OSError():
-                return f"failed: {err}"
             case RuntimeError():  # from the handshake alone
                 return f"speaks another protocol: {err}"
-        return None
+        return f"failed: {err}"
 
     def _last_lines(self) -> list[str]:
         """The last lines of stderr."""
@@ -228,8 +225,22 @@ class Server:
         return [line.strip() for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
 
 
+class _TooMuch(Exception):
+    """A server sends more than anybody has a use for."""
+
+
+class _Lines(anyio.AsyncFile[str]):
+    """The lines of a process. Raises _TooMuch for one that would take all memory."""
+
+    async def readline(self) -> str:
+        line = await anyio.to_thread.run_sync(self.wrapped.readline, _LARGEST)
+        if len(line) == _LARGEST:
+            raise _TooMuch("sent a line without end")
+        return line
+
+
 async def _tools(session: ClientSession) -> list[Tool]:
-    """Agree on a protocol and list the tools."""
+    """Agree on a protocol and list the tools. Raises _TooMuch where there is no end of them."""
     try:
         await session.initialize()
     except MCPError as err:
@@ -238,17 +249,23 @@ async def _tools(session: ClientSession) -> list[Tool]:
         await session.discover()  # servers of 2026 may know no other way
     tools: list[Tool] = []
     cursor: str | None = None
-    while True:
+    characters = 0
+    for _ in range(_MOST_PAGES):
         try:
             page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
         except MCPError as err:
             if err.code != METHOD_NOT_FOUND:
                 raise
             return tools  # it offers something else, such as resources
-        tools += [Tool(tool.name, tool.description or tool.title or "", tool.input_schema) for tool in page.tools]
+        for tool in page.tools:
+            tools.append(Tool(tool.name, tool.description or tool.title or "", tool.input_schema))
+            characters += len(tools[-1].description) + len(json.dumps(tool.input_schema))
+            if len(tools) > _MOST_TOOLS or characters > _MOST_CHARACTERS:
+                raise _TooMuch(f"lists more than {_MOST_TOOLS:,} tools, or {_MOST_CHARACTERS:,} characters of them")
         cursor = page.next_cursor
         if not cursor:
             return tools
+    raise _TooMuch(f"lists its tools on more than {_MOST_PAGES} pages")
 
 
 async def _refuse(response: httpx2.Response) -> None:

@@ -5,12 +5,16 @@ import os
 import re
 import shutil
 import sys
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 
+from gptsh.render.plain import Look
+from gptsh.render.terminal import drawn
+from gptsh.render.transcript import transcript
 from tests.support.home import Home
 from tests.support.sessions import put
 from tests.support.terminal import Terminal
@@ -138,6 +142,13 @@ def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) ->
     os.write(terminal.fd, b"q")
     seen, code = terminal.close()
     assert (code, b"gptsh:" in seen, b"Traceback" in seen, b"line 199" in seen) == (0, False, False, False)
+
+
+def test_pages_are_drawn_as_they_are_read(home: Home) -> None:
+    keep(home, SOME)
+    endless: Any = {**home.doc(), "messages": cycle(SOME)}
+    lines = islice(drawn(transcript(endless, (), full=True), Look(styles=False, colors=False), 80), 999)
+    assert sum("what is here?" in line for line in lines) > 9
 
 
 def read(home: Home) -> list[Any]:

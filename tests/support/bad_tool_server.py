@@ -70,12 +70,14 @@ def called(ident: Any, tool: str, given: Any) -> None:
 
 
 def listed(ident: Any, params: Any) -> None:
-    """``tools/list``: three a page, without end, without names, or all at once."""
+    """``tools/list``: three a page, without end, without names, far too many, or all at once."""
     start = int(params.get("cursor") or 0)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     tools: list[Any] = [{"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS]
     pages: dict[str, dict[str, Any]] = {
         "nameless": {"tools": [{"name": 7}]},
+        "many": {"tools": tools * 300},
+        "wordy": {"tools": [{**tools[0], "description": "x" * 5_000_000}]},
         "endless": {"tools": [], "nextCursor": str(start + 1)},
         "pages": {"tools": tools[start : start + 3], **({"nextCursor": str(start + 3)} if start < 6 else {})},
     }
@@ -107,6 +109,8 @@ def begin() -> None:
         note(subprocess.Popen(["sleep", "60"]).pid)  # it ignores SIGTERM, too
     while MODE == "noise":
         put("noise " * 20)
+    while MODE == "flood":
+        sys.stdout.write("x" * 65536)
 
 
 def main() -> None:

@@ -155,13 +155,16 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
         ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
         ("noise", "tool server bad did not answer within 1 s: printed 'noise noise "),
         ("/no/such", "tool server bad cannot be started: No such file or directory: /no/such"),
+        ("many", "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them"),
         *(
             pytest.param(mode, said, marks=pytest.mark.slow)
             for mode, said in {
                 "mute": "tool server bad did not answer within 1 s",
                 "banner": "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'",
                 "foreign": "tool server bad speaks another protocol: ",
-                "endless": "tool server bad did not answer within 1 s",
+                "endless": "tool server bad lists its tools on more than 200 pages",
+                "wordy": "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them",
+                "flood": "tool server bad sent a line without end",
                 "nameless": "tool server bad answered what MCP does not know: tools.0.inputSchema: ",
             }.items()
         ),
@@ -169,7 +172,7 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
 )
 def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str) -> None:
     """Beside one that resists its end; with the last words of the server, and without its key."""
-    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise", "endless") else 20}'
+    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise") else 20}'
     text = entry(home, "bad", mode, more)
     if mode[0] == "/":
         text = text.replace(json.dumps(sys.executable), json.dumps(mode))
@@ -398,10 +401,17 @@ def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) 
     assert run.stderr.startswith("gptsh: tool server web failed: "), run.stderr
 
 
-def test_a_url_that_nobody_answers_and_words_that_hold_a_key(home: Home, model: ModelServer) -> None:
+def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(home: Home, model: ModelServer) -> None:
     home.configure(web("http://127.0.0.1:9/mcp", "x"))
     run = home.run("--list-tools")
     assert (run.code, run.stderr.startswith("gptsh: tool server web cannot be reached: ")) == (3, True)
+    model.pages["/moved"] = Script(307, {"Location": "http://elsewhere.example/mcp"}, (), "length")
+    home.configure(web(f"http://127.0.0.1:{model.port}/moved", "x"))
+    run = home.run("--list-tools")
+    assert run.stderr.startswith(
+        "gptsh: tool server web refused: Redirect to http://elsewhere.example/mcp not followed"
+    )
+    assert (run.code, run.stderr.count("\n")) == (3, 1)
     said = f"{'no ' * 22} /mcp?key=literal-1 for token-of-mine-abcdefghijklmnop".encode()
     model.pages["/mcp?key=literal-1"] = Script(403, {"Content-Type": "text/plain"}, (said,), "length")
     home.configure(web(f"http://127.0.0.1:{model.port}/mcp?key=literal-1", "token-of-mine-abcdefghijklmnop"))

@@ -40,7 +40,7 @@ FILES = (
     (f"{_STATE}/archive/", "Archived sessions."),
     (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
-    (f"{_STATE}/typed.jsonl", "What was typed in conversations."),
+    (f"{_STATE}/typed", "What was typed in conversations."),
     ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report of themselves, kept for a day."),
 )
 

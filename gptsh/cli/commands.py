@@ -1,18 +1,13 @@
 """The slash commands of a conversation as a table: what is found, helped with and completed is read from it."""
 
-import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from itertools import islice
 from typing import NamedTuple
 
 import click
 
-from gptsh.config import settings
-from gptsh.errors import GptshError, UsageError
-from gptsh.text import one_line, visible
+from gptsh.errors import UsageError
 
 GROUPS = ("Session", "Asking", "What is sent", "Other")
 _KEYS = (
@@ -158,112 +153,3 @@ def help_on(name: str, width: int) -> list[str]:
             with formatter.section(group):
                 formatter.write_dl([*pairs], col_max=24)
     return formatter.getvalue().strip("\n").split("\n")
-
-
-# ---- what can stand where a command is typed
-
-_MOST = 50  # values; nobody reads more, and each session costs the reading of a file
-_USUAL = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")  # parameters of most models
-_PIECE = re.compile(  # of a shell's words: quoted, where the end may be still to come, or not
-    r"""'(?P<single>[^']*)'?|"(?P<double>(?:[^"\\]|\\.)*)\\?"?|\\(?P<escaped>.?)|(?P<blank>\s+)|(?P<plain>[^'"\\\s]+)""",
-    re.DOTALL,
-)
-
-
-class Offer(NamedTuple):
-    """``text`` takes the place of the last ``replaces`` characters; ``meaning`` stands beside it."""
-
-    text: str
-    replaces: int
-    meaning: str = ""
-
-
-def offers(line: str, config: str | None, snapshots: Sequence[str] = ()) -> list[Offer]:
-    """What can go on where a line ends, each once; nothing where it is no command, or where nothing can be known.
-
-    ``config`` is as ``--config``; ``snapshots`` are the names of those of the session. No network is asked.
-    """
-    found: dict[str, Offer] = {}
-    try:
-        for offer in islice(_offers(line, config, snapshots), _MOST) if line.startswith("/") else ():
-            if offer.text.isprintable():
-                found.setdefault(offer.text, offer._replace(meaning=visible(one_line(offer.meaning))))
-    except (GptshError, OSError, ValueError):  # whoever is in the middle of a line is not told
-        return []
-    return [*found.values()]
-
-
-def _offers(line: str, config: str | None, snapshots: Sequence[str]) -> Iterator[Offer]:
-    typed = line.lower()
-    for row in COMMANDS:
-        if row.name.startswith(typed):
-            yield Offer(f"{row.name} " if row.args else row.name, len(line), row.help)
-    of_line = [row for row in COMMANDS if typed.startswith(f"{row.name} ")]
-    if not of_line:
-        return
-    row = max(of_line, key=lambda row: len(row.name))
-    rest = line[len(row.name) :].lstrip()
-    yield from (Offer(word, len(rest)) for word in row.words if word.startswith(rest))
-    if row.value == "snapshot":
-        yield from (Offer(name, len(rest)) for name in snapshots if name.startswith(rest))
-    elif row.value:
-        yield from _VALUES.get(row.value, _values)(row.value, rest, config)
-
-
-def _values(kind: str, rest: str, config: str | None) -> Iterator[Offer]:
-    """Values that begin with all of ``rest``, of as many words as they have; a quote before it goes."""
-    from gptsh.cli.complete import VALUES  # noqa: PLC0415 - only at TAB
-
-    begun = rest.lstrip("\"'")
-    yield from (Offer(value, len(rest), said) for value, said in VALUES[kind](config, begun) if value.startswith(begun))
-
-
-def _sessions(_kind: str, rest: str, config: str | None) -> Iterator[Offer]:
-    """Sessions by id and ``@NAME``, and those with words in the title that begin with each word of ``rest``."""
-    from gptsh.cli.complete import VALUES  # noqa: PLC0415 - only at TAB
-
-    wanted = rest.casefold().split()
-    for value, title in VALUES["session"](config, ""):
-        words = title.casefold().split()
-        if value.startswith(rest) or all(any(word.startswith(start) for word in words) for start in wanted):
-            yield Offer(value, len(rest), title)
-
-
-def _params(_kind: str, rest: str, config: str | None) -> Iterator[Offer]:
-    """The keys that models usually take, and those that are configured, but for those on the line already."""
-    *before, word = re.split(r"\s", rest)
-    there = {pair.partition("=")[0] for pair in before}
-    configured = (key for agent in settings.load(os.environ, config).agents.values() for key in agent.params)
-    yield from (
-        Offer(f"{key}=", len(word)) for key in (*_USUAL, *configured) if key.startswith(word) and key not in there
-    )
-
-
-def _commands(_kind: str, rest: str, _config: str | None) -> Iterator[Offer]:
-    slash = "/" if rest.startswith("/") else ""
-    names = ((slash + row.name.removeprefix("/"), row.help) for row in COMMANDS)
-    yield from (Offer(name, len(rest), text) for name, text in names if name.startswith(rest.lower()))
-
-
-def _paths(_kind: str, rest: str, _config: str | None) -> Iterator[Offer]:
-    """Files and folders, each as a word that ``shlex`` takes for its path; ``~`` is written out."""
-    path, start = "", 0  # the last word as it is meant, and where it begins
-    for piece in _PIECE.finditer(rest):
-        if piece["blank"]:
-            path, start = "", piece.end()
-        elif piece["double"] is not None:
-            path += re.sub(r'\\(["\\])', r"\1", piece["double"])
-        else:
-            path += piece["single"] or piece["escaped"] or piece["plain"] or ""
-    folder, slash, begun = path.rpartition("/")
-    folder = os.path.expanduser(folder + slash)
-    with os.scandir(folder or ".") as entries:
-        found = sorted((entry.name, entry.is_dir()) for entry in entries if entry.name.startswith(begun))
-    for name, is_folder in found:
-        if begun.startswith(".") or not name.startswith("."):
-            yield Offer(shlex.quote(f"{folder}{name}{'/' if is_folder else ''}"), len(rest) - start)
-
-
-_VALUES: dict[str, Callable[[str, str, str | None], Iterator[Offer]]] = {
-    "session": _sessions, "param": _params, "command": _commands, "file": _paths,
-}  # fmt: skip

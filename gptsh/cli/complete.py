@@ -23,6 +23,7 @@ from gptsh.text import one_line, visible
 
 _MOST = 50  # values; nobody reads more, and each session costs the reading of a file
 _RECENT = 1000  # sessions whose models are offered
+_USUAL = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")  # parameters of most models
 
 # Bash breaks words at "@", ":" and "=", too, and replaces only what stands behind the last of them ($2). So the words
 # are those of the line, which click counts from behind, and what bash keeps is taken off the values; the quote that is
@@ -164,12 +165,20 @@ def _sessions(_config: str | None, prefix: str) -> _Found:
             yield summary["id"], f"{summary['title'] or summary['preview']}"
 
 
+def _params(config: str | None, _prefix: str) -> _Found:
+    """The keys that models usually take, and those that are configured."""
+    configured = (key for agent in settings.load(os.environ, config).agents.values() for key in agent.params)
+    yield from ((f"{key}=", "") for key in (*_USUAL, *configured))
+
+
 def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
     return (item for item in items if not isinstance(item, Unreadable))
 
 
 # Who knows the values of an option or a command; they may give more than what begins as asked.
-VALUES: dict[str, Source] = {"agent": _agents, "model": _models, "session": _sessions, "tools": _tools}
+VALUES: dict[str, Source] = {
+    "agent": _agents, "model": _models, "param": _params, "session": _sessions, "tools": _tools,
+}  # fmt: skip
 
 
 def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":

@@ -43,7 +43,8 @@ class Flags(NamedTuple):
     system: Annotated[str | None, Row("Ask", ("--system",),
         "System prompt, in place of the agent's.", metavar="TEXT")] = None
     param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
-        "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", many=True)] = ()
+        "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
+        many=True)] = ()
     file: Annotated[tuple[str, ...], Row("Ask", ("-f", "--file"),
         "File to send along: text, image, PDF or audio. Repeatable.", metavar="PATH", value="file", many=True)] = ()
     no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False

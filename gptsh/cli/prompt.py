@@ -11,18 +11,18 @@ import os
 import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.data_structures import Size
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
-from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.filters import Condition, has_completions, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -34,17 +34,15 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from gptsh.cli import stdio
-from gptsh.cli.commands import offers
+from gptsh.cli.commands import COMMANDS
 from gptsh.cli.interrupts import Interrupted, Interrupts, of_a_child
 from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
 from gptsh.errors import GptshError, UsageError
-from gptsh.jsonio import as_dicts, encoded, is_cost, parsed
 from gptsh.messages import token_count
-from gptsh.render.lists import Status, status_line
 from gptsh.render.plain import able, look
-from gptsh.text import shortened, visible
+from gptsh.text import beginning, columns, counted, in_usd, one_line, shortened, visible
 
 if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
@@ -55,13 +53,14 @@ _USUAL_GARBAGE = (700, 10, 10)  # Python's own thresholds
 _FOLDED = 20  # lines; a longer paste is shown by its first and last one
 _PASTES = 0x10F000  # in Unicode's private use: the first character that stands for such a paste
 _MOST = 1 << 20  # bytes of the history; beyond them its older half goes
-_LONGEST = 100_000  # bytes of an entry; a longer one is not saved
+_FEW = 50  # values that are offered; nobody reads more, and each session costs the reading of a file
+_TITLE = 40  # columns of a title in the status line
+_FILES = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
         "bottom-toolbar.text": "dim",
         "completion-menu": "bg:default fg:default",
-        "completion-menu.completion": "bg:default fg:default",
         "completion-menu.completion.current": "bg:default fg:default reverse",
         "completion-menu.meta.completion": "bg:default fg:default dim",
         "completion-menu.meta.completion.current": "bg:default fg:default",
@@ -75,10 +74,7 @@ _STYLE = Style.from_dict(
 
 
 class _Screen(Vt100_Output):
-    """A terminal that is not asked where its cursor is, since not each one answers.
-
-    Nothing is left in a buffer where the terminal is gone.
-    """
+    """Leaves nothing in a buffer where the terminal is gone."""
 
     def flush(self) -> None:
         """Draw what was written. Raises OSError as the terminal does."""
@@ -86,7 +82,7 @@ class _Screen(Vt100_Output):
         stdio.Sink(self.stdout).draw(drawn)
 
     def get_rows_below_cursor_position(self) -> int:
-        """At least the line that it is in; more are made by scrolling."""
+        """At least the line that it is in: a terminal is not asked where its cursor is, since not each one answers."""
         return 1
 
 
@@ -105,12 +101,9 @@ class _Reader(PosixStdinReader):
 def screen(stream: TextIO) -> Vt100_Output:
     """A terminal to draw on, with the colours that the environment allows."""
     colors = None if look(os.environ, terminal=True).colors else ColorDepth.MONOCHROME
-
-    def size() -> Size:
-        columns, rows = os.get_terminal_size(stream.fileno())
-        return Size(rows=rows or 24, columns=columns or 80)
-
-    return _Screen(stream, size, term=os.environ.get("TERM"), default_color_depth=colors, enable_cpr=False)
+    drawn = _Screen.from_pty(stream, os.environ.get("TERM"), colors)
+    drawn.enable_cpr = False
+    return drawn
 
 
 def keys() -> Vt100Input:
@@ -128,61 +121,48 @@ def _typed_on() -> TextIO:
     raise UsageError("there is no terminal to read from")
 
 
+def end(app: Application[Any], error: BaseException) -> None:
+    """End an application by an error, in the time of its own loop: a signal handler may call this."""
+
+    def now() -> None:
+        if app.future and not app.future.done():
+            app.exit(exception=error)
+
+    if app.loop:
+        app.loop.call_soon_threadsafe(now)
+
+
 # ---- what is in the line
 
 
-class _History(History):
-    """What was typed, in other conversations too: a file with one JSON string a line, the newest last."""
+class _History(FileHistory):
+    """What was typed, in other conversations too, in a file for the user alone. A paste is kept whole."""
 
     def __init__(self, talk: "Conversation", pastes: "Pastes") -> None:
-        super().__init__()
-        self.path = own_folder("state") / "typed.jsonl"
         self._talk, self._pastes = talk, pastes
-        self._failure = ""
-        self._has_noted = False
+        self._path = own_folder("state") / "typed"
+        super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:
-        """The newest first, what was typed twice in a row once. The file is cut where it has grown too large."""
-        try:
-            data = self.path.read_bytes() if self.path.exists() else b""
-            if len(data) > _MOST:
-                data = data[-_MOST // 2 :].partition(b"\n")[2]
-                files.replace(self.path, data, durable=False)
-        except OSError as err:
-            self._failure = f"{self.path}: {err.strerror}"
-            return
-        last = None
-        for line in reversed(data.split(b"\n")):
-            with contextlib.suppress(ValueError, RecursionError):
-                text = parsed(line.decode())
-                if isinstance(text, str) and text and text != last:
-                    yield text
-                last = text
+        """The newest first. The file is cut where it has grown too large."""
+        with contextlib.suppress(OSError):
+            if self._path.exists() and self._path.stat().st_size > _MOST:
+                newer = self._path.read_bytes()[-_MOST // 2 :].partition(b"\n\n")[2]
+                files.replace(self._path, b"\n" + newer, durable=False)
+            return super().load_history_strings()
+        return ()
 
     def append_string(self, string: str) -> None:
-        """A paste is kept whole."""
+        """Add it to what Up brings back, and to the file unless nothing is to be saved."""
         super().append_string(self._pastes.whole(string))
 
     def store_string(self, string: str) -> None:
-        """Add it to the file, unless nothing is to be saved."""
-        line = encoded(string) + b"\n"
-        if not self._talk.saves or len(line) > _LONGEST or not string.strip():
-            return
-        try:
-            make_private(self.path.parent)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(descriptor, line)
-            finally:
-                os.close(descriptor)
-        except OSError as err:
-            self._failure = f"{self.path}: {err.strerror}"
-
-    def note_failure(self) -> None:
-        """Once, when no line is being typed."""
-        if self._failure and not self._has_noted:
-            self._has_noted = True
-            stdio.note(f"what is typed is not saved: {self._failure}")
+        """Add it to the file. Where that cannot be written it is not kept: the session's own saving tells of it."""
+        if self._talk.saves and string.strip():
+            with contextlib.suppress(OSError):
+                make_private(self._path.parent)
+                os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                super().store_string(string)
 
 
 class Pastes(Processor):
@@ -224,17 +204,54 @@ class Pastes(Processor):
         return f"[{first} … {len(lines)} lines … {last}]"
 
 
-class _Completer(Completer):
-    def __init__(self, talk: "Conversation") -> None:
-        self._talk = talk
+class Commands(Completer):
+    """Completes slash commands and what stands behind them. No network is asked.
+
+    ``config`` is as ``--config``; ``snapshots`` has the names of those of the session.
+    """
+
+    def __init__(self, config: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
+        self._config, self._snapshots = config, snapshots
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What can stand where the cursor is, in a line that is a command."""
-        doc = self._talk.doc
-        taken = as_dicts(doc["context"].get("snapshots")) if doc else []
-        names = [str(item.get("name")) for item in reversed(taken)]
-        for offer in offers(document.text_before_cursor, self._talk.flags.config, names):
-            yield Completion(offer.text, -offer.replaces, display_meta=offer.meaning)
+        """What can stand where the cursor is; nothing where that cannot be known: nobody is told in mid-line."""
+        line = document.text_before_cursor
+        if not line.startswith("/"):
+            return
+        for row in COMMANDS:
+            if row.name.startswith(line.lower()):
+                yield Completion(f"{row.name} " if row.args else row.name, -len(line), display_meta=row.help)
+        rows = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
+        if not rows:
+            return
+        row = max(rows, key=lambda row: len(row.name))
+        rest = line[len(row.name) :].lstrip()
+        yield from (Completion(word, -len(rest)) for word in row.words if word.startswith(rest))
+        if row.value == "file":
+            for found in _FILES.get_completions(Document(rest), complete_event):
+                is_hidden = found.display_text.startswith(".") and not os.path.basename(rest).startswith(".")
+                if found.display_text.isprintable() and not is_hidden:
+                    yield found
+        elif row.value:
+            with contextlib.suppress(GptshError, OSError):
+                yield from islice(self._values(row.value, rest), _FEW)
+
+    def _values(self, kind: str, rest: str) -> Iterator[Completion]:
+        """Those that begin with what is typed; of sessions those with such words in the title, too."""
+        from gptsh.cli.complete import VALUES  # noqa: PLC0415 - only at TAB
+
+        if kind == "param":  # several on one line
+            rest = rest.rpartition(" ")[2]
+        begun, wanted = (rest, []) if kind != "session" else ("", rest.casefold().split())
+        known = {"command": [(row.name[1:], row.help) for row in COMMANDS]}
+        known["snapshot"] = [(name, "") for name in self._snapshots()]
+        offered: set[str] = set()
+        for value, meaning in known[kind] if kind in known else VALUES[kind](self._config, begun):
+            words = meaning.casefold().split()
+            in_title = wanted and all(any(word.startswith(start) for word in words) for start in wanted)
+            if (value.startswith(rest) or in_title) and value not in offered:
+                offered.add(value)
+                yield Completion(value, -len(rest), display_meta=visible(one_line(meaning)))
 
 
 def _goes_on(text: str) -> bool:
@@ -256,15 +273,15 @@ def prompt_for(talk: "Conversation", interrupts: Interrupts) -> "Prompt | PlainP
 
 
 class Prompt:
-    """Reads what the user types, from the terminal, wherever standard input comes from."""
+    """Reads what the user types."""
 
     def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
         out, typed = stdio.answers_to(), keys()
         assert out is not None  # it is a terminal
         self._talk, self._interrupts = talk, interrupts
-        self._status, self._is_loaded = Status(""), False
+        self._status: list[tuple[int, str]] = []
+        self._is_loaded = self._has_menu = False
         self._pastes = Pastes()
-        self._history = _History(talk, self._pastes)
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
             input=typed,
@@ -272,8 +289,8 @@ class Prompt:
             key_bindings=self._bindings(),
             prompt_continuation=_GOES_ON,
             input_processors=[self._pastes, TabsProcessor(char1=" ", char2=" ")],
-            history=self._history,
-            completer=_Completer(talk),
+            history=_History(talk, self._pastes),
+            completer=Commands(talk.flags.config, talk.snapshots),
             complete_in_thread=True,
             complete_while_typing=Condition(self._is_name),
             bottom_toolbar=lambda: status_line(self._status, self._session.app.output.get_size().columns),
@@ -281,7 +298,6 @@ class Prompt:
             enable_suspend=True,
             tempfile_suffix=".md",
         )
-        self._has_menu = False
         self._session.app.before_render += self._rise
 
     def read(self, suggested: str = "") -> str:
@@ -293,9 +309,9 @@ class Prompt:
         buffer, again = self._session.default_buffer, False
         while True:
             self._interrupts.forget_ctrl_c()
-            self._status = status_of(self._talk)
+            self._status = status(self._talk)
             try:
-                with self._interrupts.handed_to(self._wake):
+                with self._interrupts.handed_to(lambda: end(self._session.app, KeyboardInterrupt())):
                     line = self._session.prompt(
                         default=suggested, pre_run=self._begin, set_exception_handler=False, handle_sigint=False
                     )
@@ -313,8 +329,6 @@ class Prompt:
             except (EOFError, OSError) as err:
                 buffer.append_to_history()
                 raise EOFError from err
-            finally:
-                self._history.note_failure()
 
     # ---- while a line is typed
 
@@ -342,25 +356,15 @@ class Prompt:
             import gptsh.render.terminal  # noqa: F401, PLC0415 - as above
 
     def _look_up(self) -> None:
-        self._status = looked_up(self._talk, self._status)
+        self._status = status(self._talk, look_up=True)
         self._session.app.invalidate()
-
-    def _wake(self) -> None:
-        """Called by a signal handler: end the reading, in its own time."""
-        if loop := self._session.app.loop:
-            loop.call_soon_threadsafe(self._end, KeyboardInterrupt())
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something failed that nobody waits for: as it does where a terminal is gone."""
         if isinstance(error := context.get("exception"), OSError):
-            self._end(error)
+            end(self._session.app, error)
         else:
             loop.default_exception_handler(context)
-
-    def _end(self, error: BaseException) -> None:
-        app = self._session.app
-        if app.future and not app.future.done():
-            app.exit(exception=error)
 
     def _rise(self, app: Application[str]) -> None:
         """Before a drawing: the line under the prompt goes up again where no menu is left above it."""
@@ -391,14 +395,11 @@ class Prompt:
             else:
                 buffer.validate_and_handle()
 
-        @bindings.add("tab", filter=line)
+        @bindings.add("tab", filter=line & has_completions)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
-            if buffer.complete_state is None:
-                by_title = buffer.text.startswith("/resume ")  # an id takes the place of what was typed
-                buffer.start_completion(select_first=by_title, insert_common_part=not by_title)
-            elif len(buffer.complete_state.completions) == 1:  # what is behind it can be completed next
-                buffer.apply_completion(buffer.complete_state.completions[0])
+            if buffer.complete_state and len(buffer.complete_state.completions) == 1:
+                buffer.apply_completion(buffer.complete_state.completions[0])  # what is behind it can be completed next
             else:
                 buffer.complete_next()
 
@@ -422,90 +423,83 @@ class PlainPrompt:
     """Reads lines as a terminal that obeys no escape sequences lets them be edited."""
 
     def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
-        self._interrupts, self._terminal = interrupts, _typed_on()
-        self._history = _History(talk, Pastes())
-        self._typed = b""  # of lines that were not read yet
+        self._interrupts, self._history = interrupts, _History(talk, Pastes())
 
     def read(self, suggested: str = "") -> str:
         """As ``Prompt.read``; what is suggested stands above the line, which cannot begin with it here."""
         if suggested:
             stdio.note("the question, to be typed again:")
             stdio.write_lines(suggested.split("\n"))
-        lines: list[str] = []
-        again = False
+        text, again = "", False
         while True:
             self._interrupts.forget_ctrl_c()
+            stdio.write_pieces([_GOES_ON if text else _PROMPT])
             try:
-                stdio.write_pieces([_GOES_ON if lines else _PROMPT])
-                line = self._line()
+                with self._interrupts.waiting():
+                    line = sys.stdin.buffer.readline().decode("utf-8", "surrogateescape")
             except Interrupted as ended:
-                self._interrupts.forget_ctrl_c()
                 if not ended.by_user:
-                    self._keep(lines)
+                    self._history.append_string(text)
                     raise
                 stdio.write_lines([""])
-                if again and not lines:
+                if again and not text:
                     stdio.note(_LEAVES)
-                lines, again = [], True
+                text, again = "", True
                 continue
             except OSError as err:
-                self._keep(lines)
                 raise EOFError from err
-            lines.append(line[:-1] if _goes_on(line) else line)
-            if not _goes_on(line):
-                self._keep(lines)
-                return "\n".join(lines)
-
-    def _keep(self, lines: list[str]) -> None:
-        if lines and self._history.get_strings()[-1:] != ["\n".join(lines)]:
-            self._history.append_string("\n".join(lines))
-        self._history.note_failure()
-
-    def _line(self) -> str:
-        """Raises EOFError for Ctrl-D in an empty line, OSError where the terminal is gone, Interrupted."""
-        while b"\n" not in self._typed:
-            with self._interrupts.waiting():
-                piece = os.read(self._terminal.fileno(), 1 << 16)
-            if not piece and not self._typed:
+            if not line:
                 stdio.write_lines([""])  # what is printed next has a line of its own
                 raise EOFError
-            self._typed += piece or b"\n"
-        line, _, self._typed = self._typed.partition(b"\n")
-        return line.decode("utf-8", "surrogateescape")
+            text += line.rstrip("\n")
+            if not _goes_on(text):
+                self._history.append_string(text)
+                return text
+            text = f"{text[:-1]}\n"
 
 
 # ---- the line under the prompt
 
 
-def status_of(talk: "Conversation") -> Status:
-    """What is known without looking anything up: the model is as it was given, the window is not known."""
-    doc = talk.doc
-    spent = doc["usage"] if doc else {"tokens": {}, "cost": None}
-    try:
+def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
+    """The parts of the status line, each behind its rank: those of the highest give way first.
+
+    With ``look_up`` the model has its provider, its window is known, and tokens that no server has reported are
+    estimated, for which more has to be imported.
+    """
+    doc, model, window, estimate = talk.doc, "", None, ""
+    usage = doc["usage"] if doc else {"tokens": {}, "cost": None}
+    tokens = token_count(usage["tokens"].get("total"))
+    with contextlib.suppress(GptshError):  # the next question will say what is wrong
         model = talk.agent().model or ""
-    except GptshError:  # the next question will say what is wrong
-        model = ""
-    return Status(
-        talk.ref or talk.session.ref or "new session",
-        (doc["title"] or "") if doc else "",
-        model,
-        token_count(spent["tokens"].get("total")),
-        cost=spent["cost"] if is_cost(spent["cost"]) else None,
-        files=len(talk.flags.file),
-        saved=talk.saves and not talk.ahead,
-        hint="/help shows the commands" if doc is None else "",
-    )
+    if look_up:
+        from gptsh.context.tokens import roughly  # noqa: PLC0415 - behind the first prompt
+        from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
+
+        if tokens is None and doc and doc["messages"]:
+            tokens, estimate = roughly(doc["messages"]), "~"
+        with contextlib.suppress(GptshError):
+            window = talk.app.client.servers.window(model, ask=False)
+            model = with_provider(model)
+    title = beginning(visible(one_line((doc["title"] or "") if doc else "")), _TITLE)
+    of_window = f" of {window:,}" if window else ""
+    share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
+    return [
+        (0, talk.ref or talk.session.ref or "new session"),
+        (5, title),
+        (2, visible(one_line(model))),
+        (4, f"{estimate}{tokens:,}{of_window} tokens" if tokens is not None else ""),
+        (1, share),
+        (3, "" if usage["cost"] is None else in_usd(usage["cost"])),
+        (0, f"+{counted(len(talk.flags.file), 'file')}" if talk.flags.file else ""),
+        (0, "" if talk.saves and not talk.ahead else "not saved"),
+        (6, "" if doc else "/help shows the commands"),
+    ]
 
 
-def looked_up(talk: "Conversation", status: Status) -> Status:
-    """The same with the model's provider, its window, and an estimate where no server has reported tokens."""
-    from gptsh.context.tokens import roughly  # noqa: PLC0415 - behind the first prompt
-    from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
-
-    if status.tokens is None and talk.doc and talk.doc["messages"]:
-        status = status._replace(tokens=roughly(talk.doc["messages"]), estimated=True)
-    try:
-        window = talk.app.client.servers.window(status.model, ask=False)
-        return status._replace(model=with_provider(status.model), window=window)
-    except GptshError:
-        return status
+def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
+    """The parts as a line of ``width`` columns at most."""
+    left = [part for part in parts if part[1]]
+    while columns(line := " · ".join(text for _, text in left)) > width and left[1:]:
+        left.remove(max(left))
+    return beginning(line, width)

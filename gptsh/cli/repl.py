@@ -22,6 +22,7 @@ from gptsh.config.settings import Agent
 from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
+from gptsh.jsonio import as_dicts
 from gptsh.messages import Message, parts_of, text_of
 from gptsh.render.plain import look
 from gptsh.text import counted, left_open
@@ -117,6 +118,11 @@ class Conversation:
         if self.ahead or self.ref:
             return None if self.ahead else self.ref
         return references.split_ref(self.session.ref)[0] if self.doc and self.session.ref else None
+
+    def snapshots(self) -> list[str]:
+        """The names of its snapshots, the newest first."""
+        taken = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
+        return [str(item.get("name")) for item in reversed(taken)]
 
     def agent(self) -> Agent:
         """Who answers next. Raises ConfigError, UsageError."""

@@ -372,7 +372,8 @@ def do_param(talk: "Conversation", args: str) -> None:
 
 def do_file(talk: "Conversation", args: str) -> None:
     """They are read now, since what is wrong with them is said now, and again with the question."""
-    paths = map(os.path.expanduser, commands.words_of(args))
+    whole = os.path.expanduser(args)
+    paths = [whole] if os.path.exists(whole) else map(os.path.expanduser, commands.words_of(args))
     files = () if args == "-" else tuple(dict.fromkeys((*talk.flags.file, *paths)))
     if args:
         attached(files)

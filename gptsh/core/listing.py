@@ -146,16 +146,30 @@ def latest_in_project(project: str) -> str | None:
     What was brought in counts once it was gone on with here.
     """
     folder = sessions_folder()
-    dated = []
-    for name in filter(FILENAME.fullmatch, names_in(folder)):
-        with contextlib.suppress(OSError):
-            dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
-    for written, name in sorted(dated, reverse=True):
+    for written, name in _by_file_time(folder):
         with contextlib.suppress(OSError, ValueError):
             meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
             if meta.get("project") == project and not written <= imported_at(meta):
                 return name
     return None
+
+
+def last_written() -> Iterator[SessionSummary]:
+    """The sessions that can be read, as they are read, that of the newest file first; none has an index.
+
+    Raises BadSession at once where the folder cannot be read.
+    """
+    folder = sessions_folder()
+    heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in _by_file_time(folder))
+    return (summary_of(head, None, name) for name, head in heads if isinstance(head, dict))
+
+
+def _by_file_time(folder: Path) -> list[tuple[float, str]]:
+    dated = []
+    for name in filter(FILENAME.fullmatch, names_in(folder)):
+        with contextlib.suppress(OSError):
+            dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
+    return sorted(dated, reverse=True)
 
 
 def imported_at(meta: Mapping[str, Any]) -> float:

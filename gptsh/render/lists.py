@@ -1,13 +1,13 @@
-"""Lines for people: lists, what a search has found, what is sent, the last exchanges, the line under the prompt."""
+"""Lines for people: lists, what a search has found, what is sent."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_in, name_of
 from gptsh.core.listing import SessionSummary, called
 from gptsh.messages import Tool
 from gptsh.render.plain import Look
-from gptsh.text import beginning, columns, end, in_usd, local_time, one_line, visible
+from gptsh.text import local_time, one_line, visible
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Request
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 INDENT = "    "  # of a passage that was found, under the line of its session
-_GAP = " · "
-_LEAST = 8  # columns of a title or a model that is cut; a shorter one says little
 
 
 # ---- lists
@@ -101,66 +99,3 @@ def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _tokens(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} tokens"
-
-
-# ---- a conversation
-
-
-class Status(NamedTuple):
-    """What the line tells; any text may be empty. ``tokens`` are those of the latest prompt and its answer.
-
-    ``estimated``: no server has reported them. ``files`` wait for the next question; ``cost`` is USD; ``hint`` or its
-    first word stands there as long as all else has room.
-    """
-
-    session: str
-    title: str = ""
-    model: str = ""
-    tokens: int | None = None
-    window: int | None = None
-    cost: float | None = None
-    files: int = 0
-    saved: bool = True
-    hint: str = ""
-    estimated: bool = False
-
-
-def status_line(status: Status, width: int) -> str:
-    """The line, safe for a terminal, in ``width`` columns at most.
-
-    The hint gives way first, then the title; then the figures are shorter, the model is, the cost goes, the model, the
-    figures.
-    """
-    session, title, model = (visible(one_line(text)) for text in status[:3])
-    cost = in_usd(status.cost) if status.cost is not None else ""
-    share = _share(status) or _figures(status)
-    room = width - columns(_line(status, session, model, _figures(status), cost)) - 1
-    if title and room >= min(_LEAST, columns(title)):
-        session = f"{session} {beginning(title, room)}"
-    hints = (status.hint, status.hint.partition(" ")[0], "")
-    forms = [*((model, _figures(status), cost, hint) for hint in hints), (model, share, cost, "")]
-    for money in (cost, ""):
-        room = width - columns(_line(status, session, "", share, money)) - len(_GAP)
-        forms += [(end(model, room), share, money, "")] if room >= min(_LEAST, columns(model)) else []
-    forms += [("", share, "", ""), ("", "", "", "")]
-    lines = [_line(status, session, *form) for form in forms]
-    return next((line for line in lines if columns(line) <= width), beginning(lines[-1], width))
-
-
-def _line(status: Status, session: str, model: str, tokens: str, cost: str, hint: str = "") -> str:
-    files = f"+{status.files} file{'s' if status.files > 1 else ''}" if status.files else ""
-    return _GAP.join(filter(None, (session, model, tokens, cost, files, "" if status.saved else "not saved", hint)))
-
-
-def _figures(status: Status) -> str:
-    if status.tokens is None:
-        return ""
-    tokens = f"{'~' if status.estimated else ''}{status.tokens:,}"
-    return f"{tokens} of {status.window:,} tokens, {_share(status)}" if status.window else f"{tokens} tokens"
-
-
-def _share(status: Status) -> str:
-    if status.tokens is None or not status.window:
-        return ""
-    share = 100 * status.tokens / status.window
-    return "<1 %" if 0 < share < 1 else f"{share:.0f} %"

@@ -46,7 +46,7 @@ def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
         tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
         tmux.until('^>   1y  "how to dance" +1 turn')
         tmux.resize(40, 8)
-        seen = tmux.until("^Enter  Ctrl-T new  Del delete  Esc$")
+        seen = tmux.until("^↑↓  Enter resume  letters filter")
         assert "1 turn" not in seen
         assert "how to dance" in chosen(tmux)
         tmux.keys("C-c")
@@ -84,6 +84,20 @@ def test_a_filter_on_titles_and_contents_and_a_deletion(home: Home) -> None:
         assert tmux.code() == 0
     (doc,) = (doc for doc in home.docs() if doc["id"] == "1111")
     assert texts(doc)[:2] == ["user: question of 1111", "user: go on"]
+
+
+@needs_tmux
+def test_of_many_sessions_the_first_are_drawn_and_the_others_are_read_on(home: Home) -> None:
+    for number in range(450):
+        put(home, f"a{number:03}", 1 + number, title=f"title {number:03}")
+    with Tmux(home, "-r", "-m", "echo", "go on") as tmux:
+        tmux.until(r"^Filter: +450$")
+        tmux.keys("End")
+        tmux.until("^> .*title 449")
+        tmux.write("title 448")
+        tmux.until(r"^Filter: title 448 +1 of 450$")
+        tmux.keys("Enter")
+        assert tmux.code() == 0
 
 
 @needs_tmux

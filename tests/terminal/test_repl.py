@@ -315,8 +315,8 @@ def test_a_signal_at_the_prompt_keeps_what_was_typed_and_leaves_the_terminal_as_
     seen, code = terminal.close()
     assert code == 128 + signum
     assert b"Traceback" not in seen
-    typed = (home.state / "typed.jsonl").read_text()
-    assert typed.startswith('"not sent' if term == "dumb" else '"not sent\\nbut dear"')
+    typed = (home.state / "typed").read_text()
+    assert "\n+not sent\n" + ("" if term == "dumb" else "+but dear\n") in typed
     assert not home.files()
 
 
@@ -335,4 +335,4 @@ def test_a_terminal_that_goes_away_ends_it_and_loses_nothing(lab: Home, model: M
     if said:
         assert texts(lab.doc()) == ["user: go", "assistant: first "]
     else:
-        assert (lab.state / "typed.jsonl").read_text() == '"not sent"\n'
+        assert "\n+not sent\n" in (lab.state / "typed").read_text()

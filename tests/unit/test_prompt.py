@@ -1,23 +1,24 @@
 """What stands at the prompt and in the list of ``-r``: completion, long pastes, the status line, a row."""
 
-import shlex
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
-from gptsh.cli.commands import offers
-from gptsh.cli.picker import Row, age, row_line
-from gptsh.cli.prompt import Pastes
-from gptsh.render.lists import Status, status_line
+from gptsh.cli.picker import age, row_line
+from gptsh.cli.prompt import Commands, Pastes, status_line
+from gptsh.core.listing import SessionSummary, summary_of
 from tests.support.home import Home
 from tests.support.sessions import Store
 
 
 def offered(line: str) -> list[str]:
-    return [offer.text for offer in offers(line, None, ["before", "auto-1"])]
+    """What a line may become, and where it would be as it is but for its last word that word."""
+    completions = Commands(None, lambda: ["before", "auto-1"]).get_completions(Document(line), CompleteEvent())
+    return [item.text if item.start_position else item.display_text for item in completions]
 
 
 @pytest.fixture
@@ -41,13 +42,11 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
     [
         ("/NE", ["/new"]), ("/hel", ["/help "]), ("/help e", ["exit"]), ("/fork be", ["before"]),
         *((line, []) for line in ("", "new", " /n", "/nothing", "hello /n", "/\x00", "/help '", "/file nowhere/")),
-        ("/snapshot delete be", ["before"]), ("/agent te", ["terse"]), ('/agent "two w', ["two words"]),
-        ("/model lab/", ["lab/q:8b"]), ("/tools git,", ["git,time"]), ("/param top_p=1 to", ["top_k="]),
-        ("/session export ", ["markdown", "html", "json", "openai", "nanobot", "'a b.txt'", "'a'\"'\"'c'", "plain",
-                              "'sub dir/'"]),
-        ("/file ", ["-", "'a b.txt'", "'a'\"'\"'c'", "plain", "'sub dir/'"]), ("/file .h", [".hidden"]),
-        *((f"/file {begun}", ["'sub dir/'"]) for begun in ("sub\\ di", '"sub di', "plain 'sub d")),
-        ("/file 'sub dir/'i", ["'sub dir/in it'"]),
+        ("/snapshot delete be", ["before"]), ("/agent te", ["terse"]), ("/agent two w", ["two words"]),
+        ("/model lab/", ["lab/q:8b"]), ("/tools git,", ["git,time"]), ("/param top_p=1 to", ["top_p=", "top_k="]),
+        ("/file ", ["-", "a b.txt", "a'c", "plain", "sub dir/"]), ("/file .h", [".hidden"]),
+        ("/session export pl", ["plain"]), ("/file sub di", ["sub dir/"]), ("/file sub dir/i", ["in it"]),
+        ("/file ~/at", ["at home"]),
     ],
 )  # fmt: skip
 def test_what_is_offered_behind_a_line(there: Home, line: str, offers: list[str]) -> None:
@@ -62,37 +61,21 @@ def test_sessions_are_offered_by_id_name_and_words_of_their_title(there: Home) -
         assert [text for text in offered(f"/resume {words}") if text[:2] != "--"] == found
 
 
-def test_a_broken_config_file_offers_nothing_and_a_home_is_spelled_out(there: Home) -> None:
-    assert offered("/file ~/at") == [shlex.quote(f"{there.folder}/at home")]
+def test_a_broken_config_file_offers_nothing(there: Home) -> None:
     there.configure("[[[")
     assert offered("/agent ") == []
 
 
-FULL = Status("ab12", "A Title", "lab/model", 12_340, 128_000, 0.01234, 2, saved=False)
+PARTS = [(0, "ab12"), (5, "A Title"), (2, "lab/m"), (4, "12 of 128 tokens"), (1, "9 %"), (3, ""), (0, "not saved")]
 
 
-@pytest.mark.parametrize(
-    ("status", "width", "line"),
-    [
-        (Status("ab12", "A Title", "lab/m"), 80, "ab12 A Title · lab/m"),
-        (FULL, 95, "ab12 A Title · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
-        (FULL, 90, "ab12 · lab/model · 12,340 of 128,000 tokens, 10 % · 0.01234 USD · +2 files · not saved"),
-        (FULL, 40, "ab12 · 10 % · +2 files · not saved"),
-        (FULL._replace(files=1, saved=True), 40, "ab12 · lab/model · 10 % · +1 file"),
-        (Status("ab12", tokens=1234, estimated=True), 80, "ab12 · ~1,234 tokens"),
-        (Status("ab12", tokens=1234, window=2000, estimated=True), 80, "ab12 · ~1,234 of 2,000 tokens, 62 %"),
-        (Status("new session", model="echo", hint="/help shows the commands"), 45,
-         "new session · echo · /help shows the commands"),
-        (Status("new session", model="echo", hint="/help shows the commands"), 40, "new session · echo · /help"),
-        (Status("new session", model="echo", hint="/help shows the commands"), 20, "new session · echo"),
-        (Status("ab12", "T", "anthropic/claude-sonnet-4-5", 200, 1000, 1234.5), 40,
-         "ab12 · …sonnet-4-5 · 20 % · 1,234.50 USD"),
-        (Status("ab12", "漢字の題名です漢字", "lab/m", 5, None), 40, "ab12 漢字の題名です… · lab/m · 5 tokens"),
-        (Status("ab12", "a\n\x1b[31mb", "lab/m"), 80, "ab12 a ␛[31mb · lab/m"),
-    ],
-)  # fmt: skip
-def test_the_status_line(status: Status, width: int, line: str) -> None:
-    assert status_line(status, width) == line
+@pytest.mark.parametrize(("width", "line"), [
+    (60, "ab12 · A Title · lab/m · 12 of 128 tokens · 9 % · not saved"),
+    (58, "ab12 · lab/m · 12 of 128 tokens · 9 % · not saved"), (29, "ab12 · 9 % · not saved"), (10, "ab12"),
+    (3, "ab…"),
+])  # fmt: skip
+def test_parts_of_the_status_line_give_way_by_rank(width: int, line: str) -> None:
+    assert status_line(PARTS, width) == line
 
 
 # ---- long pastes
@@ -119,8 +102,9 @@ def test_age(seconds: float, shown: str) -> None:
     assert age(seconds) == shown
 
 
-def row(title: str) -> Row:
-    return Row("20250101-000000-aaaa.json", title, True, 3, "lab/m", "", True, 1000.0)
+def row(title: str) -> SessionSummary:
+    doc = {"id": "aaaa", "title": title, "stats": {"turns": 3}, "agent": {"model": "lab/m"}}
+    return summary_of({**doc, "updated_at": "1970-01-01T00:16:40.000Z"}, None, "20250101-000000-aaaa.json")
 
 
 @pytest.mark.parametrize(("width", "line"), [

@@ -1,6 +1,7 @@
 """What lists have in common: the sessions that the filters let through, and lines for people or for programs."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from gptsh.models.names import full_name, is_named
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
+_MOMENT = 0.05  # seconds
 
 
 def lines_of(
@@ -26,6 +28,19 @@ def lines_of(
     from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
 
     return structured.listing(map(fields, items), flags.output)
+
+
+def together(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a long list, those of a moment in one piece, so that each need not be written for itself."""
+    held: list[str] = []
+    written = 0.0
+    for line in lines:
+        held.append(line)
+        if time.monotonic() > written + _MOMENT:
+            yield "\n".join(held)
+            held, written = [], time.monotonic()
+    if held:
+        yield "\n".join(held)
 
 
 def session_object(item: SessionSummary) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object
+from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object, together
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
     from gptsh.tools.toolbox import Offered
 
 
-_TOGETHER = 64  # lines of a list that are written at once
-
-
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.answers_to()))
-    lines = lines_of(flags, passing(flags), line, session_object)
-    stdio.write_lines(islice(lines, 1))  # the first at once, for ``| head``
-    stdio.write_lines(map("\n".join, iter(lambda: list(islice(lines, _TOGETHER)), [])))
+    stdio.write_lines(together(lines_of(flags, passing(flags), line, session_object)))
     return 0
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import filtered, lines_of, session_object
+from gptsh.cli.lists import filtered, lines_of, session_object, together
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core.search import Found, search
@@ -25,7 +25,7 @@ def search_sessions(flags: Flags) -> int:
     first = next(items, None)
     line, safe = _lines(flags)
     every = chain(() if first is None else (first,), items)
-    stdio.write_lines(lines_of(flags, every, line, _object), safe=safe)
+    stdio.write_lines(together(lines_of(flags, every, line, _object)), safe=safe)
     return 1 if first is None else 0
 
 

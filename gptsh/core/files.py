@@ -6,13 +6,14 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from gptsh.core.document import KEYS, Document, complete, count
+from gptsh.core.document import KEYS, Document, complete, count, readable
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encoded, parsed, parsed_from
-from gptsh.messages import just_after
+from gptsh.messages import Message, just_after
 from gptsh.text import shown_size
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
@@ -20,8 +21,7 @@ SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
 STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
-_PIECE = 1 << 16  # bytes of a read; holds nearly every session
-_MESSAGES = b',"messages":['  # as our own writer leaves it
+_MESSAGES, _MESSAGE = b',"messages":[', b'{"id":"'  # as our own writer begins them
 _MOST = 1_000_000_000  # bytes of a file that is read at all
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
@@ -35,9 +35,6 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until, pause = time.monotonic() + wait, 0.001
     try:
-        if os.fstat(descriptor).st_mode & 0o077:
-            with contextlib.suppress(PermissionError):  # somebody else's, and shared on purpose
-                os.fchmod(descriptor, 0o600)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,22 +110,23 @@ def write_document(path: Path, doc: Document, *, durable: bool) -> None:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """All of a file; half the time of ``Path.read_bytes``. Raises OSError, also as ``_sized``."""
+    """All of a file; half the time of ``Path.read_bytes``. Raises OSError, also as ``_size``."""
     descriptor = os.open(path, _READ)
-    pieces = []
     try:
-        _sized(descriptor)
-        while piece := os.read(descriptor, _PIECE):
-            pieces.append(piece)
+        size, data = _size(descriptor), b""
+        while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # one read, on most file systems
+            data += piece
     finally:
         os.close(descriptor)
-    return b"".join(pieces)
+    return data
 
 
-def _sized(descriptor: int) -> int:
+def _size(descriptor: int) -> int:
     """The bytes of a file. Raises OSError for a device or a pipe, and for what memory may have no room for."""
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # of which the system itself says so
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     if status.st_size > _MOST:
         raise OSError(errno.EFBIG, f"larger than {shown_size(_MOST)}")
@@ -140,9 +138,8 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
 
     Raises ValueError when it is no session, OSError when it cannot be read.
     """
-    data = read_bytes(path)
     try:
-        value = parsed(data.decode("utf-8"))
+        value = parsed(read_bytes(path).decode())
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
@@ -153,27 +150,28 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     return doc, malformed
 
 
-def parse(data: bytes, path: str) -> tuple[Document, Iterator[object]]:
-    """What the bytes of a file hold: the head of its document, and its messages, each parsed when its turn has come.
+def parse(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
+    """What the bytes of a file hold: the head of its document, and its messages, at least those ``wanted`` by theirs.
 
     Raises ValueError when it is no session, also between its messages.
     """
-    head = _head(data, path) if data.endswith(b"]}") else None
-    if head is None:
-        doc, _ = read_document(path)
-        return doc, iter(doc["messages"])
-    return head, _messages(data[data.find(_MESSAGES) + len(_MESSAGES) :].decode())
+    head = _head(data, path) if data.endswith(b"}]}") else None
+    _, ours, messages = data[:-3].partition(_MESSAGES + _MESSAGE)
+    if head is None or not ours:
+        head, _ = read_document(path)
+        return head, iter(head["messages"])
+    return head, _messages(messages, path, wanted)
 
 
-def _messages(text: str) -> Iterator[object]:
-    at = 0
-    while text[at] != "]":
-        try:
-            message, at = parsed_from(text, at)
-        except (ValueError, RecursionError) as err:
-            raise ValueError(f"not JSON: {err}") from err
-        yield message
-        at += text[at] == ","
+def _messages(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> Iterator[Message]:
+    """Each message that is wanted, parsed when its turn has come. Where that fails, all of them once more."""
+    for piece in data.split(b"}," + _MESSAGE):  # which no text holds
+        if wanted(piece):
+            try:
+                yield readable(parsed(f"{_MESSAGE.decode()}{piece.decode()}}}"))
+            except (ValueError, RecursionError):  # something in it begins with an id, too
+                yield from read_document(path)[0]["messages"]
+                return
 
 
 def read_head(path: str) -> Document:
@@ -186,7 +184,7 @@ def read_head(path: str) -> Document:
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # else that was all
-            size = _sized(descriptor)
+            size = _size(descriptor)
             while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
                 data += more
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
@@ -203,9 +201,10 @@ def _head(data: bytes, path: str) -> Document | None:
     """
     end = data.find(_MESSAGES)
     try:
-        head, _ = parsed_from(data[:end].decode() + "}") if end > 0 else (None, 0)
+        head: Any = parsed_from(f"{data[:end].decode()}}}")[0] if end > 0 else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:
         return None
-    return {**head, "id": path[-9:-5]}
+    head["id"] = path[-9:-5]
+    return head

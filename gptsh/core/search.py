@@ -8,10 +8,11 @@ from unicodedata import normalize
 
 from gptsh.content.passages import walk
 from gptsh.core import files
-from gptsh.core.document import Document, readable
+from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import archive_folder, newest_first, sessions_folder
 from gptsh.jsonio import parsed
+from gptsh.messages import Message
 from gptsh.text import shortened
 
 Span = tuple[int, int]
@@ -50,21 +51,26 @@ class Query:
     def __init__(self, text: str, width: int) -> None:
         self.width = width
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
-        self._may_have = [_test(word) for word in self.words]
+        self._tests = [_test(word) for word in self.words]
         self._pattern = re.compile("|".join(map(re.escape, self.words)), re.IGNORECASE)
 
     def may_match(self, data: bytes) -> bool:
         """Whether a file of these bytes may have all the words: never False where it has."""
         lowered = data.lower()
-        return all(may_have(lowered) for may_have in self._may_have)
+        return all(may_have(lowered) for may_have in self._tests)
+
+    def may_help(self, data: bytes) -> bool:
+        """Whether a message of these bytes may have one of the words."""
+        lowered = data.lower()
+        return any(may_have(lowered) for may_have in self._tests)
 
     def best(self, passages: Iterable[Passage]) -> Passage | None:
         """The first of the passages with the most words; None unless every word is in one of them."""
         missing, most, best = set(self.words), 0, None
         for passage in passages:
             folded = fold(passage[2])
-            here = {word for word in self.words if word in folded}
-            missing -= here
+            here = [word for word in self.words if word in folded]
+            missing.difference_update(here)
             if len(here) > most:
                 most, best = len(here), passage
             if most == len(self.words):
@@ -74,47 +80,30 @@ class Query:
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """What stands around the first word in a passage, on one line, and where the words are in that."""
         who, name, text = passage
-        who = f"{who} ({shortened(name, _NAME)})" if name else who
-        line = " ".join(normalize("NFC", text).split())
-        room = max(0, self.width - len(who) - 2)
+        start = f"{who} ({shortened(name, _NAME)}): " if name else f"{who}: "
+        line = " ".join((text if text.isascii() else normalize("NFC", text)).split())
+        room = max(0, self.width - len(start))
         if len(line) > room:
             hit = self._pattern.search(line)
-            start, end = hit.span() if hit else (0, 0)
-            start = max(0, min(start - (room - (end - start)) // 2, len(line) - room))
-            kept = line[start : start + room]
-            kept = f"…{kept[1:]}" if start else kept
-            line = f"{kept[:-1]}…" if start + room < len(line) else kept
-        match = f"{who}: {line}"
-        spans = [re.finditer(re.escape(word), match[len(who) + 2 :], re.IGNORECASE) for word in self.words]
-        marks: list[Span] = []
-        for start, end in sorted(found.span() for hits in spans for found in hits):
-            start, end = start + len(who) + 2, end + len(who) + 2
-            if marks and start <= marks[-1][1]:  # words may overlap
-                start, end = marks[-1][0], max(end, marks.pop()[1])
-            marks.append((start, end))
-        return match, marks
+            first, behind = hit.span() if hit else (0, 0)
+            first = max(0, min(first - (room - (behind - first)) // 2, len(line) - room))
+            kept = line[first : first + room]
+            kept = f"…{kept[1:]}" if first else kept
+            line = f"{kept[:-1]}…" if first + room < len(line) else kept
+        match = start + line
+        return match, [found.span() for found in self._pattern.finditer(match, len(start))]
 
 
 def _test(word: str) -> Callable[[bytes], bool]:
-    """Whether a file may have a word, given its bytes in small letters: never False where it has."""
+    """Whether a text may have a word, given its bytes in small letters: never False where it has."""
     needle = max(_PLAIN.findall(word), key=len, default="").encode()
-    if word.isascii() or len(needle) >= _LEAST:
-        between = [piece for piece in _BETWEEN if needle in piece] if len(needle) >= _LEAST else []
-
-        def has_needle(lowered: bytes) -> bool:
-            if needle not in lowered:
-                return rb"\u00" in lowered
-            return not between or lowered.count(needle) > sum(map(lowered.count, between)) or rb"\u00" in lowered
-
-        return has_needle
-    letters = max(re.findall(r"(?:[^\x00-\x7f]|[!#-.0-\[\]-~])+", word), key=len)
-    pieces = []
-    for letter in letters:
-        cases = dict.fromkeys((letter, letter.upper() if len(letter.upper()) == 1 else letter))
-        forms = dict.fromkeys(normalize(form, case) for form in ("NFC", "NFD") for case in cases)
-        pieces.append(re.escape(letter) if letter.isascii() else f"(?:{'|'.join(map(re.escape, forms))})")
-    search_in = re.compile("".join(pieces).encode("utf-8", "surrogatepass").lower()).search
-    return lambda lowered: search_in(lowered) is not None or rb"\u" in lowered
+    if not word.isascii() and len(needle) < _LEAST:
+        letters = max(re.findall(r'[^"/\\]+', word), key=len)
+        return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
+    between = [mark for mark in _BETWEEN if needle in mark] if len(needle) >= _LEAST else []
+    if not between:
+        return lambda lowered: needle in lowered or rb"\u00" in lowered
+    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, between)) or rb"\u00" in lowered
 
 
 def search(
@@ -131,7 +120,7 @@ def search(
         data = files.read_bytes(path)
         if not query.may_match(data) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = files.parse(data, path)
+        head, messages = files.parse(data, path, query.may_help)
         best = query.best(_passages(head, messages))
         return best and (head, best)
 
@@ -145,10 +134,9 @@ def search(
             yield {**summary_of(item[0], own, name), "match": match, "marks": marks}
 
 
-def _passages(head: Document, messages: Iterable[object]) -> Iterator[Passage]:
+def _passages(head: Document, messages: Iterable[Message]) -> Iterator[Passage]:
     """Every text that is searched, none of it reasoning or data. The title, which the list shows, comes last."""
-    for value in messages:
-        message = readable(value)
+    for message in messages:
         role, content, name = message["role"], message.get("content"), message.get("name")
         name = name if role == "tool" and isinstance(name, str) else ""
         if role == "system":

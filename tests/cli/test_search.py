@@ -196,8 +196,8 @@ def test_what_cannot_be_read_is_told_and_left_out(three: Home) -> None:
 
 def test_the_words_are_marked_on_a_terminal(home: Home) -> None:
     put(home, "100000-aaaa", session(user("a Needle in a haystack")))
-    marked = f"    user: a {RED.format('Needle')} in a {RED.format('hayst')}ack\n"
-    args = ("--search-sessions", "needle hay ayst")
+    marked = f"    user: a {RED.format('Needle')} in a {RED.format('hay')}stack\n"
+    args = ("--search-sessions", "needle hay")
     seen, code = Terminal(home, *args).close()
     assert (seen.endswith(marked.replace("\n", "\r\n").encode()), code) == (True, 0)
     assert home.run(*args).stdout.endswith(re.sub(SGR, "", marked))

@@ -43,7 +43,7 @@ class Painter(Writer):
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._runs = self._has_said = False  # the thread; since it began
+        self._runs = self._has_said = self._ends = False  # the thread; since it began; it is to end
         self._start()
 
     # ---- for the answer
@@ -76,6 +76,7 @@ class Painter(Writer):
         """Show what is left. Raises OSError where its reader does not take it."""
         self._aside.end()
         self._end()
+        self._ends = True
         self._queue.put(None)  # a thread that nothing was said to
 
     def _raise(self) -> None:
@@ -84,8 +85,10 @@ class Painter(Writer):
             raise failure
 
     def _start(self) -> None:
+        while self._ends and self._runs:  # it imports rich: what it is given behind its end it would not draw
+            time.sleep(_LOOK)
         if not self._runs:
-            self._queue, self._runs, self._has_said = SimpleQueue(), True, False
+            self._queue, self._runs, self._has_said, self._ends = SimpleQueue(), True, False, False
             threading.Thread(target=self._work, daemon=True).start()
 
     # ---- for the terminal

@@ -100,7 +100,7 @@ WAYS = {
     "not what the schema asks": Way(5, "", says_twice("no"), ("--schema", '{"type":"object"}', "hi"), "no", "stop"),
     "too many rounds": Way(5, "max_rounds", has_tools("[mcp]\nmax_rounds = 1\n"), finish="tool_calls"),
     "too long": Way(6, "100", adds("context_window = 100\n", "[providers.lab]\n"), ("word " * 200,), kept=False),
-    "the deadline": Way(124, "--timeout and GPTSH_TIMEOUT", adds(""), ("--timeout", "0.6", "hi"), "half", "timeout"),
+    "the deadline": Way(124, "--timeout and GPTSH_TIMEOUT", adds(""), ("--timeout", "1.5", "hi"), "half", "timeout"),
     "a silent server": Way(124, "idle_timeout", adds("[network]\nidle_timeout = 0.3\n"), text="half", finish="timeout"),
 }  # fmt: skip
 

@@ -156,11 +156,13 @@ def read_until(stream: Any, text: bytes) -> bytes:
     return seen
 
 
-def in_mid_answer(lab: Home, model: ModelServer, **more: Any) -> "tuple[subprocess.Popen[bytes], threading.Event]":
+def in_mid_answer(
+    lab: Home, model: ModelServer, *args: str, **more: Any
+) -> "tuple[subprocess.Popen[bytes], threading.Event]":
     """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
     release = threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, release, *rest, model="m")
-    process = lab.start("go", **more)
+    process = lab.start(*args, "go", **more)
     read_until(process.stdout, b"first ")
     return process, release

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.home import Home, read_until, wait_for
+from tests.support.home import Home, read_until, until, wait_for
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD, SERVER, call, calling, configure, is_running, roles
@@ -254,6 +254,34 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     assert (target.exists(), exit_code) == (runs, code)
     assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
+
+
+HELD_IMPORT = """
+import os, sys, time
+class Held:
+    def find_spec(name, path=None, target=None):
+        while name == "rich" and not os.path.exists("imported"):
+            time.sleep(0.01)
+sys.meta_path.insert(0, Held)
+"""
+
+
+def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_imported(
+    home: Home, model: ModelServer
+) -> None:
+    (home.folder / "sitecustomize.py").write_text(HELD_IMPORT)
+    home.env["PYTHONPATH"] += f":{home.folder}"
+    configure(home, model, approved="")
+    model.script(0.5, *calling(call("note", path=str(home.cwd / "noted"))))  # so late that the import has begun
+    model.say("so be it")
+    terminal = Terminal(home, "go")
+    terminal.until(ASKED)
+    terminal.write("y\n")
+    until(lambda: len(model.asked) == 2)
+    time.sleep(0.2)  # the answer has come
+    (home.cwd / "imported").touch()
+    seen, code = terminal.close()
+    assert (b"so be it" in seen, code) == (True, 0)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import corpus
 from tests.support.answers import events, told
-from tests.support.home import Home, wait_for
+from tests.support.home import Home, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.strict import strict
 from tests.support.talks import (
@@ -38,7 +38,6 @@ from tests.support.talks import (
     text_in,
     too_long,
     tool_use,
-    wait_until,
 )
 from tests.support.tools import call, calling
 from tests.support.tools import configure as configure_tools
@@ -392,7 +391,7 @@ def test_ctrl_c_while_a_summary_is_waited_for(long: Home, talker: Talker, args: 
     release = threading.Event()
     talker.script(release, model="s")
     process = long.start("-s", "0", *args)
-    wait_until(lambda: for_summaries(talker))
+    until(lambda: for_summaries(talker))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     release.set()
@@ -533,7 +532,7 @@ def test_two_processes_that_compact_one_session_at_once(long: Home, talker: Talk
     sum_up(talker, TOLD, TOLD, before=(release,))
     before = long.doc()
     processes = [long.start("-s", "0", f"turn {number}") for number in range(2)]
-    wait_until(lambda: len(for_summaries(talker)) == 2)
+    until(lambda: len(for_summaries(talker)) == 2)
     release.set()
     errors = [process.communicate(timeout=30)[1].decode() for process in processes]
     assert [wait_for(process) for process in processes] == [0, 0]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.answers import answer_of, small_says
-from tests.support.home import Home, lab_config, wait_for
+from tests.support.home import Home, lab_config, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import kept, path_of, question, reply, sum_up, wait_until
+from tests.support.talks import kept, path_of, question, reply, sum_up
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
 
@@ -182,7 +182,7 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
-    wait_until(lambda: of_small(model))
+    until(lambda: of_small(model))
     assert process.poll() is None
     process.send_signal(signum)
     process.communicate(timeout=30)
@@ -343,7 +343,7 @@ def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelSer
     path, release = put(agent, 0), threading.Event()
     small_says(model, answer_of("- made"), release)
     process = agent.start("--consolidate")
-    wait_until(lambda: of_small(model))
+    until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
     release.set()
     _, err = process.communicate(timeout=30)

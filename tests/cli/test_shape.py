@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.dry import dry
-from tests.support.home import Home, texts, wait_for
+from tests.support.home import Home, texts, until, wait_for
 from tests.support.inner import Shape, code_blocks
 from tests.support.server import ModelServer
 
@@ -157,8 +157,7 @@ def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer,
     args = ["--timeout", "2"] if how == "deadline" else []
     process = lab.start(*args, "-o", "json", "--schema", '{"pattern":"^(a+)+$"}', "go")
     if how == "SIGINT":
-        while not (lab.files() and lab.doc()["stats"]["messages"] == 2):
-            time.sleep(0.01)
+        until(lambda: lab.files() and lab.doc()["stats"]["messages"] == 2)
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=20)

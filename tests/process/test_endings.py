@@ -20,25 +20,13 @@ import pytest
 
 from gptsh.core.files import locked
 from tests.support.home import COMMAND, Home, in_mid_answer, lab_config, read_until, texts, until, wait_for
-from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure
 
 CODES = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143, "SIGHUP": 129, "deadline": 124}
 LONG = "x" * 300_000  # more than a pipe takes
 FULL = 60_000  # bytes of a pipe that are about all that it takes
 FIRST = event(chunk({"content": "first "}))
-
-
-class Hold(threading.Event):
-    """A step of the server: it stays there until the test lets it go, and says when it has come there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reached = threading.Event()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.reached.set()
-        return super().wait(timeout)
 
 
 def settle(process: Any) -> None:

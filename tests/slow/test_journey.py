@@ -4,7 +4,6 @@ import base64
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
 from tests.support.anthropic_server import AnthropicServer
 from tests.support.attached import a_png
-from tests.support.home import Home, read_until, wait_for
+from tests.support.home import Home, read_until, until, wait_for
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer, answer, chunk, complaint, event
 from tests.support.tools import SERVER, call
@@ -105,8 +104,7 @@ def interrupted_tool(home: Home, servers: Servers) -> None:
                claude.tool(1, "toolu_2", "good__hang", json.dumps({"path": str(begun)}))]  # fmt: skip
     servers.claude.script(*claude.stream(*hanging, stop="tool_use"))
     with home.start("-s", "@journey", "-m", CLAUDE, "hang") as process:
-        while not begun.exists():
-            time.sleep(0.02)
+        until(begun.exists)
         process.send_signal(signal.SIGINT)
         assert wait_for(process) == 130
 

@@ -4,14 +4,13 @@ import json
 import signal
 import subprocess
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from tests.support.answers import responses
 from tests.support.anthropic_server import block, named, said, stream, thought
-from tests.support.home import COMMAND, Home, kind_of_session, read_until, texts, wait_for
+from tests.support.home import COMMAND, Home, kind_of_session, read_until, texts, until, wait_for
 from tests.support.server import Cut, ModelServer
 
 KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in ("AZURE_AI", "GEMINI", "OPENAI")}
@@ -178,8 +177,7 @@ def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model:
         far.config.write_text(far.config.read_text() + "idle_timeout = 0.4\n")
     with far.start("-m", CLAUDE, "hi") as process:
         if when == "import":
-            while not far.files():
-                time.sleep(0.01)
+            until(far.files)
         else:
             read_until(process.stdout, b"half an ")
         if when != "silence":

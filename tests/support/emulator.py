@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyte
+from hypothesis import strategies as st
 
 
 class Emulator:
@@ -51,3 +52,15 @@ def emulated(text: str, columns: int = 80, rows: int = 24) -> Emulator:
     emulator = Emulator(columns, rows)
     emulator.draw(text)
     return emulator
+
+
+# Markdown of every kind, also torn and nasty.
+PIECES = st.sampled_from(
+    ["- ", "1. ", "2) ", "> ", "---|---\n", "a | b\n", "--|--\n",
+     "\\(", "\\)", "$", "$$", "```\nx\n```\n",
+     "```\n", "```py\n", "~~~\n", "\n", "\n\n", "  ", "    ", "\t", "a", "b c", "word ", "# ",
+     "---\n", "===\n", "| a | b |\n", "|---|---|\n", "|1|`x|y`|\n", "`", "**", "*", "~~", "[x](http://a/b)", "[r]",
+     "[r]: http://ref/\n", '"title', "[q]:\n", "<div>", "</div>\n", "<!-- ", "-->", "<b>", "&#27;", "\\", "![i](u)",
+     "\r\n", "\r", "漢字", "x" * 70, "\x1b[31m", "<http://a.b/%1b>", "\n- ", "\n   ", "\u2028", "\ud800", "\x85"]
+)  # fmt: skip
+DOCUMENTS = st.lists(PIECES | st.text(max_size=5), max_size=40).map("".join)

@@ -21,6 +21,18 @@ class Cut:
     """A step: close the connection in the middle of the body."""
 
 
+class Hold(threading.Event):
+    """A step: stay there until the test lets it go; ``reached`` is set when it has come there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.reached.set()
+        return super().wait(timeout)
+
+
 class Asked(NamedTuple):
     """One request as it arrived."""
 

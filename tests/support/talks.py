@@ -2,8 +2,7 @@
 
 import json
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +165,6 @@ def text_in(body: dict[str, Any]) -> str:
         words += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
         words += [str(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
     return "\n".join(words)
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ---- homes

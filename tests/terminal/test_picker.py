@@ -5,11 +5,10 @@ import re
 import signal
 import sys
 import termios
-import time
 
 import pytest
 
-from tests.support.home import Home, texts
+from tests.support.home import Home, texts, until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.sessions import kept, put
 from tests.support.terminal import Terminal
@@ -161,8 +160,7 @@ def test_what_ends_it_leaves_the_terminal_as_it_was(home: Home, end: str | int, 
     else:
         os.kill(terminal.pid, end)
     terminal.until(rb"\x1b\[\?1049l")
-    while attributes(terminal) != before:
-        time.sleep(0.01)
+    until(lambda: attributes(terminal) == before)
     seen, ended = terminal.close()
     assert ended == code
     assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1

@@ -7,13 +7,12 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.home import COMMAND, Home, lab_config, texts
+from tests.support.home import COMMAND, Home, lab_config, texts, until
 from tests.support.server import ModelServer, chunk, event
 from tests.support.terminal import Conversation, Terminal
 from tests.support.tools import call, calling, configure, is_running, roles
@@ -29,17 +28,9 @@ def halted(model: ModelServer, *pieces: str, name: str = "") -> threading.Event:
     return hold
 
 
-def wait(for_what: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    end = time.monotonic() + 20
-    while not for_what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def kept(home: Home, count: int) -> dict[str, Any]:
     """The only session, once it has so many messages."""
-    wait(lambda: home.files() and home.doc()["stats"]["messages"] >= count)
+    until(lambda: home.files() and home.doc()["stats"]["messages"] >= count)
     return home.doc()
 
 
@@ -158,7 +149,7 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     terminal = Terminal(lab, "-i", command=command)
     terminal.until(rb"(?s)\x1b\[\?2004h.*\x1b\[\?25h")
     needed = ("gptsh.cli.turn", "gptsh.cli.slash", "gptsh.llm.http", "gptsh.render.terminal")
-    wait(lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed))  # while a line is typed
+    until(lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed))  # while a line is typed
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     names = [line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()]
@@ -175,7 +166,7 @@ def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: Mode
         hold = halted(model)
         talk.write("one\n")
         kept(lab, 1)
-        wait(lambda: model.asked)
+        until(lambda: model.asked)
         assert "/retry asks it again" in talk.interrupt()
         hold.set()
         for number in range(3):
@@ -201,7 +192,7 @@ def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(home: Ho
     with Conversation(home) as talk:
         talk.does("/file notes.txt")
         talk.write("one\n")
-        wait((home.cwd / "waiting").exists)
+        until((home.cwd / "waiting").exists)
         assert talk.interrupt().endswith("again:\none")
         assert not home.files()
         talk.plays(("one", "from a file"))
@@ -230,7 +221,7 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model
         hold = threading.Event()
         model.script(hold, model="s")
         talk.write("/new\n")
-        wait(lambda: len(model.asked) > asked)
+        until(lambda: len(model.asked) > asked)
         shown = talk.interrupt()
         hold.set()
         assert re.search("(?s)not all is remembered yet.*is kept", shown)
@@ -243,7 +234,7 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
     model.script(*calling(call("hang", path=str(told))))
     with Conversation(home) as talk:
         talk.write("go\n")
-        wait(told.exists)
+        until(told.exists)
         (server,) = servers_of(talk.pid)
         assert "kept" in talk.interrupt()
         assert servers_of(talk.pid) == [server]
@@ -263,7 +254,7 @@ def test_tool_servers_live_as_long_as_the_conversation(home: Home, model: ModelS
         talk.does("two")
         assert servers_of(talk.pid) == [first]
         os.kill(first, signal.SIGKILL)  # while it has nothing to do
-        wait(lambda: not is_running(first))
+        until(lambda: not is_running(first))
         time.sleep(0.1)  # until gptsh has seen it
         model.script(*calling(call("add", a=1, b=1)))
         model.say("It is 2.")
@@ -292,7 +283,7 @@ def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signu
     terminal.until(b"first")
     os.kill(terminal.pid, signum)
     terminal.until(b"gptsh -i -s ")
-    wait(lambda: termios.tcgetattr(terminal.fd) == before)
+    until(lambda: termios.tcgetattr(terminal.fd) == before)
     assert terminal.close()[1] == 128 + signum
     hold.set()
     assert texts(lab.doc()) == ["user: go", "assistant: first\n\n"]
@@ -311,7 +302,7 @@ def test_a_signal_at_the_prompt_keeps_what_was_typed_and_leaves_the_terminal_as_
     terminal.write("but dear")
     terminal.until(b"but dear")
     os.kill(terminal.pid, signum)
-    wait(lambda: termios.tcgetattr(terminal.fd) == before)
+    until(lambda: termios.tcgetattr(terminal.fd) == before)
     seen, code = terminal.close()
     assert code == 128 + signum
     assert b"Traceback" not in seen

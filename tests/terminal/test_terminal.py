@@ -12,7 +12,7 @@ from gptsh.cli.painter import Painter
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.render.plain import Aside, Look
 from gptsh.render.terminal import Canvas
-from tests.support.emulator import emulated
+from tests.support.emulator import DOCUMENTS, emulated
 from tests.support.home import Home
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
@@ -178,17 +178,6 @@ def test_what_close_has_shown_is_not_shown_again() -> None:
     shown.close()
     shown.close()
     assert paper.text == "no, never\n"
-
-
-PIECES = st.sampled_from(
-    ["- ", "1. ", "2) ", "> ", "---|---\n", "a | b\n", "--|--\n",
-     "\\(", "\\)", "$", "$$", "```\nx\n```\n",
-     "```\n", "```py\n", "~~~\n", "\n", "\n\n", "  ", "    ", "\t", "a", "b c", "word ", "# ",
-     "---\n", "===\n", "| a | b |\n", "|---|---|\n", "|1|`x|y`|\n", "`", "**", "*", "~~", "[x](http://a/b)", "[r]",
-     "[r]: http://ref/\n", '"title', "[q]:\n", "<div>", "</div>\n", "<!-- ", "-->", "<b>", "&#27;", "\\", "![i](u)",
-     "\r\n", "\r", "漢字", "x" * 70, "\x1b[31m", "<http://a.b/%1b>", "\n- ", "\n   ", "\u2028", "\ud800", "\x85"]
-)  # fmt: skip
-DOCUMENTS = st.lists(PIECES | st.text(max_size=5), max_size=40).map("".join)
 
 
 @settings(max_examples=50)

@@ -34,8 +34,7 @@ FRAME = b"\xff\xfb\x90\x64" + bytes(413)  # 128 kbit/s, 44,100 Hz: 417 bytes, 26
 MP3 = b"ID3\4\0\0\0\0\0\5TSSE\0" + FRAME * 3
 WEBP = b"RIFF" + struct.pack("<I", 19) + b"WEBPVP8L" + struct.pack("<I", 7) + b"\x2f\0\0\0\0\x10\x07"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xc0\0\x0b\x08\0\1\0\1\1\1\x11\0\xff\xd9"
-UNSENT = None
-FILES: dict[str, tuple[bytes, str | None]] = {
+FILES: dict[str, tuple[bytes, str]] = {
     "a.png": (a_png(), "image/png"),
     "a.jpg": (JPEG, "image/jpeg"),
     "a.gif": (a_gif(), "image/gif"),
@@ -44,20 +43,14 @@ FILES: dict[str, tuple[bytes, str | None]] = {
     "behind-a-mark.pdf": (b"\xef\xbb\xbf" + a_pdf() + bytes(9), "application/pdf"),
     "a.wav": (a_wav(), "audio/wav"),
     "a.mp3": (MP3, "audio/mpeg"),
-    "a.tiff": (b"II*\0\x08\0\0\0\1\0", UNSENT),
-    "a.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", UNSENT),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_first_bytes_tell_what_a_file_is_and_what_else_is_not_sent(home: Home, name: str) -> None:
+def test_the_first_bytes_tell_what_a_file_is(home: Home, name: str) -> None:
     data, media_type = FILES[name]
     run = home.run("-m", "echo", "--no-save", "hi", stdin=data)
-    if media_type is UNSENT:
-        assert (run.stdout, run.code) == ("", 2)
-        assert run.stderr.startswith("gptsh: stdin is ")
-    else:
-        assert run.stdout.startswith(f"You said: hi\n\n[{media_type}, ")
+    assert run.stdout.startswith(f"You said: hi\n\n[{media_type}, ")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,40 @@ def test_a_line_of_it(home: Home, answers: list[dict[str, Any]], line: str) -> N
     assert line in home.run(*SHOW).stdout.splitlines()
 
 
+LONG_CALL = {**CALL, "function": {"name": "ls", "arguments": json.dumps({"path": "/home", "words": "x y\n" * 100})}}
+# A message, and the lines that are shown of it.
+SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a call, where it stood": (
+        {"role": "assistant", "content": [{"type": "text", "text": "Let me."}, {"type": "text", "text": "And?"}],
+         "tool_calls": [LONG_CALL], "order": ["text:0", "tool_call:0", "text:1"]},
+        ["## assistant", "Let me.", '`[tool call ls({"path": "/home", "words": "x y\\nx y…', "And?"],
+    ),
+    "a long result": (
+        {"role": "tool", "name": "ls", "content": "\na.txt\n" + "b.txt\n" * 500}, ["## tool (ls)", "`a.txt [3.0 kB]`"]),
+    "a failed one": ({"role": "tool", "content": "one line\n", "is_error": True}, ["## tool", "`[error] one line`"]),
+    "thinking": (
+        {"role": "assistant", "content": "a",
+         "thinking": [{"type": "thinking", "thinking": "x" * 1200}, {"type": "redacted_thinking", "data": "d"}]},
+        ["## assistant", "`[thinking, 1,200 characters]`", "`[thinking, not readable]`", "a"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SHOWN)
+def test_a_message_is_shown(home: Home, row: str) -> None:
+    message, expected = SHOWN[row]
+    keep(home, [message])
+    run = home.run(*SHOW)
+    assert (run.code, run.stderr) == (0, "")
+    lines = [line for line in run.stdout[run.stdout.index("\n## ") :].split("\n") if line]
+    assert all(len(line) < 150 for line in lines)
+    shown = [
+        want if want.endswith("…") and line.startswith(want[:-1]) else line
+        for line, want in zip(lines, expected, strict=True)
+    ]
+    assert shown == expected
+
+
 def test_full_shows_all_of_calls_results_and_thinking(home: Home) -> None:
     keep(home, SOME)
     run = home.run(*SHOW, "--full")

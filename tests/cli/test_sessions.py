@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gptsh.core import document, sessions
-from tests.support.home import Home, in_mid_answer, lab_config, texts
+from tests.support.home import Home, in_mid_answer, texts
 from tests.support.server import ModelServer
 from tests.support.sessions import ABSENT, Store, ask, change, keep, new, put
 
@@ -247,28 +247,3 @@ def test_a_file_of_any_layout_is_listed_and_read(home: Home) -> None:
         path.write_text(json.dumps({key: doc[key] for key in keys}, indent=indent) + " \n" * 3000)
         assert "Any Order (default|echo)" in home.run(*LIST, "--tag", "t").stdout
         assert home.run(*SHOW).stdout.startswith("# Any Order\n")
-
-
-@pytest.mark.parametrize(
-    ("said", "title"),
-    [
-        ('"Feeling Fine Check."\n', "Feeling Fine Check"), ("  \n **Bold Title!** \n more", "Bold Title"),
-        ("x" * 500, "x" * 80), ("<think>hm\nhm</think>\nAfter", "After"), ("<think>cut", None), ("...", None),
-    ],
-)  # fmt: skip
-def test_a_title_is_one_clean_line(home: Home, model: ModelServer, said: str, title: str | None) -> None:
-    home.configure(lab_config(model, 'model_small = "lab/small"\n[sessions]\ntitles = "model"\n'))
-    model.say("an answer", model="m")
-    model.say(said, model="small")
-    home.run("I am feeling fine " * 1000)
-    assert home.doc()["title"] == title
-    (asked,) = (body for body in model.sent if body and body["model"] == "small")
-    assert (asked["temperature"], asked["max_tokens"], len(asked["messages"][-1]["content"])) == (0.2, 24, 2000)
-
-
-@pytest.mark.parametrize(("agent", "provider", "small"), [("a", "p", "a"), ("", "p", "p"), ("", "", "m")])
-def test_which_model_makes_the_title(home: Home, model: ModelServer, agent: str, provider: str, small: str) -> None:
-    of_agent, of_provider = (f'model_small = "lab/{name}"\n' if name else "" for name in (agent, provider))
-    home.configure(lab_config(model, of_provider).replace("[providers", f"{of_agent}[providers"))
-    home.run("hi")
-    assert sorted(body["model"] for body in model.sent if body) == sorted(["m", small])

@@ -36,9 +36,7 @@ def asked(model: ModelServer) -> list[str]:
 def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model: ModelServer) -> None:
     small_says(model, TITLE)
     assert titled.run("the words", stdin="the piped text") == ("You said: the words\n\nthe piped text\n", "", 0)
-    request = model.sent[1]
-    assert request["messages"][1]["content"] == "the words"
-    assert (request["temperature"], request["max_tokens"]) == (0.2, 24)
+    assert model.sent[1]["messages"][1]["content"] == "the words"
     assert titled.doc()["title"] == TITLE
     assert titled.run("-s", "0", "more").code == 0
     assert (asked(model), titled.doc()["title"]) == (["m", "small", "m"], TITLE)
@@ -56,12 +54,29 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(titled: Home
     assert (asked(model).count("small"), len(titled.doc()["messages"]), titled.doc()["title"]) == (1, 8, TITLE)
 
 
-def test_without_a_small_model_the_model_itself_is_asked(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, '[sessions]\ntitles = "model"\n'))
-    model.say("Fine!")
-    model.script(json.dumps({"choices": [{"message": {"content": "Feeling Fine Check"}}]}).encode())
-    assert home.run("I am feeling fine") == ("Fine!\n", "", 0)
-    assert home.doc()["title"] == "Feeling Fine Check"
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ('"Feeling Fine Check."\n', "Feeling Fine Check"), ("  \n **Bold Title!** \n more", "Bold Title"),
+        ("x" * 500, "x" * 80), ("<think>hm\nhm</think>\nAfter", "After"), ("<think>cut", None), ("...", None),
+    ],
+)  # fmt: skip
+def test_a_title_is_one_clean_line(home: Home, model: ModelServer, said: str, title: str | None) -> None:
+    home.configure(lab_config(model, 'model_small = "lab/small"\n[sessions]\ntitles = "model"\n'))
+    model.say("an answer", model="m")
+    model.say(said, model="small")
+    home.run("I am feeling fine " * 1000)
+    assert home.doc()["title"] == title
+    (request,) = (body for body in model.sent if body and body["model"] == "small")
+    assert (request["temperature"], request["max_tokens"], len(request["messages"][-1]["content"])) == (0.2, 24, 2000)
+
+
+@pytest.mark.parametrize(("agent", "provider", "small"), [("a", "p", "a"), ("", "p", "p"), ("", "", "m")])
+def test_which_model_makes_the_title(home: Home, model: ModelServer, agent: str, provider: str, small: str) -> None:
+    of_agent, of_provider = (f'model_small = "lab/{name}"\n' if name else "" for name in (agent, provider))
+    home.configure(lab_config(model, of_provider).replace("[providers", f"{of_agent}[providers"))
+    home.run("hi")
+    assert sorted(body["model"] for body in model.sent if body) == sorted(["m", small])
 
 
 def test_a_reasoning_model_gets_room_for_its_title(home: Home, model: ModelServer) -> None:

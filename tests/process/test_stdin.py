@@ -101,25 +101,13 @@ ELF = "application/x-executable"
 ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
 TEXT = "Grüße an alle, это обычный текст.\n" * 20
 NOT_TEXT = [
-    (b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\1\0\0\0\1", "image/png"),
-    (b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0", "image/jpeg"),
-    (b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0;", "image/gif"),
-    (b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\0\0\0\x10\x07", "image/webp"),
     (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),  # without a NUL byte
-    (b"RIFF\x24\1\0\0WAVEfmt \x10\0\0\0\1\0\1\0", "audio/wav"),
-    (b"ID3\4\0\0\0\0\0\x23TSSE\0\0\0\x0f\0\0\3Lavf58.29.100\0", "audio/mpeg"),
     (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41\0\0\0\x08free", "video/mp4"),
     (an_archive("a.txt"), "application/zip"),
-    (
-        an_archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"),
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ),
+    (an_archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"), WORD),
     (gzip.compress(TEXT.encode(), mtime=0), "application/gzip"),
     (b"SQLite format 3\0\x10\0\1\1\0\x40\x20\x20", "application/x-sqlite3"),
-    (
-        Path(sys.executable).read_bytes()[:5000],
-        ELF if sys.platform == "linux" else "binary data",
-    ),
+    (Path(sys.executable).read_bytes()[:5000], ELF if sys.platform == "linux" else "binary data"),
     (b"\xfe\xff" + TEXT.encode("utf-16be"), "UTF-16 text"),
     ("only ASCII\r\n".encode("utf-16le"), "binary data"),
     # what no signature names for sure
@@ -145,6 +133,7 @@ def test_data_is_named_and_text_of_any_encoding_and_dress_is_text(data: bytes, n
 
 UNSENDABLE: list[tuple[bytes, str]] = [  # how it begins, what it is
     (b"II*\0\x08\0\0\0\1\0", "image/tiff"),
+    (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "image/heic"),
     (b"fLaC\0\0\0\x22\x10\0\x10\0", "audio/x-flac"),
     (gzip.compress(b"", mtime=0), "application/gzip"),
     (b"x" * 20_000, "binary data"),  # its NUL bytes are far behind

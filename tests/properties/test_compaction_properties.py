@@ -247,11 +247,3 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
     place: Place, session: dict[str, Any]
 ) -> None:
     holds(place, **session)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
-@given(SESSIONS)
-def test_the_same_of_many_sessions(place: Place, session: Any) -> None:
-    holds(place, **session)

@@ -1,8 +1,6 @@
 """Whatever a server streams, in any dialect: an answer or an error, and a session file that can be read again."""
 
-import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.anthropic_server import said as says
 from tests.support.anthropic_server import stream, thought, tool
 from tests.support.dialects import answer_of_events, everything_with
+from tests.support.histories import spoilt
 from tests.support.server import chunk
 
 Payloads = list[dict[str, Any]]
@@ -50,29 +49,6 @@ DIALECTS: dict[str, Payloads] = {
                                              "finish_reason": "stop"}]}],
     "ollama": LLAMAS,
 }  # fmt: skip
-
-VALUES = [None, True, -1, 10**20, "x", "tool_use", "\ud83d", [], ["x"], {}, {"type": "text"}, {"index": 1, "name": []}]
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container in a value, with each of its keys."""
-    for key in value if isinstance(value, dict) else range(len(value)):
-        yield value, key
-        if isinstance(value[key], (dict, list)):
-            yield from places(value[key])
-
-
-@st.composite
-def spoilt(draw: st.DrawFn, payloads: Payloads) -> Payloads:
-    """The payloads, some values in them replaced or taken away, some of themselves left out."""
-    found: Any = copy.deepcopy(payloads)
-    for _ in range(draw(st.integers(1, 4))):
-        place, key = draw(st.sampled_from(list(places(found))))
-        if place is not found and draw(st.booleans()):
-            place[key] = copy.deepcopy(draw(st.sampled_from(VALUES)))
-        elif len(found) > 1:
-            del place[key]
-    return found  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -60,21 +60,6 @@ def kept(home: Home) -> list[str]:
     return sorted(path.name[16:20] for path in home.files())
 
 
-def comparable(doc: dict[str, Any]) -> Any:
-    """A session without what differs from one to the next: its ids, its times, how long things took."""
-    ids = {message["id"]: number for number, message in enumerate(doc["messages"])}
-    drop = {"created_at", "updated_at", "timestamp", "duration_ms"}
-
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: without(item) for key, item in value.items() if key not in drop}
-        if isinstance(value, list):
-            return [without(item) for item in value]
-        return ids.get(value, value) if isinstance(value, str) else value
-
-    return without({**doc, "id": None})
-
-
 Store = Callable[[], list[dict[str, Any]]]
 
 

@@ -209,6 +209,13 @@ def test_a_call_costs_its_tokens_at_the_models_prices() -> None:
         assert cost(Facts(provider, "m", entry), usage_from(usage)) == expected, (provider, entry, usage)
 
 
+CLAUDES = {
+    "input_tokens": 1000,
+    "cache_read_input_tokens": 2000,
+    "cache_creation_input_tokens": 400,
+    "output_tokens": 100,
+}
+CLAUDES_COST = 1000 * 5e-6 + 2000 * 5e-7 + 400 * 6.25e-6 + 100 * 2.5e-5
 FREE = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
 CACHED = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}
 THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
@@ -218,7 +225,10 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
 @pytest.mark.parametrize(
     ("model", "raw", "usd"),
     [
-        ("lab/m", {"prompt_tokens": 5}, None),
+        ("lab/m", {"prompt_tokens": 5}, None), ("anthropic/claude-nobody-knows", {"input_tokens": 10}, None),
+        ("anthropic/claude-opus-4-8", {**CLAUDES, "inference_geo": "US", "speed": "fast"}, 1.1 * 2 * CLAUDES_COST),
+        ("anthropic/claude-opus-4-8", {**CLAUDES, "inference_geo": "global", "speed": "standard"}, CLAUDES_COST),
+        ("anthropic/claude-opus-4-7", {**CLAUDES, "speed": "fast"}, CLAUDES_COST),  # has no fast mode
         # what a provider states comes first
         ("openrouter/a/b", {"prompt_tokens": 5, "cost": 0.25}, 0.25),
         ("xai/grok-4.3", {"cost_in_usd_ticks": 20_000_000}, 0.002),

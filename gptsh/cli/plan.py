@@ -24,7 +24,7 @@ from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
 from gptsh.context import shorten, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
-from gptsh.context.valid import Context, Room
+from gptsh.context.valid import Room
 from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, OutputError, StoreError, TooLong, UsageError
@@ -186,15 +186,26 @@ def refuse_answered(opened: Opened) -> None:
 
 
 class Plan(NamedTuple):
-    """What is sent of a session, as far as it is told, and the request that sends it.
+    """What is sent: how much of the session, into how much room, ``fixed`` tokens of it beside the messages."""
 
-    ``is_new``: under a compaction that is still to be kept. ``questions`` of the user are left out of it.
-    """
-
-    context: Context
+    choice: Choice
+    room: Room
+    fixed: int
     request: Request
-    is_new: bool = False
-    questions: int = 0
+
+    def report(self) -> dict[str, Any]:
+        """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
+        sent, size = self.choice.prompt, self.choice.size
+        return {
+            "strategy": self.choice.strategy,
+            "tokens": max(0, size.tokens - self.fixed),
+            "at_most": max(0, size.at_most - self.fixed),
+            "budget": self.room.budget(self.fixed),
+            "window": self.room.window,
+            "included": sent.included,
+            "summarized": sent.summarized,
+            "left_out": sent.left_out,
+        }
 
 
 class Planner:
@@ -230,28 +241,23 @@ class Planner:
 
     def first(self) -> Plan:
         """What is sent of the session as it stands; a summary that this takes is not made yet. Raises TooLong."""
-        doc, end = self._doc, self._flags.truncate
-        choice = self._chosen(doc["messages"], self.imagined)
+        messages, end = self._doc["messages"], self._flags.truncate
+        choice = self._chosen(messages, self.imagined)
         if end and (choice.size.tokens > (self.room.prompt or 0) or choice.prompt.questions or choice.is_new):
             self._truncates = True
-            self._truncate(doc["messages"], end)
-            choice = self._chosen(doc["messages"], self.imagined)
-        return self._planned(choice, doc["messages"])
-
-    def asked(self) -> str:
-        """The id of the message that is answered."""
-        messages = self._doc["messages"]
-        return next((message["id"] for message in messages[_asked_at(messages) :]), "")
+            self._truncate(messages, end)
+            choice = self._chosen(messages, self.imagined)
+        return self._planned(choice, messages)
 
     def kept(self, plan: Plan) -> Plan:
         """The first plan once the question is saved: a new compaction is made now, and kept."""
-        return self.next(self._doc["messages"]) if plan.is_new else self._noting(plan)
+        return self.next(self._doc["messages"]) if plan.choice.is_new else self._noting(plan)
 
     def next(self, messages: Sequence[Message]) -> Plan:
         """What is sent of the messages. Raises TooLong, and what a summary raises that is waited for."""
         # A turn that began with too little to look for the window may have grown beyond what fits any.
         if self.room.window is None and self._size(self.spoken(messages)).tokens > ASK_FROM:
-            self.room = self._room(self._client.servers.window(self.model, ask=True))
+            self._set_window(self._client.servers.window(self.model, ask=True))
         return self._kept(self._chosen(messages, self.summarise), messages)
 
     def check(self, messages: Sequence[Message]) -> None:
@@ -264,7 +270,7 @@ class Planner:
         if window is None or not self.rules.compact:
             return None
         self._client.servers.learn(self.model, window)
-        self.room = self._room(window)
+        self._set_window(window)
         # A prompt that is refused takes more than there is room for, whatever it was counted as.
         taken = refused.prompt or self.room.prompt or 0
         self._scale, self._counts = max(1.0, taken / max(1, before)), True
@@ -285,23 +291,20 @@ class Planner:
             if not self.rules.compact or budget is None or size.tokens - self._fixed <= self.rules.compact_at * budget:
                 return Choice(FULL, CompactedPrompt(spoken, len(spoken)), size)
         chooser = self.chooser(messages, summarise)
-        if self._flags.compact and (asked_for := chooser.compact()):
-            return asked_for
-        choice = chooser.choose()
-        if choice.is_new and choice.record:
-            choice = choice._replace(record={**choice.record, "reason": reason})
-        return choice
+        return (self._flags.compact and chooser.compact()) or chooser.choose(reason)
 
     def chooser(self, messages: Sequence[Message], summarise: "Summarise") -> "Chooser":
         """What chooses how the messages are sent, with such summaries."""
-        from gptsh.context.compaction import Budget, Chooser  # noqa: PLC0415 - most sessions are small
+        from gptsh.context.compaction import Chooser  # noqa: PLC0415 - most sessions are small
 
         state = self._doc["context"]
         if summarise == self.imagined:
             state = {**state, "summaries": [*state.get("summaries", ())]}
             self._imagination = state["summaries"]
-        budget = Budget(self._size, self.room.budget(self._fixed), self._fixed)
-        return Chooser(self.spoken(messages), state, budget, self.rules, summarise, self._summary_failed)
+        budget = self.room.budget(self._fixed)
+        return Chooser(
+            self.spoken(messages), state, self._size, budget, self._fixed, self.rules, summarise, self._summary_failed
+        )
 
     def _kept(self, choice: Choice, messages: Sequence[Message]) -> Plan:
         """The plan of a choice. What does not fit all the same is never built, so that it is not kept either."""
@@ -312,51 +315,33 @@ class Planner:
 
     def _noting(self, plan: Plan) -> Plan:
         """The plan, the user knowing what it leaves out."""
-        if plan.questions > self._noted:
-            self._noted = plan.questions
-            what = "1 earlier question is" if plan.questions == 1 else f"{plan.questions:,} earlier questions are"
+        questions = plan.choice.prompt.questions
+        if questions > self._noted:
+            self._noted = questions
+            what = "1 earlier question is" if questions == 1 else f"{questions:,} earlier questions are"
             stdio.note(f"{what} left out: the session outgrew the window")
         return plan
 
     def _planned(self, choice: Choice, messages: Sequence[Message]) -> Plan:
         """The request for what was chosen of a session's messages; where it has none yet, for none. Raises TooLong."""
-        sent, params, fixed = choice.prompt, self.agent.params, self._fixed
-        if messages:
-            fits = self.room.prompt is None or choice.size.tokens <= self.room.prompt
-            advice = "" if fits else self._advice(choice.size, messages)
-            whose = self.provider, self.model
-            made = valid.build(
-                sent.messages, self._system, choice.size, self.room, whose=whose, advice=advice, fixed=fixed
+        size, room = choice.size, self.room
+        if room.prompt is not None and size.tokens > room.prompt:
+            advice, asked = "-m", document.asked_at(messages)
+            if not self.rules.compact and asked:
+                advice += '; compact = "auto" under [context] sends less of the session'
+            mine = messages[asked if self.rules.compact else 0 :]
+            if self._flags.truncate is None and any(map(shorten.attached, mine)):
+                advice += "; --truncate cuts what is piped or attached"
+            window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
+            raise TooLong(
+                f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
+                f"shorten it, or choose a larger window with {advice}",
             )
-        else:
-            made = Context(valid.head_of(self._system, ()), FULL, choice.size, fixed, self.room, 0)
-        made = made._replace(
-            strategy=choice.strategy,
-            compaction=choice.record["id"] if choice.record else None,
-            included=sent.included,
-            summarized=sent.summarized,
-            left_out=sent.left_out,
-        )
-        taken = valid.taken(choice.size, self.room, params, messages)
+        sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
+        taken = valid.taken(size, room, self.agent.params, messages)
         stream = not self._flags.no_stream
-        request = Request(self.model, made.messages, dict(params), stream, self._schema, self._tools, taken)
-        return Plan(made, request, choice.is_new, sent.questions)
-
-    def _advice(self, size: Size, messages: Sequence[Message]) -> str:
-        """What else can be done about a prompt that does not fit."""
-        advice, asked = "", _asked_at(messages)
-        if not self.rules.compact and asked:
-            advice += '; compact = "auto" under [context] sends less of the session'
-        if self._flags.truncate is None and any(map(shorten.attached, messages[asked if self.rules.compact else 0 :])):
-            advice += "; --truncate cuts what is piped or attached"
-        if self._memory:
-            from gptsh.context import memory  # noqa: PLC0415 - few agents have one
-
-            told = memory.in_system(None, self._memory, self.room.window) or ""
-            if 2 * tokens.count_system(told) > size.tokens:
-                file = references.memory_folder(self.agent.name) / "MEMORY.md"
-                advice += f"; most of it is {file}, the agent's memory"
-        return advice
+        request = Request(self.model, sent, dict(self.agent.params), stream, self._schema, self._tools, taken)
+        return Plan(choice, room, self._fixed, request)
 
     def _truncate(self, messages: Sequence[Message], end: str) -> None:
         """Truncate piped and attached text until all fits or nothing is left to truncate; the session says where.
@@ -365,7 +350,7 @@ class Planner:
         share of the room, or all that it takes if that is less.
         """
         limit = self.room.prompt or 0
-        asked = _asked_at(messages) if self.rules.compact else 0
+        asked = document.asked_at(messages) if self.rules.compact else 0
         before, own = messages[:asked], messages[asked:]
         texts = {message["id"]: shorten.attached(message) for message in own}
         known = {ident: cuts for ident, cuts in self._doc["context"]["cuts"].items() if ident not in texts}
@@ -437,8 +422,8 @@ class Planner:
             scale=scale,
         )
 
-    def _room(self, window: int | None) -> Room:
-        return valid.room_for(window, self.agent.params, self.rules.reserve)
+    def _set_window(self, window: int | None) -> None:
+        self.room = valid.room_for(window, self.agent.params, self.rules.reserve)
 
     def _find_window(self) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
@@ -452,7 +437,7 @@ class Planner:
         if truncates and window is None:
             way = f"set context_window under [providers.{self.provider}]"
             raise UsageError(f"--truncate: the window of {self.model} is not known", way)
-        self.room = self._room(window)
+        self._set_window(window)
         if self._memory and window is not None:  # no more of it than a small window has room for
             self._send_in_front(window)
 
@@ -491,7 +476,7 @@ class Planner:
         found = [(message, part, media) for message in messages for part, media in media_in(message)]
         if not found:
             return frozenset()
-        client, model, asked = self._client, self.model, next(iter(messages[_asked_at(messages) :]), None)
+        client, model, asked = self._client, self.model, next(iter(messages[document.asked_at(messages) :]), None)
         lacks = frozenset(
             k for k in {media.kind for *_, media in found} if client.servers.can(model, ABILITIES[k]) is False
         )
@@ -572,7 +557,7 @@ class Planner:
 
         doc, record, end = self._doc, choice.record or {}, None
         if document.unfinished(messages):  # who goes back asks again: it stands before the question
-            asked = messages[_asked_at(messages)].get("id")
+            asked = messages[document.asked_at(messages)].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
         known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
         happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
@@ -646,11 +631,6 @@ def small_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "Small":
     )
 
 
-def _asked_at(messages: Sequence[Message]) -> int:
-    """Where the question stands that is answered; behind all messages where none is."""
-    return document.turns(messages)[-1] if document.unfinished(messages) else len(messages)
-
-
 def _memory(agent: Agent) -> str:
     """What the agent remembers. A memory that cannot be read is worth a note, and no answer."""
     from gptsh.context import memory  # noqa: PLC0415 - few agents have one
@@ -672,7 +652,7 @@ def print_request(client: Client, plan: Plan, form: Form) -> int:
     if form.structured:
         stdio.write_lines([structured.line({**described(client, plan), "error": None})])
     else:
-        stdio.write_lines(lists.context_lines(client.api(plan.request), plan.context.report(), plan.request))
+        stdio.write_lines(lists.context_lines(client.api(plan.request), plan.report(), plan.request))
     return 0
 
 
@@ -680,7 +660,7 @@ def described(client: Client, plan: Plan) -> dict[str, Any]:
     """A request as it is sent, its keys masked, and what it has of the session."""
     request = plan.request
     api, preview = client.api(request), client.preview(request)
-    return {"model": request.model, "api": api, **preview, "context": plan.context.report()}
+    return {"model": request.model, "api": api, **preview, "context": plan.report()}
 
 
 def _described(choice: Choice) -> dict[str, Any]:

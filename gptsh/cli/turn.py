@@ -49,13 +49,14 @@ from gptsh.messages import (
     ToolResult,
     Usage,
     new_message_id,
+    starts_turn,
     sum_costs,
     text_of,
     user_message,
     words_of,
 )
 from gptsh.models.facts import split_model
-from gptsh.text import shortened
+from gptsh.text import counted, shortened
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
@@ -191,7 +192,7 @@ class Turn:
 
             self._approval = Approval(tools, self._session.doc)
         self._title = title_of(self._app, self._session, planner)
-        self._question = planner.asked()
+        self._question = next((one["id"] for one in self._seen[document.asked_at(self._seen) :]), "")
         try:
             self._save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
             self._rounds(planner.kept(plan), tools)
@@ -213,30 +214,34 @@ class Turn:
     # ---- asking
 
     def _rounds(self, plan: Plan, tools: Tools | None) -> None:
-        """Ask, run the tools that the answer calls, ask again with their results: until it calls no more."""
-        rounds = 0
-        while calls := self._answered(plan):
-            rounds += 1
-            if tools is None or rounds >= self._planner.max_rounds:
-                self._save(durable=True)
-                what = f"the model still calls tools after {rounds} round{'s' if rounds > 1 else ''}"
-                raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
-            self._run_tools(calls, tools)
-            plan = self._planner.next(self._seen)
+        """Ask, run the tools that the answer calls, ask again with their results: until it calls no more.
 
-    def _answered(self, plan: Plan) -> list[Call]:
-        """Ask, and again with less where a refusal names a window; the calls that the answer leaves to the tools."""
-        before = self._message
-        for again in (True, True, False):  # what is sent shorter may take more tokens than what it is told by
+        Where a refusal names a window the same is asked again with less, twice: what is sent shorter may take more
+        tokens than what it is told by.
+        """
+        rounds = refusals = 0
+        while True:
+            before = self._message
             try:
                 self._ask(plan)
-                break
             except TooLong as err:
-                shorter = self._planner.refit(err, plan, self._seen) if again and self._message is before else None
+                refusals += 1
+                may_fit = refusals < 3 and self._message is before
+                shorter = self._planner.refit(err, plan, self._seen) if may_fit else None
                 if shorter is None:
                     raise
                 plan = shorter
-        return calls_to_run(self._message, plan.request)
+                continue
+            calls = calls_to_run(self._message, plan.request)
+            if not calls:
+                return
+            refusals, rounds = 0, rounds + 1
+            if tools is None or rounds >= self._planner.max_rounds:
+                self._save(durable=True)
+                what = f"the model still calls tools after {counted(rounds, 'round')}"
+                raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
+            self._run_tools(calls, tools)
+            plan = self._planner.next(self._seen)
 
     def _ask(self, plan: Plan) -> None:
         """One request, shown as it comes and saved, however it ends."""
@@ -250,7 +255,7 @@ class Turn:
         except NoAnswer as err:
             if planner.room.window is not None:
                 raise
-            what = f"{planner.model} answered nothing to a prompt of about {plan.context.size.tokens:,} tokens"
+            what = f"{planner.model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
             todo = f"if that is too long for it, set context_window under [providers.{planner.provider}]"
             raise NoAnswer(f"{what}, and its window is not known", todo, detail=err.detail) from None
         except TimedOut:
@@ -354,16 +359,16 @@ class Turn:
 
     def _keep(self, message: Message, *, durable: bool) -> None:
         """Save the answer, with where it came from."""
-        planner, usage, sent = self._planner, message.get("usage"), self._plan.context
+        planner, usage, sent = self._planner, message.get("usage"), self._plan.choice
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = settings.cost_of(self._app.settings, planner.model, usage) if usage else None
         self._costs.append(message["cost"])
         if usage:
             self._writer.tell("usage", usage=usage)
-        if sent.compaction:
-            message["compaction"] = sent.compaction
+        if sent.record:
+            message["compaction"] = sent.record["id"]
         reported = usage["prompt"] if usage else None
-        if reported and tokens.was_cut(reported, sent.size, sent.messages):
+        if reported and planner.provider != "echo" and tokens.was_cut(reported, sent.size, self._plan.request.messages):
             message["server_truncated"] = True
             self._notes.append(
                 f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.tokens:,}: "
@@ -442,8 +447,8 @@ class Turn:
     @property
     def _is_first(self) -> bool:
         """Whether the question is the session's first: of runs that begin it together one asks for a title."""
-        messages: list[Message] = self._session.doc["messages"]
-        return messages[document.turns(messages)[0]]["id"] == self._question
+        first = next(filter(starts_turn, self._session.doc["messages"]))
+        return bool(first["id"] == self._question)
 
     def _keep_title(self, failure: BaseException | None) -> BaseException | None:
         """Keep the title. Where the server has ended the answer it is waited for; else one that came already counts.
@@ -488,7 +493,7 @@ class Turn:
             "provider": planner.provider,
             "cost": sum_costs([*self._costs, *planner.costs]),
             "tool_calls": self._calls_made or message.get("tool_calls", []),
-            "context": self._plan.context.report(),
+            "context": self._plan.report(),
             "error": error,
         }
 

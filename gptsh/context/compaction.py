@@ -10,7 +10,7 @@ Each strategy is tried once, in order, with its real text: who makes summaries i
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.config.settings import ContextRules
 from gptsh.context.shorten import pruned
@@ -45,21 +45,15 @@ PENDING = "pending"  # of the record of a summary that is not made yet, but woul
 ASKED = "asked"  # why a compaction was made that stands whatever the settings say
 
 
-class Budget(NamedTuple):
-    """What the messages of a session may take: so many ``tokens`` (None: unknown) beside the ``fixed`` ones.
-
-    ``measure`` tells the size of a prompt of messages, under a compaction (its id): exactly, or as well as is needed to
-    see that it is below the mark.
-    """
-
-    measure: Callable[[Sequence[Message], str | None, bool], Size]
-    tokens: int | None
-    fixed: int = 0
+# The size of a prompt of messages under a compaction (its id): exactly, or as well as is needed to see that it is below
+# the mark.
+Measure = Callable[[Sequence[Message], str | None, bool], Size]
 
 
 class Chooser:
     """Chooses how a session is sent: ``messages`` as ``valid.spoken`` has them, ``state`` the document's ``context``.
 
+    The messages may take ``budget`` tokens (None: unknown) beside the ``fixed`` ones, which are measured with them.
     ``on_failure`` is told of a summary that could not be made, before something else is tried.
     """
 
@@ -67,12 +61,15 @@ class Chooser:
         self,
         messages: Sequence[Message],
         state: Mapping[str, Any],
-        budget: Budget,
+        measure: Measure,
+        budget: int | None,
+        fixed: int,
         rules: ContextRules,
         summarise: Summarise,
         on_failure: Callable[[GptshError], None] = lambda _err: None,
     ) -> None:
-        self._messages, self._state, self._budget, self._rules = messages, state, budget, rules
+        self._messages, self._state, self._rules = messages, state, rules
+        self._measure, self._budget, self._fixed = measure, budget, fixed
         self._summarise, self._on_failure = summarise, on_failure
         self._exact = False
         self._ids = [message.get("id") or "" for message in messages]
@@ -80,7 +77,7 @@ class Chooser:
         while self._end > 0 and not _may_part(messages, self._end):
             self._end -= 1
 
-    def choose(self) -> Choice:
+    def choose(self, reason: str) -> Choice:
         """How to send it. Where nothing fits, the least that can be sent, whose size says so.
 
         The active compaction stays for as long as what is sent under it is below the mark (``compact_at``); in a much
@@ -90,13 +87,13 @@ class Chooser:
         record = self._active()
         if not self._rules.compact:
             return self.sent(record if record and record.get("reason") == ASKED else None)
-        grown = record and self._budget.tokens and self._budget.tokens > _LARGER * (record.get("budget") or 1e9)
+        grown = record and self._budget and self._budget > _LARGER * (record.get("budget") or 1e9)
         now = self.sent(None if grown else record)
         if self.is_below_mark(now):
             return now
         # The last resort leaves words out that the next compaction may have room for.
         before = self.sent(None) if now.strategy == _LAST_RESORT else now
-        return self._compact(before, round(min(_AIM, self._rules.compact_at) * (self._budget.tokens or 0)), "auto")
+        return self._compact(before, round(min(_AIM, self._rules.compact_at) * (self._budget or 0)), reason)
 
     def current(self) -> Choice:
         """How it is sent now, whether it fits or not: all, or what the active compaction leaves of it."""
@@ -109,7 +106,7 @@ class Chooser:
         if not leaves_out and now.record and self._end and now.record["upto"] == self._ids[self._end - 1]:
             return None
         longer = self.sent(None) if leaves_out else now
-        goal, budget = round(_AIM * self._taken(longer)), self._budget.tokens
+        goal, budget = round(_AIM * self._taken(longer)), self._budget
         if budget is not None:
             goal = min(goal, round(_AIM * budget))
         choice = self._compact(longer, goal, ASKED)
@@ -119,7 +116,7 @@ class Chooser:
         """Whether a choice needs no new compaction: it is below the mark, or it fits, and its compaction could not come
         down to half of the budget that it was made for.
         """
-        budget, record = self._budget.tokens, choice.record or {}
+        budget, record = self._budget, choice.record or {}
         if budget is None:
             return True
         barely_fits = (record.get("after") or 0) > _AIM * (record.get("budget") or math.inf)
@@ -129,9 +126,9 @@ class Chooser:
         """How the session is sent under a compaction."""
         if record is None:
             everything = CompactedPrompt(self._messages, len(self._messages))
-            return Choice(FULL, everything, self._budget.measure(self._messages, None, self._exact))
+            return Choice(FULL, everything, self._measure(self._messages, None, self._exact))
         prompt = BY_NAME[record["strategy"]].shorten(self._split(record))
-        size = self._budget.measure(prompt.messages, record["id"], self._exact)
+        size = self._measure(prompt.messages, record["id"], self._exact)
         told = summary_of(self._state, record.get("summary"))
         if told and told.get(PENDING):
             size = Size(size.tokens + told["tokens"], size.at_most + told["tokens"], size.known)
@@ -179,7 +176,7 @@ class Chooser:
 
         What was sent ``before`` where none saves anything of it and it fits; else the last resort.
         """
-        budget, self._exact = self._budget.tokens, True
+        budget, self._exact = self._budget, True
         before = self.sent(before.record)
         bare = summary(SplitHistory(self._messages[: self._end], self._messages[self._end :]))
         protected = self._size(bare.messages)
@@ -201,7 +198,7 @@ class Chooser:
             choice = self._last_resort()
         if choice.record is None:
             return choice
-        sizes = {"before": max(0, before.size.tokens - self._budget.fixed), "after": self._taken(choice)}
+        sizes = {"before": max(0, before.size.tokens - self._fixed), "after": self._taken(choice)}
         return choice._replace(record={**choice.record, **sizes, "reason": reason}, is_new=True)
 
     def _pruned(self, goal: int) -> Choice | None:
@@ -217,7 +214,7 @@ class Chooser:
 
         Raises GptshError where it cannot be made.
         """
-        way, budget, wanted = BY_NAME["summary"], self._budget.tokens, round(LONGER * self._rules.summary_tokens)
+        way, budget, wanted = BY_NAME["summary"], self._budget, round(LONGER * self._rules.summary_tokens)
         most = min(wanted, max(_LEAST_SUMMARY, (2 * aim if budget is None else budget) // _QUARTER))
         if budget is not None:
             most = min(most, budget - protected)
@@ -237,12 +234,12 @@ class Chooser:
         return self.sent(self._record(way, self._end, summary=made["id"]))
 
     def _is_worth(self, way: Strategy) -> bool:
-        return self._budget.tokens is None or self._budget.tokens >= way.least
+        return self._budget is None or self._budget >= way.least
 
     def _last_resort(self) -> Choice:
         """What fits of the session without a summary being made: with the question, and as much of the user's words as
         there is room for. Where that leaves words out, fewer of the last messages are kept as they are."""
-        budget, way = self._budget.tokens or 0, BY_NAME[_LAST_RESORT]
+        budget, way = self._budget or 0, BY_NAME[_LAST_RESORT]
         choices: list[Choice] = []
         behind = range(self._end + 1, len(self._messages))
         for end in [self._end, *(at for at in behind if _may_part(self._messages, at))]:
@@ -273,15 +270,15 @@ class Chooser:
         moment = max(timestamp(), just_after(known) if known else "")  # of two that are united the later one counts
         made = {"id": new_message_id()[:8], "at": moment, "strategy": way.name, "upto": self._ids[end - 1]}
         kept = len(self._messages) - end
-        return {**made, "kept": kept, "summary": None, "room": None, "budget": self._budget.tokens, **more}
+        return {**made, "kept": kept, "summary": None, "room": None, "budget": self._budget, **more}
 
     def _size(self, messages: Sequence[Message]) -> int:
         """Tokens that messages take by themselves."""
-        return max(0, self._budget.measure(messages, "", True).tokens - self._budget.fixed)
+        return max(0, self._measure(messages, "", True).tokens - self._fixed)
 
     def _taken(self, choice: Choice) -> int:
         """Tokens that the messages of a choice take."""
-        return max(0, choice.size.tokens - self._budget.fixed)
+        return max(0, choice.size.tokens - self._fixed)
 
 
 def _may_part(messages: Sequence[Message], at: int) -> bool:

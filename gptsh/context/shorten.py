@@ -4,13 +4,12 @@ The messages themselves stay whole in the session.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 from gptsh.content import attachments
 from gptsh.context.tokens import count_text
 from gptsh.jsonio import as_dict, parsed
-from gptsh.messages import Message, Part, parts_of
+from gptsh.messages import Message, Part, is_text, parts_of
 
 # What is left out of a question: places of parts, each with the first character that is left out and the next that is
 # not. In a session they stand in ``context.cuts``, by the id of the message.
@@ -40,12 +39,8 @@ def as_sent(message: Message, lacks: Collection[attachments.Kind] = (), cuts: Cu
 
 
 def _ends(part: Part) -> Part:
-    length = len(part["text"]) if _is_text(part) else 0
+    length = len(part["text"]) if is_text(part) else 0
     return _without(part, _END_OF_RESULT, length - _END_OF_RESULT) if length > _MOST_OF_RESULT else part
-
-
-def _is_text(part: Part) -> bool:
-    return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _without(part: Part, start: int, stop: int) -> Part:
@@ -70,7 +65,7 @@ def _changed(message: Message, change: Callable[[Part], Part]) -> Message:
 def attached(message: Message) -> dict[int, Part]:
     """The piped and attached texts of a question, by their places among its parts."""
     parts = enumerate(parts_of(message)) if message["role"] == "user" else ()
-    return {place: part for place, part in parts if _is_text(part) and "source" in part}
+    return {place: part for place, part in parts if is_text(part) and "source" in part}
 
 
 def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> dict[str, Cuts] | None:
@@ -113,104 +108,48 @@ def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
 
 # ---- older messages
 
-_WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_FILE_WORDS = {"file", "files", "path", "folder", "directory", "dir", "notebook", "document"}
-_READS, _GETS = {"read", "cat", "view", "open"}, {"get", "fetch", "show", "load", "download"}
-_FILE, _COMMAND, _OTHER = (450, 450), (400, 400), (600, 0)  # characters of a text that stay, of its head and its tail
-_KINDS: tuple[tuple[set[str], tuple[int, int]], ...] = (  # by a word of a tool's name, the first that fits
-    ({"search", "find", "grep", "rg", "glob", "list"}, _OTHER),
-    ({"bash", "zsh", "sh", "shell", "powershell", "pwsh", "exec", "execute", "run", "command", "cmd"}, _COMMAND),
-    ({"terminal", "console", "process", "script"}, _COMMAND),
-    (_READS, _FILE),
-)
+_END = 400  # characters of either end of an older text that stay
 _SLACK = 400  # characters that may be more, or a line would only take the place of another
 
 
 def pruned(message: Message) -> Message:
-    """An older message made shorter by what it is; the same object where nothing is to be gained.
-
-    | what                                             | stays                                       |
-    |--------------------------------------------------|---------------------------------------------|
-    | file that a tool read, attached or piped text    | 450 characters of either end, whole lines   |
-    | output of a command, failure of any tool         | 400 characters of either end                |
-    | what any other tool gave                         | the first 600 characters                    |
-    | image, document or recording that a tool gave    | a line that names it                        |
-
-    A line says what is left out. Made shorter again it stays the same.
+    """An older message with the ends of what a tool gave or the user attached, in whole lines; the same object where
+    nothing is to be gained. What a tool gave and is no text becomes a line that names it.
     """
-    if message["role"] != "tool":
-        is_question = message["role"] == "user"
-        return _changed(message, lambda part: _pruned(part, _FILE) if is_question and "source" in part else part)
-    words = words_of_name(message.get("name"))
-    kept = next((kept for known, kept in _KINDS if words & known), _OTHER)
-    if words & _GETS and words & _FILE_WORDS and kept is _OTHER:
-        kept = _FILE
-    return _changed(message, lambda part: _pruned(_named(part), _COMMAND if message.get("is_error") else kept))
 
+    def shorter(part: Part) -> Part:
+        if message["role"] == "tool" and attachments.media_of(part):
+            part = attachments.not_sent(part, "left out to save room")
+        is_old = message["role"] == "tool" or (message["role"] == "user" and "source" in part)
+        if not is_old or not is_text(part) or len(part["text"]) <= 2 * _END + _SLACK:
+            return part
+        new = _without(part, *_at_lines(part["text"], _END, len(part["text"]) - _END))
+        return new if count_text(new["text"]) < count_text(part["text"]) else part
 
-def words_of_name(name: object) -> set[str]:
-    """The words of a tool's own name, without that of its server: ``fs__readFile`` has ``read`` and ``file``."""
-    return {word.lower() for word in _WORD.findall(name.rpartition("__")[2])} if isinstance(name, str) else set()
-
-
-def _named(part: Part) -> Part:
-    """What a tool gave and is no text as a line that names it."""
-    found = attachments.media_of(part)
-    if found is None:
-        return part
-    return attachments.not_sent(part, "left out to save room")
-
-
-def _pruned(part: Part, kept: tuple[int, int]) -> Part:
-    if not _is_text(part) or len(part["text"]) <= sum(kept) + _SLACK:
-        return part
-    text = part["text"]
-    start, stop = kept[0], len(text) - kept[1]
-    new = _without(part, *(_at_lines(text, start, stop) if kept is _FILE else (start, stop)))
-    return new if count_text(new["text"]) < count_text(text) else part
+    return _changed(message, shorter)
 
 
 # ---- files that were touched
 
-# What a tool does to the files that it names: by these words of its name, or by those beside one that means a file.
-_ACTIONS: tuple[tuple[str, set[str], set[str]], ...] = (
-    ("deleted", {"rm", "unlink"}, {"delete", "remove"}),
-    ("moved", {"mv"}, {"move", "rename"}),
-    ("created", set(), {"create", "new"}),
-    ("modified", {"write", "edit", "patch"}, {"replace", "insert", "append", "update", "modify", "overwrite", "save"}),
-    ("read", _READS, _GETS),
-)
-_PATHS = re.compile("(?i)(?:file|notebook|old|new|absolute)?_?paths?|files?|file_?name")  # keys of arguments
+_PATHS = re.compile("(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name")  # keys of arguments
 _LONGEST_PATH = 300  # characters
 
 
-def touched(messages: Iterable[Message]) -> dict[str, str]:
-    """The files that tool calls named, and what was done to each: deleted, moved, created, modified or read.
+def touched(messages: Sequence[Message]) -> dict[str, list[str]]:
+    """The files that tool calls named, each with the names of those tools, in the order in which they were named last.
 
-    In the order in which they were touched last. Only tools whose names tell it count, and no call that failed. What
-    was written stays so when it is read.
+    No call counts that failed.
     """
-    found: dict[str, str] = {}
-    messages = list(messages)
+    found: dict[str, list[str]] = {}
     failed = {message.get("tool_call_id") for message in messages if message.get("is_error")}
-    calls = (call for message in messages for call in message.get("tool_calls") or ())
-    for call in calls:
-        words = words_of_name(call["function"].get("name"))
-        does = (act for act, alone, beside in _ACTIONS if words & alone or (words & beside and words & _FILE_WORDS))
-        action = None if call.get("id") in failed else next(does, None)
-        for path in _paths(call["function"]) if action else ():
-            before = found.pop(path, None)
-            stays = before and (action == "read" or (before == "created" and action == "modified"))
-            found[path] = before if before and stays else action or ""
+    for call in (call for message in messages for call in message.get("tool_calls") or ()):
+        try:
+            given = as_dict(parsed(call["function"]["arguments"]))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            continue
+        tool = call["function"].get("name")
+        named = [value for key, value in given.items() if _PATHS.fullmatch(key) and call.get("id") not in failed]
+        for path in (one for value in named for one in (value if isinstance(value, list) else [value])):
+            if isinstance(path, str) and isinstance(tool, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
+                found[path] = [name for name in found.pop(path, ()) if name != tool] + [tool]
     return found
-
-
-def _paths(function: Mapping[str, Any]) -> list[str]:
-    arguments = function.get("arguments")
-    try:
-        given = as_dict(parsed(arguments) if isinstance(arguments, str) else arguments)
-    except (ValueError, RecursionError):
-        return []
-    named = [value for key, value in given.items() if _PATHS.fullmatch(key.replace("-", "_"))]
-    values = [one for value in named for one in (value if isinstance(value, list) else [value])]
-    return [one for one in values if isinstance(one, str) and 0 < len(one) <= _LONGEST_PATH and "\n" not in one]

@@ -23,7 +23,7 @@ _WORDS = "What the user said, word for word:"
 _LATELY = "What the user said, word for word ({left:,} earlier questions do not fit and are left out):"
 _SUMMARY = "What the answers and tools came to:"
 _TASK = "The task as it was first put:"
-_FILES = "Files touched:"
+_FILES = "Files that tool calls named:"
 _LAST = "The last answer, shortened:"
 _END = "[The conversation goes on:]"
 
@@ -203,10 +203,10 @@ def _words(message: Message, asked: bool, carried: Sequence[Part]) -> str:
 
 
 def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
-    """The files that calls of tools have touched, the newest of them that fit."""
+    """The files that tool calls named, the newest of them that fit."""
     lines: list[str] = []
-    for path, action in reversed(touched(messages).items()):
-        line = f"- {path} ({action})"
+    for path, tools in reversed(touched(messages).items()):
+        line = f"- {path} ({', '.join(tools)})"
         max_tokens -= count_text(line) + 1
         if max_tokens < 0:
             break

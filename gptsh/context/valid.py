@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gptsh.content.passages import one_text
 from gptsh.context.tokens import Size
-from gptsh.errors import TooLong, UsageError
+from gptsh.errors import UsageError
 from gptsh.jsonio import parsed
 from gptsh.messages import (
     Call,
@@ -43,36 +43,6 @@ class Room(NamedTuple):
     def budget(self, beside: int) -> int | None:
         """Tokens that messages may take beside so many of system prompt and tools."""
         return None if self.prompt is None else max(0, self.prompt - beside)
-
-
-class Context(NamedTuple):
-    """What is sent. ``size`` is of the whole prompt, ``system`` what of it are system prompt and tools, in tokens.
-
-    ``included``, ``summarized`` and ``left_out`` count messages of the session.
-    """
-
-    messages: list[Message]
-    strategy: str
-    size: Size
-    system: int
-    room: Room
-    included: int
-    summarized: int = 0
-    left_out: int = 0
-    compaction: str | None = None  # the id of the one that it is sent under
-
-    def report(self) -> dict[str, Any]:
-        """What is told of it. Tokens are those of the messages, as the budget is; ``at_most`` is what is acted on."""
-        return {
-            "strategy": self.strategy,
-            "tokens": max(0, self.size.tokens - self.system),
-            "at_most": max(0, self.size.at_most - self.system),
-            "budget": self.room.budget(self.system),
-            "window": self.room.window,
-            "included": self.included,
-            "summarized": self.summarized,
-            "left_out": self.left_out,
-        }
 
 
 def room_for(window: int | None, params: Mapping[str, Any], reserve: float) -> Room:
@@ -112,43 +82,20 @@ def spoken(messages: Iterable[Message]) -> list[Message]:
     return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
 
 
-def build(
-    messages: Sequence[Message],
-    system: str | None,
-    size: Size,
-    room: Room,
-    *,
-    whose: tuple[str, str] = ("", ""),
-    advice: str = "",
-    fixed: int = 0,
-) -> Context:
-    """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take.
+def build(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
+    """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take; none for none.
 
-    ``size`` is what all takes, ``fixed`` what of it stands in front of them: system prompt, schema and tools. ``whose``
-    are provider and model that will read it.
-
-    Raises TooLong, with both numbers and ``advice``, when that is more than there is room for; UsageError where the
-    question says nothing: some servers leave it out, and refuse a prompt that is empty or ends with an answer.
+    A system prompt goes behind those that stand among the messages: some servers take one, and at the beginning.
+    Raises UsageError where the question says nothing: some servers leave it out, and refuse a prompt that is empty or
+    ends with an answer.
     """
-    if room.prompt is not None and size.tokens > room.prompt:
-        window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
-        raise TooLong(
-            f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
-            f"shorten it, or choose a larger window with -m{advice}",
-        )
     said = spoken(messages)
-    heard = [message for message in said if message["role"] != "system"]
-    prompt = join_adjacent(pair_calls(heard, *whose))
-    if not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1])):
+    prompt = join_adjacent(pair_calls([one for one in said if one["role"] != "system"], provider, model))
+    if messages and (not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1]))):
         raise UsageError("the question says nothing", "give words or pipe text in")
-    return Context(head_of(system, said) + prompt, "full", size, fixed, room, included=len(said))
-
-
-def head_of(system: str | None, said: Sequence[Message]) -> list[Message]:
-    """The system prompt, behind those that stand among the messages: some servers take one, and at the beginning."""
     words = [text_of(message) for message in said if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
-    return [{"role": "system", "content": text}] if text else []
+    return [{"role": "system", "content": text}, *prompt] if text else prompt
 
 
 # ---- roles, calls and their results

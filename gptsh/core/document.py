@@ -268,6 +268,11 @@ def unfinished(messages: Sequence[Message]) -> bool:
     return bool(filled and turns(filled)) and (filled[-1]["role"] != "assistant" or bool(filled[-1].get("tool_calls")))
 
 
+def asked_at(messages: Sequence[Message]) -> int:
+    """Where the question stands that is to be answered; behind all messages where none is."""
+    return turns(messages)[-1] if unfinished(messages) else len(messages)
+
+
 def is_imported(message: Message) -> bool:
     """Whether a message was imported, and not asked or answered here."""
     return as_dict(as_dict(message).get("source")).get("imported") is True

@@ -3,11 +3,12 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import waiting
 from gptsh.config.forms import STRUCTURED
 from gptsh.render.live import ENDS_A_LINE
 from gptsh.render.plain import Aside, PlainWriter, Writer, look
@@ -60,6 +61,7 @@ class Screen:
     def __init__(self, form: Form = _TEXT) -> None:
         self._form = form
         self._painter: Painter | None = None
+        self.is_showing = False
         self._person = stdio.is_terminal(stdio.answers_to())
         # In a pipe the terminal may be that of a pager.
         again = form.output == "markdown" and not form.held and self._person
@@ -97,6 +99,15 @@ class Screen:
         """The stretch of a turn. Where its answers are drawn again, they have the terminal for themselves."""
         return self._painter.alone(before_kill) if self.writer is self._painter else contextlib.nullcontext()
 
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[None]:
+        """A stretch within a shield in which something is shown: the waiting for its reader may be interrupted."""
+        self.is_showing = True
+        try:
+            yield
+        finally:
+            self.is_showing = False
+
     def finish(self) -> None:
         """Write the rest of what was begun of the answer. Raises OSError where its reader does not take it."""
         if self._painter:
@@ -127,3 +138,8 @@ class _Sink(stdio.Sink):
         super().draw(text)
         if self._again and text.endswith(ENDS_A_LINE):
             self._screen.spinner.show()
+
+    def takes_more(self, wait: float | None) -> bool:
+        """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
+        with waiting() if self._screen.is_showing else contextlib.nullcontext():
+            return super().takes_more(wait)

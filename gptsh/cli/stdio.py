@@ -126,7 +126,7 @@ class Sink:
         """Write the rest of what was begun. Raises OSError as the stream does."""
         while self._descriptor is not None and self._rest:
             patience = self._patience
-            if not self._takes_more(_LOOK if patience is None else patience):
+            if not self.takes_more(_LOOK if patience is None else patience):
                 if patience is None:
                     continue
                 self._patience = 0.0
@@ -141,11 +141,11 @@ class Sink:
 
     def offer(self, text: str) -> bool:
         """Draw a short text unless its reader stalls; whether it was drawn."""
-        if self._descriptor is None or self._rest or not self._takes_more(0):
+        if self._descriptor is None or self._rest or not self.takes_more(0):
             return False
         return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
 
-    def _takes_more(self, wait: float | None) -> bool:
+    def takes_more(self, wait: float | None) -> bool:
         """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 

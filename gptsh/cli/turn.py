@@ -140,6 +140,7 @@ class Turn:
         self._seen: list[Message] = []  # of the session, and what this turn adds; saving brings others' turns
         self._due: list[Happening] = []  # what is told once it is on disk
         self._words_shown = False  # whether words of an earlier round are on the screen
+        self._shown, self._unshown = 0, ""  # characters of an answer that were written, and what is left of it
         self._costs: list[float | None] = []
         self._time_is_up = False
         self._notes: list[str] = []  # to be said behind the answer
@@ -270,13 +271,14 @@ class Turn:
         finally:
             with self._interrupts.shielded():
                 if message := answer.message(ended):
+                    self._unshown = _said(message)[self._shown :]  # came between a piece and its showing
                     self._keep(message, durable=not calls_to_run(message, plan.request))  # else with the results
         if message and not calls_to_run(message, plan.request) and (lacking := shortcoming(message)):
             raise lacking
 
     def _show(self, events: Iterator[Event]) -> None:
-        """Write the answer as it comes. Raises what ends it before its time."""
-        has_said, form = False, self._planner.form
+        """Write the answer as it comes. Raises what ends it before its time; of an event all is shown or nothing."""
+        form, self._shown = self._planner.form, 0
         for event in events:
             if isinstance(event, Retrying):
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
@@ -284,12 +286,13 @@ class Turn:
                 self._screen.spinner.say("the answer comes")
                 if self._title and self._title.goes_beside and self._title.ident is None and self._is_first:
                     self._title.start()
-            if isinstance(event, (Text, Refusal)) and not has_said:
-                has_said = True
-                if self._words_shown and not (form.held or form.structured):
-                    self._writer.write(Text("\n"))  # apart from the words of the round before
-            self._writer.write(event)
-        self._words_shown = self._words_shown or has_said
+            with self._interrupts.shielded(), self._screen.showing():
+                if isinstance(event, (Text, Refusal)):
+                    if self._words_shown and not (self._shown or form.held or form.structured):
+                        self._writer.write(Text("\n"))  # apart from the words of the round before
+                    self._shown += len(event.text)
+                self._writer.write(event)
+        self._words_shown = self._words_shown or self._shown > 0
         self._writer.close()
 
     # ---- tools
@@ -367,8 +370,8 @@ class Turn:
             self._writer.tell("usage", usage=usage)
         if sent.record:
             message["compaction"] = sent.record["id"]
-        reported = usage["prompt"] if usage else None
-        if reported and planner.provider != "echo" and tokens.was_cut(reported, sent.size, self._plan.request.messages):
+        reported = usage["prompt"] if usage and planner.provider != "echo" else None  # which counts words
+        if reported and tokens.was_cut(reported, sent.size, self._plan.request.messages):
             message["server_truncated"] = True
             self._notes.append(
                 f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.tokens:,}: "
@@ -436,6 +439,8 @@ class Turn:
     def _deliver(self, failure: BaseException | None) -> None:
         """Show what was held back until the answer was whole, or on stderr what arrived of it."""
         said, form = _said(self._message), self._planner.form
+        if self._unshown:
+            self._writer.write(Text(self._unshown))
         self._writer.close()
         if form.structured or not form.held:
             self._screen.finish()

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support import corpus
 from tests.support.answers import told
+from tests.support.dry import hold
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import report
@@ -153,6 +154,11 @@ def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: Model
     assert "context_window under [providers.lab]" in run.stderr
     assert not any("messages" in (body or {}) for body in model.sent)
     assert not lab.state.exists()
+
+
+def test_echo_which_counts_words_is_not_said_to_cut_a_long_session(home: Home) -> None:
+    hold(home, *[{"role": role, "content": "a(b);c[d]" * 3} for role in ("user", "assistant") * 400])
+    assert home.run("-s", "0", "-m", "echo", "and now?").stderr == ""
 
 
 # ---- dry run

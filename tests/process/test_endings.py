@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -274,3 +275,29 @@ def test_a_full_disk_costs_a_note_and_exit_1_but_no_answer(lab: Home) -> None:
     assert (process.returncode, out) == (1, b"You said: " + b"x" * 5000 + b"\n")
     assert (err.count(b"\n"), b"File too large" in err) == (1, True)
     assert not [path for path in lab.sessions.iterdir() if path.suffix != ".tmp"]
+
+
+AT_A_CALL = """
+import os, signal, sys
+from gptsh.cli.entrypoint import main
+left = None
+def profile(frame, event, arg):
+    global left
+    if event == "c_call" and arg is os.write and left is None:
+        left = int(sys.argv.pop(1))
+    elif left and event == "call":
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.setprofile(profile)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("calls", [4, 10, 13, 16, 19, 22])
+def test_wherever_a_signal_meets_the_program_all_that_is_saved_is_shown(home: Home, calls: int) -> None:
+    """It comes so many calls of functions behind the first word."""
+    args = [sys.executable, "-c", AT_A_CALL, str(calls), "gptsh", "-m", "echo", "one two"]
+    run = subprocess.run(args, env=home.env, cwd=home.cwd, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    said = home.doc()["messages"][1]["content"]
+    assert run.stdout.decode() == f"{said}\n"

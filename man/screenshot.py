@@ -115,7 +115,7 @@ def _session() -> list[Text]:
             tmux.until("^ +/session rename")
             tmux.keys("Down", "Down")
             tmux.until("^> /search$")
-            return _seen(tmux, (f"{home.doc()['id']} {_TITLE}", f"{ID} {_TITLE}"))
+            return _seen(tmux, (f"{home.doc()['id']} · {_TITLE}", f"{ID} · {_TITLE}"))
 
 
 def _picker() -> list[Text]:

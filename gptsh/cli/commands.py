@@ -57,9 +57,8 @@ COMMANDS = (
     Command("Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "snapshot"),
     Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "snapshot"),
     Command("Session", "/session info", "", "Show what is known of the session."),
-    Command("Session", "/session export", "[FORMAT] [FILE]", "Write the session to a new file.", "file",
-        ("markdown", "html", "json", "openai", "nanobot"),
-        "Without FORMAT the name decides: .md, .html, .json, or .jsonl for nanobot."),
+    Command("Session", "/session export", "[FILE]", "Write the session to a new file.", "file",
+        more="Its name decides the format: .html, .json, .jsonl for nanobot, else Markdown."),
     Command("Session", "/session rename", "TITLE", "Give the session another title."),
     Command("Session", "/session archive", "", "Archive the session, and start a new one."),
     Command("Session", "/session delete", "", "Delete the session for good, after asking."),
@@ -112,23 +111,26 @@ def is_command(line: str) -> bool:
 def find(line: str) -> tuple[Command, str]:
     """The command of a line, and the text behind it.
 
-    Raises UsageError for one that there is not, naming the nearest, and for text that it would leave out.
+    Raises UsageError for one that there is not, naming the nearest, and for text that it does not take, or lacks.
     """
     words = line.split(maxsplit=2)
     for count in (2, 1):
         name = " ".join(words[:count]).lower()
         if command := _NAMED.get(_ALIASES.get(name, name)):
-            behind = line.split(maxsplit=count)[count:]
-            rest = behind[0].strip() if behind else ""
+            rest = "".join(line.split(maxsplit=count)[count:]).strip()
             if rest and not command.args:
                 raise UsageError(f"{command.name} takes nothing behind it", "a blank in front sends the line as it is")
+            if rest and command.args.strip("[]") in command.words and rest not in command.words:
+                raise UsageError(f"{line.strip()}: expected nothing, or {command.words[0]}")
+            if command.args.isalpha() and not rest:
+                raise UsageError(f"{command.name} needs a {command.args.lower()}")
             return command, rest
-    first = words[0].lower()
-    if len(words) == 1 and (own := [name for name in _NAMED if name.startswith(f"{first} ")]):
-        raise UsageError(f"{first} needs to know what", ", ".join(own))
-    near = get_close_matches(" ".join(words[:2]).lower(), _NAMED, 1, 0.75) or get_close_matches(first, _NAMED, 1, 0.7)
-    what = "did you mean " + near[0] + "?" if near else "/help shows them; a blank in front sends the line as it is"
-    raise UsageError(f"there is no command {' '.join(words[:2]) if near and ' ' in near[0] else first}", what)
+    said = " ".join(words[:2]).lower()
+    if own := [name for name in _NAMED if name.startswith(f"{said} ")]:
+        raise UsageError(f"{said} needs to know what", ", ".join(own))
+    near = get_close_matches(said, _NAMED, 1, 0.75) or get_close_matches(words[0].lower(), _NAMED, 1, 0.7)
+    todo = f"did you mean {near[0]}?" if near else "/help shows them; a blank in front sends the line as it is"
+    raise UsageError(f"there is no command {said}", todo)
 
 
 def words_of(args: str) -> list[str]:

@@ -5,6 +5,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _IN_PLACE = ("messages", "context", "usage", "meta")  # what a turn changes of a document in place
 _RECAP, _RECAP_LINES, _RECAP_CHARS = 2, 10, 2000  # turns of a recap; lines and characters of each question and answer
+_PLAIN = "\x1b[0m"
 _BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
 
 
@@ -82,8 +84,6 @@ class Conversation:
         self.over = False
         self._app: App | None = None
         self._environ, self._reporter = environ, reporter
-        self._has_answered = False  # whether a turn came to something
-        self._has_printed = False  # whether something stands above the next line
 
     # ---- what it is at
 
@@ -115,9 +115,9 @@ class Conversation:
     @property
     def origin(self) -> str | None:
         """What means the session that keeps what a fork from here leaves out; None where that is on no disk."""
-        if self.ahead or self.ref:
+        if self.ahead or self.session.at:
             return None if self.ahead else self.ref
-        return references.split_ref(self.session.ref)[0] if self.doc and self.session.ref else None
+        return references.split_ref(self.session.ref)[0] if self.session.ref else None
 
     def snapshots(self) -> list[str]:
         """The names of its snapshots, the newest first."""
@@ -153,17 +153,21 @@ class Conversation:
         """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
         self.session, self.ahead, self.flags = open_session(ref), False, self.flags.without_labels
 
-    def fork(self, point: str) -> None:
-        """A fork of the session as it stood at a point, which its first turn saves. Raises UnknownSession."""
+    def fork(self, point: str) -> str | None:
+        """Go on in a fork of the session as it stood at a point; the reference of the session that keeps all.
+
+        The first turn saves it. Raises UnknownSession where there is no such point.
+        """
         doc, origin = self.doc, self.origin
         assert doc is not None  # there is a session
-        cut = document.at_point(doc, point) if point else doc
-        fork, turns = sessions.fork_session(cut, point), len(document.turns(cut["messages"]))
-        if document.is_unsaved(doc):  # a fork itself, or on no disk: then its id means nothing
-            fork["meta"]["forked_from"] = f"{origin}@{turns}" if origin else doc["meta"].get("forked_from")
-        self.session = Opened(f"{origin}@{turns}" if origin else None, fork, None)
-        self.ahead = self.ahead and turns > 0
+        cut = document.at_point(doc, point)
+        turns = len(document.turns(cut["messages"]))
+        if origin:
+            self.go_to(f"{origin}@{turns}")
+        else:
+            self.session, self.ahead = Opened(None, sessions.fork_session(cut, point)), self.ahead and turns > 0
         self.flags = self.flags._replace(snapshot=None)
+        return origin
 
     def refresh(self) -> None:
         """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
@@ -220,7 +224,7 @@ class Conversation:
             return
         self.session = Opened(session.name or self.session.ref, session.doc, session.name or session.at)
         self.ahead, self.sent = not session.is_kept, turn.sent or self.sent
-        self.suggested, self._has_answered = "", True
+        self.suggested = ""
         self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
         if session.is_kept:
             self.flags = self.flags.without_labels
@@ -230,16 +234,23 @@ class Conversation:
     def run(self, first: Message | None, interrupts: Interrupts) -> int:
         """Read and do until the user leaves; the exit code. Raises Interrupted for a signal that is not Ctrl-C."""
         prompt = prompt_for(self, interrupts)
-        self._has_printed, code, ended = self.doc is not None, 0, None
+        has_printed, code, ended = bool(self.doc or first), 0, None
         try:
             self.show_recap()
             if first is not None:
                 self.suggested = " ".join(self.flags.prompt)
                 failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
-                if failure and not self._has_answered and any(p.get("source") == "stdin" for p in parts_of(first)):
+                if failure and self.sent is None and any(p.get("source") == "stdin" for p in parts_of(first)):
                     self.over, code = True, failure.exit_code  # what was piped cannot be typed again
             while not self.over:
-                self._do_line(prompt.read, interrupts)
+                if has_printed:
+                    stdio.write_lines([""])
+                line = prompt.read(self.suggested).rstrip("\n")
+                self.suggested, has_printed = "", bool(line.strip())
+                if has_printed:
+                    self._tried(partial(self._do, line), interrupts)
+        except EOFError:
+            pass
         except Interrupted as err:
             ended = err
         finally:
@@ -249,19 +260,6 @@ class Conversation:
         if ended:
             raise ended
         return code
-
-    def _do_line(self, read: Callable[[str], str], interrupts: Interrupts) -> None:
-        if self._has_printed:
-            stdio.write_lines([""])
-        self._has_printed = False
-        try:
-            line = read(self.suggested)
-        except EOFError:
-            self.over = True
-            return
-        self.suggested = ""
-        if line.strip():
-            self._tried(lambda: self._do(line.rstrip("\n")), interrupts)
 
     def _do(self, line: str) -> None:
         """Carry a command out, or ask, with the files that were attached for it. Raises GptshError, Interrupted."""
@@ -277,7 +275,6 @@ class Conversation:
 
     def _tried(self, do: Callable[[], object], interrupts: Interrupts) -> GptshError | None:
         """Do it; a failure is reported and returned. Raises Interrupted for a signal that is not Ctrl-C."""
-        self._has_printed = True
         failure: GptshError | None = None
         try:
             with interrupts.waiting():
@@ -307,22 +304,20 @@ class Conversation:
         from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
 
         messages, width, how = self.doc["messages"], stdio.width(stdio.answers_to()), look(os.environ, terminal=True)
-        starts = document.turns(messages)
-        gap, plain = False, "\x1b[0m" if how.styles else ""  # whether something stands above
+        starts, blocks = document.turns(messages), []
         if earlier := len(starts[:-_RECAP]):
-            stdio.write_lines([f"… {counted(earlier, 'earlier turn')}: /history shows all"])
-            gap = True
+            blocks.append(f"… {counted(earlier, 'earlier turn')}: /history shows all")
         for start, behind in [*pairwise((*starts, len(messages)))][-_RECAP:]:
-            answers = [message for message in messages[start + 1 : behind] if message["role"] == "assistant"]
-            for message in (messages[start], *[answer for answer in answers if text_of(answer)][-1:]):
+            answers = [m for m in messages[start + 1 : behind] if m["role"] == "assistant" and text_of(m)]
+            for message in (messages[start], *answers[-1:]):
                 pieces = islice(transcript({**self.doc, "messages": [message]}, ()), 2, None)  # no title, no facts
                 whole = "\n\n".join(pieces)
                 head = "\n".join(whole.split("\n", _RECAP_LINES)[:_RECAP_LINES])[:_RECAP_CHARS]
                 lines = "\n".join(drawn([f"{head}\n{left_open(head)}"], how, width)).split("\n")
-                stdio.write_lines(["", *lines[:_RECAP_LINES]][not gap :], safe=True)
-                if len(lines) > _RECAP_LINES or head != whole:
-                    stdio.write_lines([f"{plain}… /history shows all"], safe=True)
-                gap = True
+                is_cut = len(lines) > _RECAP_LINES or head != whole
+                cut = [f"{_PLAIN if how.styles else ''}… /history shows all"] if is_cut else []
+                blocks.append("\n".join((*lines[:_RECAP_LINES], *cut)))
+        stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
         last = messages[starts[-1] :] if starts else []
         if document.unanswered(last):
             stdio.note("the last question has no answer yet: /retry asks it")
@@ -375,10 +370,5 @@ def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
             mended.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
             if frames:
                 sink.offer(_BRACKETS)
-                mended.callback(_offer, sink, _NO_BRACKETS)
+                mended.callback(sink.offer, _NO_BRACKETS)
         yield
-
-
-def _offer(sink: stdio.Sink, sequence: str) -> None:
-    with suppress(OSError):
-        sink.offer(sequence)

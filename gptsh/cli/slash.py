@@ -8,12 +8,12 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.cli import commands, exporting, keeping, manage, pager, reading, stdio
-from gptsh.cli.approval import confirmed
 from gptsh.cli.ask import agent_for, attached, params_of, seconds_of
 from gptsh.cli.complete import models_at_hand
 from gptsh.cli.lists import passing
@@ -23,7 +23,6 @@ from gptsh.cli.picker import pick
 from gptsh.cli.plan import described, print_request, resolve_agent, with_tools
 from gptsh.cli.searching import found_sessions
 from gptsh.cli.show import Screen
-from gptsh.config.mcp_servers import SEPARATOR
 from gptsh.config.settings import Agent
 from gptsh.core import document, references, usage
 from gptsh.core.document import Document
@@ -39,12 +38,9 @@ from gptsh.render.portrait import snapshots_of
 from gptsh.text import counted, one_line, shown_size, visible
 
 if TYPE_CHECKING:
-    from gptsh.cli.interrupts import Interrupted
     from gptsh.cli.repl import Conversation
 
 _FEW = 8  # models that are shown
-_LEAVE = "This session is not on disk, and would be lost. Leave it all the same?"
-_SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json", "openai": ".openai.json", "nanobot": ".jsonl"}
 _FORMATS = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "nanobot"}
 _NO_CLIPBOARD = ("linux", "vt100", "vt220")
 
@@ -66,84 +62,71 @@ def _on_disk(talk: "Conversation") -> str:
     return talk.ref
 
 
-def _expect(command: str, args: str, *words: str) -> None:
-    if args not in ("", *words):
-        raise UsageError(f"{command} {args}: expected nothing, or {' or '.join(words)}")
+def _before_leaving(talk: "Conversation") -> None:
+    """Try once more to save what is not on disk. Raises UsageError where it cannot be, and the user stays."""
+    if not talk.keep():
+        raise UsageError("this session is not on disk, and stays", "/session export FILE keeps it in a file")
+
+
+def _paged(lines: Sequence[str], nothing: str) -> None:
+    if lines:
+        pager.show(lambda: lines)
+    else:
+        stdio.note(nothing)
 
 
 # ---- sessions
 
 
 def do_new(talk: "Conversation", _args: str) -> None:
-    """Raises Interrupted for a signal other than Ctrl-C that ended the making of a memory."""
+    """What is new in the session is remembered first, whatever becomes of that.
+
+    Raises Interrupted for a signal other than Ctrl-C that ended the making of a memory.
+    """
     _before_leaving(talk)
-    ended = _remember(talk)
+    at, ended = talk.session.at, None
+    if at and talk.ref and talk.saves and any(agent.memory for agent in talk.settings.agents.values()):
+        try:
+            ended = remember_left(talk.settings, talk.app.client, seconds_of(talk.flags, talk.settings), at)
+        except GptshError as err:
+            stdio.note(f"not remembered yet: {err}")
     stdio.note(f"session {talk.ref} is kept" if talk.ref else "a new session")
     talk.go_to(None)
     if ended:
         raise ended
 
 
-def _before_leaving(talk: "Conversation") -> None:
-    """Try once more to save what is not on disk. Raises UsageError where it cannot be, and the user stays."""
-    if not talk.keep() and not confirmed(_LEAVE):
-        raise UsageError("the session stays", "/session export FILE keeps it in a file")
-
-
-def _remember(talk: "Conversation") -> "Interrupted | None":
-    """Put what is new in the session into its agent's memory. A failure, which is noted, keeps nobody from leaving."""
-    at = talk.session.at if talk.ref and talk.saves and not talk.ahead else None
-    if at is None or not any(agent.memory for agent in talk.settings.agents.values()):
-        return None
-    try:
-        return remember_left(talk.settings, talk.app.client, seconds_of(talk.flags, talk.settings), at)
-    except GptshError as err:
-        stdio.note(f"not remembered yet: {err}")
-    return None
-
-
 def do_resume(talk: "Conversation", args: str) -> None:
     """Without a reference the session is picked from the list."""
     ref = args or pick(talk.session.at)
-    if not ref:
-        if ref is not None:
-            do_new(talk, "")
-        return
-    _before_leaving(talk)
-    talk.go_to(ref)
-    talk.flags = talk.flags.without_choices
-    if talk.doc is None:
-        stdio.note(f"{ref} will be a new session")
-    talk.show_recap()
+    if ref == "":
+        do_new(talk, "")
+    elif ref:
+        _before_leaving(talk)
+        talk.go_to(ref)
+        talk.flags = talk.flags.without_choices
+        if talk.doc is None:
+            stdio.note(f"{ref} will be a new session")
+        talk.show_recap()
 
 
 def do_sessions(talk: "Conversation", args: str) -> None:
     """A star stands before the current one."""
-    _expect("/sessions", args, "all")
     lines = [
         visible(f"{'*' if item['filename'] == talk.session.at else ' '} {listing_line(item, aligned=True)}")
         for item in passing(Flags(here=not args))
     ]
-    if lines:
-        pager.show(lambda: lines)
-    else:
-        stdio.note("no session is kept" if args else "no session of this project is kept: /sessions all lists all")
+    _paged(lines, "no session is kept" if args else "no session of this project is kept: /sessions all lists all")
 
 
 def do_search(_talk: "Conversation", args: str) -> None:
-    if not args:
-        raise UsageError("/search needs words")
     how = look(os.environ, terminal=True)
     with Screen().turning("searching"):
         lines = [found_drawn(item, how) for item in found_sessions(Flags(search_sessions=args))]
-    if lines:
-        pager.show(lambda: lines)
-    else:
-        stdio.note("no session has all of these words")
+    _paged(lines, "no session has all of these words")
 
 
 def do_history(talk: "Conversation", args: str) -> None:
-    _expect("/history", args, "full")
     doc = _current(talk)
     reading.show_document(doc, reading.facts_of(doc, talk.ref), talk.flags._replace(full=bool(args)))
 
@@ -151,53 +134,35 @@ def do_history(talk: "Conversation", args: str) -> None:
 def do_session_info(talk: "Conversation", _args: str) -> None:
     doc, at = _current(talk), talk.session.at
     facts = [("title", title_of(doc)), *reading.facts_of(doc, talk.ref)]
-    if talk.ref and at:
-        facts.append(("file", str(references.path_of(at))))
-    if talk.ref is None or talk.ahead:
-        facts.append(("not on disk", "what was said since it was resumed" if talk.ref else "the session"))
+    facts.append(("file", str(references.path_of(at))) if talk.ref and at else ("not on disk", "the session"))
     width = max(len(label) for label, _ in facts)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in facts)
 
 
 def do_session_export(talk: "Conversation", args: str) -> None:
-    """Where no format is named the file's suffix decides, else it is Markdown. A folder gets a file of its own."""
-    doc, words = _current(talk), commands.words_of(args)
-    form = words.pop(0) if words and words[0] in _SUFFIXES else ""
-    if len(words) > 1:
-        raise UsageError(f"{args} is more than one file", "a path with blanks is quoted as in a shell")
-    path = os.path.expanduser("".join(words))
-    form = form or _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
-    if not path or os.path.isdir(path):
-        path = os.path.join(path, f"gptsh-{doc['id']}{_SUFFIXES[form]}")
-    size = _write(path, exporting.EXPORTS[form](doc, talk.ref))
-    stdio.write_lines([f"written to {path} ({shown_size(size)})"])
-    if note := losses.note(doc, form, "/session export json"):
-        stdio.note(note)
-
-
-def _write(path: str, pieces: Iterable[str]) -> int:
-    """Write a new file for the user alone, whole or not at all; how many bytes. Raises UsageError."""
-    size = 0
+    """A new file for the user alone, whole or not at all; its suffix decides the format, else it is Markdown."""
+    doc = _current(talk)
+    path = os.path.expanduser(args or f"gptsh-{doc['id']}.md")
+    form = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
+    text = "".join(exporting.EXPORTS[form](doc, talk.ref))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with contextlib.ExitStack() as undo, open(descriptor, "wb", buffering=0) as file:
-            undo.callback(os.unlink, path)
-            for piece in pieces:
-                data = piece.encode("utf-8", "replace")
-                stdio.put_all(file.fileno(), data)
-                size += len(data)
-            undo.pop_all()
+        with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
+            try:
+                file.write(text)
+            except OSError:
+                os.unlink(path)
+                raise
     except FileExistsError as err:
         raise UsageError(f"{path} is there already, and stays as it is", "name another file") from err
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
-    return size
+    stdio.write_lines([f"written to {path} ({shown_size(os.path.getsize(path))})"])
+    if note := losses.note(doc, form, "/session export FILE.json"):
+        stdio.note(note)
 
 
 def do_session_rename(talk: "Conversation", args: str) -> None:
     title = " ".join(args.split())
-    if not title:
-        raise UsageError("/session rename needs a title")
     manage.label(_on_disk(talk), Flags(title=title), talk.settings.context.snapshots)
     talk.refresh()
     stdio.note(f"the title is {title}")
@@ -219,69 +184,61 @@ def do_session_delete(talk: "Conversation", _args: str) -> None:
 
 def do_fork(talk: "Conversation", args: str) -> None:
     """The fork is on no disk before its first question."""
-    doc = _current(talk)
+    _current(talk)
     if args:
         _before_leaving(talk)
     else:
         talk.keep()  # and where that fails the fork has it all
-    origin = talk.origin
-    talk.fork(args)
-    turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
-    whole = turns == len(document.turns(doc["messages"]))
-    where = "as it is" if whole else f"after turn {turns}" if turns else "from the beginning"
-    saved = "saved with your next question" if talk.saves else "in memory alone"
-    stdio.note(f"a fork {where}, {saved}{_stays(origin)}")
+    _note_fork(talk.fork(args), talk)
 
 
 def do_undo(talk: "Conversation", _args: str) -> None:
     """The question of the last turn is what the next line begins with."""
-    doc = _current(talk)
-    start = _last_turn(doc)
-    question = doc["messages"][start]
+    (question, *_), before = _last_turn(talk)
     _before_leaving(talk)
-    origin = talk.origin
-    talk.fork(str(len(document.turns(doc["messages"])) - 1))
+    origin = talk.fork(before)
     typed = [part for part in text_parts_of(question) if "source" not in part]
     talk.suggested = "\n\n".join(part["text"] for part in typed)
     if left := len(parts_of(question)) - len(typed):
         again = f": in session {origin} /retry asks with all of it" if origin else ""
         stdio.note(f"{counted(left, 'attachment')} of the question left out{again}")
-    stdio.note(f"a fork without the last turn{_stays(origin)}")
+    _note_fork(origin, talk)
 
 
 def do_retry(talk: "Conversation", _args: str) -> None:
     """A turn that has not ended goes on in place; else its question is asked in a fork before it."""
-    doc = _current(talk)
-    question = doc["messages"][_last_turn(doc)]
+    last, before = _last_turn(talk)
     waiting = talk.flags.file  # for the next question
     try:
-        if document.unfinished(doc["messages"]):
+        if document.unfinished(last):
             talk.turn(None, talk.flags)
             return
         _before_leaving(talk)
-        stdio.note(f"asking again in a fork{_stays(talk.origin)}")
-        before = talk.session, talk.ahead
-        talk.fork(str(len(document.turns(doc["messages"])) - 1))
+        was = talk.session, talk.ahead
+        _note_fork(talk.fork(before), talk)
         fork = talk.session
         try:
-            talk.turn({"role": "user", "content": question["content"]}, talk.flags)
+            talk.turn({"role": "user", "content": last[0]["content"]}, talk.flags)
         finally:
             if talk.session is fork:  # nothing came of it
-                talk.session, talk.ahead = before
+                talk.session, talk.ahead = was
     finally:
         talk.flags = talk.flags._replace(file=waiting)
 
 
-def _last_turn(doc: Document) -> int:
-    """Where the last turn starts. Raises UsageError where there is none."""
-    starts = document.turns(doc["messages"])
+def _last_turn(talk: "Conversation") -> tuple[list[Message], str]:
+    """The messages of the last turn, and the point before it. Raises UsageError where there is none."""
+    messages = _current(talk)["messages"]
+    starts = document.turns(messages)
     if not starts:
         raise UsageError("there is no turn yet")
-    return starts[-1]
+    return messages[starts[-1] :], str(len(starts) - 1)
 
 
-def _stays(origin: str | None) -> str:
-    return f"; session {origin} keeps all: /resume {origin}" if origin else ""
+def _note_fork(origin: str | None, talk: "Conversation") -> None:
+    turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
+    stays = f"; session {origin} keeps all: /resume {origin}" if origin else ""
+    stdio.note(f"a fork after turn {turns}{stays}" if turns else f"a fork from the beginning{stays}")
 
 
 def do_snapshot(talk: "Conversation", args: str) -> None:
@@ -291,15 +248,11 @@ def do_snapshot(talk: "Conversation", args: str) -> None:
         manage.label(_on_disk(talk), Flags(snapshot=args), talk.settings.context.snapshots)
         talk.refresh()
         stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
-    elif doc["context"]["snapshots"]:
-        stdio.write_lines(snapshots_of(doc))
     else:
-        stdio.note("there is no snapshot yet: /snapshot NAME takes one")
+        _paged([*snapshots_of(doc)], "there is no snapshot yet: /snapshot NAME takes one")
 
 
 def do_snapshot_delete(talk: "Conversation", args: str) -> None:
-    if not args:
-        raise UsageError("/snapshot delete needs a name", "/snapshot lists them")
     keeping.delete_snapshot(Flags(delete_snapshot=f"{_on_disk(talk)}@{args}"))
     talk.refresh()
 
@@ -343,14 +296,10 @@ def do_agent(talk: "Conversation", args: str) -> None:
 
 def do_system(talk: "Conversation", args: str) -> None:
     if args:
-        talk.flags = talk.flags._replace(system="" if args in ('""', "''") else args)
-    system = talk.agent().system
-    if not args:
-        stdio.write_lines([system or "no system prompt"])
-    elif system:
-        stdio.write_lines([f"system prompt from the next turn on: {system}"])
-    else:
-        stdio.write_lines(["no system prompt from the next turn on"])
+        talk.flags = talk.flags._replace(system="" if args == '""' else args)
+    stdio.write_lines([talk.agent().system or "no system prompt"])
+    if args:
+        stdio.note("it holds from the next turn on")
 
 
 def do_param(talk: "Conversation", args: str) -> None:
@@ -378,39 +327,32 @@ def do_file(talk: "Conversation", args: str) -> None:
     if args:
         attached(files)
     talk.flags = talk.flags._replace(file=files)
-    stdio.write_lines(map(_waiting, files) if files else ["no file waits"])
-    if args and files:
+    for path in files:
+        size = shown_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
+        stdio.write_lines([f"{one_line(path)}  {size}"])
+    if not files:
+        stdio.write_lines(["no file waits"])
+    elif args:
         stdio.note(f"{counted(len(files), 'file')} {'wait' if files[1:] else 'waits'} for your next question")
-
-
-def _waiting(path: str) -> str:
-    try:
-        return f"{one_line(path)}  {shown_size(os.path.getsize(path))}"
-    except OSError as err:
-        return f"{one_line(path)}  {err.strerror}"
 
 
 def do_tools(talk: "Conversation", args: str) -> None:
     known, flags = talk.settings.tool_servers, talk.flags
     if args == "-":
         args = ",".join(agent_for(flags._replace(tools=None, no_tools=False), talk.settings, talk.doc).tools) or "none"
-    if args == "none" and "none" not in known:
+    if args == "none":
         flags = flags._replace(tools=None, no_tools=True)
     elif args:
         flags = flags._replace(tools=args, no_tools=False)
         known.chosen(flags.tools_of(()))
     talk.flags = flags
     servers = known.chosen(with_tools(talk.agent(), flags, talk.settings, talk.doc).tools)
-    running = talk.app.running(servers)
-    if running:
+    if running := talk.app.running(servers):
         stdio.write_lines(map(tool_line, running.tools()))
-    elif servers:
-        for server in servers:
-            tools = "" if "*" in server.tools else SEPARATOR + f", {server.name}{SEPARATOR}".join(server.tools)
-            stdio.write_lines([f"{server.name}{tools}"])
-        stdio.note("what their tools are is known once they run, with the next turn")
-    else:
-        stdio.write_lines(["no tools"])
+        return
+    for server in servers:
+        stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
+    stdio.note("what their tools are is known once they run, with the next turn" if servers else "no tools")
 
 
 def do_context(talk: "Conversation", _args: str) -> None:
@@ -424,14 +366,11 @@ def do_context(talk: "Conversation", _args: str) -> None:
 
 
 def do_compact(talk: "Conversation", args: str) -> None:
-    applies = args in ("--apply", "apply")
-    if args and not applies:
-        raise UsageError(f"/compact takes --apply, not {args}")
     if talk.doc is None or not talk.doc["messages"]:
         raise UsageError("there is nothing to compact yet")
-    if applies:
+    if args:
         _on_disk(talk)
-    talk.turn(None, talk.flags._replace(compact=True, apply=applies))
+    talk.turn(None, talk.flags._replace(compact=True, apply=bool(args)))
 
 
 def do_debug_context(talk: "Conversation", _args: str) -> None:
@@ -447,40 +386,28 @@ def do_debug_context(talk: "Conversation", _args: str) -> None:
 
 def do_copy(talk: "Conversation", args: str) -> None:
     """Into the clipboard of the terminal, by the sequence OSC 52, which goes through ssh, too."""
-    found = re.fullmatch(r"(code)?\s*([1-9][0-9]{0,8})?", args)
+    found = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
     if not found:
         raise UsageError(f"/copy {args}: expected nothing, a turn's number, code, or code and a number")
-    messages, number = _current(talk)["messages"], int(found[2] or 0)
-    starts = document.turns(messages)
+    messages = _current(talk)["messages"]
+    starts, number = document.turns(messages), int(found[2] or 0)
+    if number and not found[1]:
+        messages = messages[starts[number - 1] : [*starts, None][number]] if number <= len(starts) else []
+    said = (text_of(message) for message in reversed(messages) if message["role"] == "assistant")
+    text = next(filter(None, said), "")
     if found[1]:
-        blocks = code_blocks(_answer(messages))
-        if not blocks:
-            raise UsageError("the last answer has no block of code", "/copy takes all of it")
-        if number > len(blocks):
-            raise UsageError(f"the last answer has no block {number}", f"it has {len(blocks)}")
-        text = blocks[number - 1]
-    else:
-        if number > len(starts):
-            raise UsageError(f"there is no turn {number}", f"the session has {len(starts)}")
-        text = _answer(messages[starts[number - 1] : [*starts, None][number]] if number else messages)
+        blocks = code_blocks(text)
+        text = blocks[number - 1] if number <= len(blocks) and blocks else ""
+    if not text:
+        raise UsageError("there is no such answer, or no such block of code, to copy")
     if not able(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
     stdio.write_pieces([f"\x1b]52;c;{b64encode(text.encode('utf-8', 'replace')).decode()}\x07"], safe=True)
     stdio.note(f"{counted(len(text), 'character')} sent to the clipboard of the terminal")
 
 
-def _answer(messages: Sequence[Message]) -> str:
-    """The last answer that has words. Raises UsageError where there is none."""
-    said = (text_of(message) for message in reversed(messages) if message["role"] == "assistant")
-    text = next(filter(None, said), None)
-    if text is None:
-        raise UsageError("there is no answer to copy")
-    return text
-
-
 def do_usage(talk: "Conversation", args: str) -> None:
     """As ``--usage``, of this session alone unless ``all`` is wanted."""
-    _expect("/usage", args, "all")
     if args:
         manage.show_usage(Flags())
         return

@@ -140,10 +140,11 @@ class Sink:
         return not self._rest
 
     def offer(self, text: str) -> bool:
-        """Draw a short text unless its reader stalls; whether it was drawn."""
-        if self._descriptor is None or self._rest or not self.takes_more(0):
-            return False
-        return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
+        """Draw a short text unless its reader stalls, or is gone; whether it was drawn."""
+        with contextlib.suppress(OSError):
+            if self._descriptor is not None and not self._rest and self.takes_more(0):
+                return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
+        return False
 
     def takes_more(self, wait: float | None) -> bool:
         """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""

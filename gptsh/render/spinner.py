@@ -20,7 +20,7 @@ class Screen(Protocol):
     """A terminal. Raises OSError as its stream does."""
 
     def offer(self, text: str) -> bool:
-        """Write a short text, unless that would have to wait; whether it was written."""
+        """Write a short text, unless that would have to wait or fails; whether it was written."""
 
     def draw(self, text: str) -> None:
         """Write, however long the terminal is halted."""
@@ -71,7 +71,7 @@ class Spinner:
         if self._screen and self._thread.is_alive():
             self._thread.join(self._patience)
             if self._draws_from(math.inf):
-                self._offer(self._screen, _ERASE)
+                self._screen.offer(_ERASE)
 
     def _draws_from(self, moment: float) -> bool:
         """Set when the next frame may be drawn; whether one stands there that is now to be erased."""
@@ -87,12 +87,6 @@ class Spinner:
             self._drawing = True  # before the look at the time, so that who changed that waits for this frame
             if time.monotonic() >= self._since:
                 line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
-                self._drawn |= self._offer(self._screen, f"{_ERASE}{beginning(line, self._width() - 1)}")
+                self._drawn |= self._screen.offer(f"{_ERASE}{beginning(line, self._width() - 1)}")
                 frame += 1
             self._drawing = False
-
-    @staticmethod
-    def _offer(screen: Screen, text: str) -> bool:
-        with contextlib.suppress(OSError):  # the terminal is gone
-            return screen.offer(text)
-        return False

@@ -82,14 +82,14 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Ho
     with Conversation(agents) as talk:
         talk.plays(
             ("/model lab/other", "lab/other answers next"),
-            ("/system Two words.", "system prompt from the next turn on: Two words."),
+            ("/system Two words.", "Two words.\ngptsh: it holds from the next turn on"),
             ("/param temperature=0 'stop=[\"a b\"]' top_k=", 'stop = ["a b"]\ntemperature = 0'),
             ("two", "You said: two"),
             ("/model", "* lab/other\n"),
-            ("/system -", "system prompt from the next turn on: Be brief."),
+            ("/system -", "Be brief.\n"),
             ("/param temperature=", "stop"),
             ("three", "You said: three"),
-            ('/system ""', "no system prompt from the next turn on"),
+            ('/system ""', "no system prompt\n"),
             ("four", "You said: four"),
         )
     two, three, four = model.sent
@@ -141,7 +141,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
             ("/context", "no known provider"),
             ("two", ("no known provider", "to be typed again:\ntwo")),
             ("/model lab/m", "lab/m answers next"),
-            ("/system -", "no system prompt from the next turn on"),
+            ("/system -", "no system prompt\n"),
             ("three", "You said: three"),
             ("/model", "* lab/m\n"),
             ("/usage", "2"),
@@ -195,7 +195,7 @@ def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model:
             ("/context", "included    2 messages"),
             ("/debug context", '"included": 1,'),
             ("/usage", "\nlab/m "),
-            ("/usage lab/m", "expected nothing, or all"),
+            ("/usage lab/m", "/usage lab/m: expected nothing, or all"),
             ("/usage all", "lab/m"),
         )
     assert len(model.sent) == 1
@@ -244,7 +244,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
             ("/usage", "echo "),
             ("/compact", "session     not on disk"),
             ("/compact --apply", "this session is not on disk: /session export FILE keeps it"),
-            ("/compact now", "/compact takes --apply"),
+            ("/compact now", "/compact now: expected nothing, or --apply"),
         )
     assert home.files() == []
 
@@ -258,13 +258,13 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
     with Conversation(home) as talk:
         talk.plays(
-            ("/tools", "good\ngptsh: what their tools are is known"),
+            ("/tools", "good: *\ngptsh: what their tools are is known"),
             ("/context", "without the tools of good"),
             ("/tools good,bad", "there is no tool server 'bad': known are good"),
             ("/tools good, none", "there is no tool server 'none'"),
-            ("/tools none", "no tools"),
+            ("/tools none", "gptsh: no tools"),
             ("one", "You said: one"),
-            ("/tools good__add,good__fail", "good__add, good__fail\n"),
+            ("/tools good__add,good__fail", "good: add, fail\n"),
         )
         assert not started.exists()
         model.script(*calling(call("add", a=1, b=2)))
@@ -273,7 +273,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
             ("/tools", "good__add  Add two numbers.\ngood__fail  Say that it failed."),
             ("/context", "tools       2, "),
             ("/debug context", ('"description": "Add two numbers."', '"name": "good__add"')),
-            ("/tools -", re.compile(r"\Agood\n")),  # those of the agent again, none of which runs
+            ("/tools -", re.compile(r"\Agood: \*\n")),  # those of the agent again, none of which runs
             ("/context", "without the tools of good"),
         )  # fmt: skip
     assert started.read_text() == "x\n"
@@ -326,15 +326,15 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
             ("/history x", "expected nothing, or full"),
             ("/search three alpha", (f"[1] {first}", "user: alpha three")),
             ("/search nowhere", "no session has all of these words"),
-            ("/search", "/search needs words"),
+            ("/search", "/search needs a text"),
             ("/resume zzz9", "no session 'zzz9': see"),
             ("/fork 7", "has no point '7': it has 3 turns"),
             ("/undo 2", "/undo takes nothing behind it"),
             ("/snapshot", "there is no snapshot yet"),
             ("/snapshot 1st", "letters, digits"),
             ("/snapshot delete x", "no snapshot named 'x'"),
-            ("/snapshot delete", "needs a name"),
-            ("/session rename", "needs a title"),
+            ("/snapshot delete", "/snapshot delete needs a name"),
+            ("/session rename", "/session rename needs a title"),
             ("/session archive other", "/session archive takes nothing behind it"),
             ("/session delete", f"session {first} stays", "n"),
             ("/new", f"session {first} is kept"),
@@ -355,8 +355,8 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         talk.plays(
             ("/fork 1", ("a fork after turn 1", f"session {ident} keeps all: /resume {ident}")),
             (f"/resume {ident}", "two"),
-            ("/undo", ("without the last turn", "1 attachment of the question left out", "again:\ntwo")),
-            ("/undo", ("without the last turn", "again:\none")),
+            ("/undo", ("a fork after turn 1", "1 attachment of the question left out", "again:\ntwo")),
+            ("/undo", ("a fork from the beginning", "again:\none")),
         )
         assert in_store(lab) == before
         talk.plays(("other", "You said: other"))
@@ -379,7 +379,7 @@ def test_snapshots_are_taken_moved_forked_from_and_deleted_for_good(home: Home) 
             ("/snapshot there", "snapshot there taken"),
             ("/snapshot", re.compile(listed, re.MULTILINE)),
             ("/snapshot here", "snapshot here taken"),
-            ("/fork here", "a fork as it is, saved with your next question"),
+            ("/fork here", f"a fork after turn 2; session {first} keeps all"),
             ("/fork 0", "a fork from the beginning"),
             (f"/resume {first}", "You said: two"),
             ("/snapshot delete here", "deleted snapshot here of session"),
@@ -397,21 +397,20 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
         talk.plays(
             ("/session export", f"written to gptsh-{first}.md"),
             ("/session export taken.md", "is there already, and stays as it is"),
-            ("/session export 'my docs/' out.md", "is more than one file"),
-            ("/session export 'my docs/'out.md", "written to my docs/out.md"),
-            ("/session export html 'my docs'", f"written to my docs/gptsh-{first}.html"),
+            ("/session export my docs/out.md", "written to my docs/out.md"),
+            ("/session export my docs/", "my docs/: Is a directory"),
             ("/session export no/where.md", "No such file"),
-            ("/session export '~/my page.HTML'", re.compile("written to .*/my page.HTML")),
+            ("/session export ~/my page.HTML", re.compile("written to .*/my page.HTML")),
             ("/session export d.json", "written to d.json"),
-            ("/session export openai o.txt", ("/session export json has", "written to o.txt")),
+            ("/session export n.jsonl", "written to n.jsonl"),
         )
     assert (home.cwd / "taken.md").read_text() == "mine"
     assert json.loads((home.cwd / "d.json").read_bytes()) == home.doc()
+    assert (home.cwd / "d.json").stat().st_mode & 0o777 == 0o600
     assert (home.cwd / f"gptsh-{first}.md").read_text() == home.run("--export-session", "0").stdout
     assert "<html" in (home.folder / "my page.HTML").read_text()
-    assert [m["content"] for m in json.loads((home.cwd / "o.txt").read_bytes())] == ["one", "You said: one"]
     assert {path.name for path in home.cwd.rglob("*")} == {
-        "d.json", f"gptsh-{first}.md", "o.txt", "taken.md", "my docs", "out.md", f"gptsh-{first}.html",
+        "d.json", f"gptsh-{first}.md", "n.jsonl", "taken.md", "my docs", "out.md",
     }  # fmt: skip
 
 
@@ -446,8 +445,8 @@ def test_what_is_on_no_disk_can_be_shown_forked_and_exported_and_no_more(home: H
             *((line, "this session is not on disk: /session export FILE keeps it in a file")
               for line in ("/session rename Title", "/snapshot here", "/session archive", "/session delete")),
             ("/history", "You said: two"),
-            ("/fork", "a fork as it is, in memory alone"),
-            ("/undo", ("without the last turn", "again:\ntwo")),
+            ("/fork", "a fork after turn 2"),
+            ("/undo", ("a fork after turn 1", "again:\ntwo")),
             ("/session export out.json", "written to out.json"),
             ("/retry", "You said: one"),
         )  # fmt: skip

@@ -209,17 +209,17 @@ def test_what_is_to_be_asked_again_stands_in_the_line_and_an_answer_in_the_clipb
         model.say(text)
         lab.run(*["-s", "0"] * number, f"q{number}")
     with Tmux(lab, "-i", "-s", "0", size=(100, 30)) as tmux:
-        assert "has no block of code" in tmux.did("/copy code")
-        assert "there is no turn 3" in tmux.did("/copy 3")
+        for line in ("/copy code", "/copy 3"):
+            assert "there is no such answer, or no such block of code, to copy" in tmux.did(line)
         assert "sent to the clipboard" in tmux.did("/copy 1")
         assert tmux.clipboard() == said
         tmux.say("/undo")
-        tmux.until(r"(?s)without the last turn.*^> q1 *$")
+        tmux.until(r"(?s)a fork after turn 1.*^> q1 *$")
         tmux.keys("C-u")
         for line, copied in (("/copy code", "rm x\n"), ("/copy code 1", "ls\n")):
             assert f"{len(copied)} characters sent" in tmux.did(line)
             assert tmux.clipboard() == copied
-        assert "no block 3" in tmux.did("/copy code 3")
+        assert "there is no such answer" in tmux.did("/copy code 3")
         assert "expected nothing" in tmux.did("/copy that")
         tmux.did("/model nobody/m")
         tmux.say("a long question")

@@ -178,13 +178,13 @@ def test_leaving_tries_once_more_to_keep_what_could_not_be(lab: Home) -> None:
     assert texts(lab.doc()) == ONE
 
 
-def test_what_cannot_be_kept_is_left_only_where_the_user_says_so(lab: Home) -> None:
+def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:
         talk.plays(
-            ("/new", ("would be lost", "the session stays"), "n"),
+            ("/new", "this session is not on disk, and stays: /session export FILE"),
             ("/history", "You said: one"),
-            ("/fork", "a fork as it is"),
+            ("/fork", "a fork after turn 1"),
         )
         unblock(lab)
         talk.plays(("two", "You said: two"), ("/new", "is kept"))

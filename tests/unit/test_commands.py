@@ -49,7 +49,7 @@ def test_what_is_no_command_is_sent() -> None:
     ("/MODEL  Lab/M ", "/model", "Lab/M"), ("/debug  context", "/debug context", ""),
     ("/system two\n  lines ", "/system", "two\n  lines"), ("Exit ", "/exit", ""), (":q", "/exit", ""),
     ("?", "/help", ""), ("/", "/help", ""), ("/clear", "/new", ""), ("/save a.md", "/session export", "a.md"),
-    ("/export html", "/session export", "html"), ("/q", "/exit", ""), ("/attach x y", "/file", "x y"),
+    ("/export a b.html", "/session export", "a b.html"), ("/q", "/exit", ""), ("/attach x y", "/file", "x y"),
 ])  # fmt: skip
 def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, args: str) -> None:
     assert (find(line)[0].name, find(line)[1]) == (name, args)

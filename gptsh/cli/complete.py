@@ -151,7 +151,7 @@ def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
 
 def _tools(config: str | None, prefix: str) -> _Found:
     before, comma, _ = prefix.rpartition(",")
-    known, there = settings.load(os.environ, config).tool_servers, before.split(",")
+    known, there = settings.load(os.environ, config).tool_servers.names, before.split(",")
     for name in known if comma else (*known, "all"):
         if name not in there:
             yield f"{before}{comma}{name}", ""

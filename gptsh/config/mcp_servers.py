@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -64,8 +64,8 @@ _EXPANDED = {
 }
 
 
-class ToolServers(Mapping[str, ToolServer]):
-    """Every tool server by name. The file beside the config is read, and variables are looked up, when it is asked.
+class ToolServers:
+    """Every tool server. The file beside the config is read, and variables are looked up, when it is asked.
 
     Asking raises ConfigError naming file or variable, key, and what was expected.
     """
@@ -73,16 +73,13 @@ class ToolServers(Mapping[str, ToolServer]):
     def __init__(self, config: Mcp, file: Path, environ: Mapping[str, str]) -> None:
         self._config, self._file, self._environ = config, file, environ
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._configured)
+    @cached_property
+    def names(self) -> list[str]:
+        """Their names: those of the file beside the config, then its own."""
+        return [*self._configured]
 
-    def __len__(self) -> int:
-        return len(self._configured)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._configured
-
-    def __getitem__(self, name: str) -> ToolServer:
+    def _resolved(self, name: str) -> ToolServer:
+        """A server with its variables replaced, and what nobody may read of it."""
         server, where = self._configured[name], f"{self._file}: mcp.servers.{name}"
         transport = server.type or ("stdio" if server.command is not None else "http")
         needs = _TRANSPORTS.get(transport)
@@ -122,17 +119,17 @@ class ToolServers(Mapping[str, ToolServer]):
         """
         wanted: dict[str, list[str]] = {}
         for name in names:
-            if name in ("all", "*") and name not in self:
-                wanted.update((server, ["*"]) for server in self)
+            if name in ("all", "*") and name not in self.names:
+                wanted.update((server, ["*"]) for server in self.names)
                 continue
             # A server and a tool may have the separator in their names, too: the longest server wins.
-            servers = [server for server in self if name == server or name.startswith(server + SEPARATOR)]
+            servers = [server for server in self.names if name == server or name.startswith(server + SEPARATOR)]
             if not servers:
-                known = f"known are {', '.join(self)}" if self else "add it under [mcp.servers]"
+                known = f"known are {', '.join(self.names)}" if self.names else "add it under [mcp.servers]"
                 raise ConfigError(f"there is no tool server {name!r}", known)
             server = max(servers, key=len)
             wanted.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
-        return [self[server]._replace(tools=tuple(patterns)) for server, patterns in wanted.items()]
+        return [self._resolved(server)._replace(tools=tuple(patterns)) for server, patterns in wanted.items()]
 
     @cached_property
     def _configured(self) -> dict[str, ToolServer]:

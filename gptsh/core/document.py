@@ -30,12 +30,9 @@ _SUMMARIES = 5  # kept in a session, besides the one that its compaction uses
 
 Document = dict[str, Any]
 
-# Their order in the file. Unknown keys follow these, and messages are last, so a listing reads the head alone.
-KEYS = ("version", "id", "title", "created_at", "updated_at", "provider", "usage", "stats", "meta", "agent", "context")
-
 
 def blank(ident: str, moment: str) -> Document:
-    """A document without messages."""
+    """A document without messages, its keys in the order of the file."""
     return {
         "version": VERSION,
         "id": ident,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.document import KEYS, Document, complete, count, readable
+from gptsh.core.document import Document, complete, count, readable
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encoded, parsed, parsed_from
 from gptsh.messages import Message, just_after
@@ -100,10 +100,9 @@ def sweep(folder: Path, names: list[str]) -> None:
 def write_document(path: Path, doc: Document, *, durable: bool) -> None:
     """Count a document anew, and put it in the place of its file. Raises OSError, StoreError for what is no JSON."""
     count(doc)
-    known = {key: doc[key] for key in KEYS}
-    rest = {key: item for key, item in doc.items() if key != "messages"}
+    head = {key: value for key, value in doc.items() if key != "messages"}  # last, so that a list reads the head alone
     try:
-        data = encoded({**known, **rest, "messages": doc["messages"]})
+        data = encoded({**head, "messages": doc["messages"]})
     except ValueError as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     replace(path, data, durable=durable)

@@ -1,4 +1,4 @@
-"""Where sessions are and what a reference to one means: the folder, file names, ``@NAME`` pointers.
+"""Where sessions are and what a reference to one means: the folder, file names, each ``@NAME``.
 
 Everything here is found by file names alone, but for sessions of one second, whose heads are read.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.errors import BadSession, UnknownSession
+from gptsh.jsonio import as_dict, encoded, parsed
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 INDEX = re.compile("[0-9]{1,9}")
@@ -47,9 +48,8 @@ def path_of(filename: str) -> Path:
 
 
 def is_kept(filename: str) -> bool:
-    """Whether a session is there, in either folder, also while it is moved from one to the other."""
-    folders = (sessions_folder(), archive_folder(), sessions_folder())
-    return any(os.path.lexists(folder / filename) for folder in folders)
+    """Whether a session is there, in either folder."""
+    return os.path.lexists(path_of(filename))
 
 
 def make_private(folder: Path) -> None:
@@ -133,11 +133,10 @@ def filename_of(ref: str) -> str:
         )
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
-    names: list[str] = []
-    sessions = sessions_folder()
-    for folder in (sessions, archive_folder(), sessions) if ref else ():  # it may come back out of the archive
-        names = names or [name for name in newest_first(folder) if name[ID].startswith(ref)]
-    if not names:
+    folders = (sessions_folder(), archive_folder()) if ref else ()
+    found = ([name for name in newest_first(folder) if name[ID].startswith(ref)] for folder in folders)
+    names = next(filter(None, found), None)
+    if names is None:
         raise UnknownSession(f"no session {ref!r}", SEE_LIST)
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:
@@ -160,21 +159,48 @@ def in_short(names: Sequence[str]) -> str:
 # ---- names
 
 
-def names_folder() -> Path:
-    """The folder of the pointers: a file for each ``@NAME``, which holds a file name. It may not exist."""
-    return sessions_folder().parent / "names"
+def names_by_file() -> dict[str, list[str]]:
+    """Each ``@NAME`` by the alphabet, under the file name of the session that it stands for. Raises BadSession."""
+    names: dict[str, list[str]] = {}
+    for name, filename in sorted(_names().items()):
+        if is_kept(filename):
+            names.setdefault(filename, []).append(name)
+    return names
 
 
-def pointer_of(name: str) -> Path:
-    """The pointer of an ``@NAME``: capitals are encoded, too, since some file systems fold case.
+def filename_named(name: str) -> str | None:
+    """The file name of the session that an ``@NAME`` stands for; None where it stands for none.
 
-    Raises UnknownSession for a name with characters that names do not have.
+    Raises UnknownSession for a name with characters that names do not have, BadSession as ``names_by_file``.
     """
     if not is_name(name):
         raise UnknownSession(
             f"{name!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
-    return names_folder() / safe_name(name[1:])
+    filename = _names().get(name)
+    return filename if filename and is_kept(filename) else None
+
+
+def point_name(name: str, filename: str, *, durable: bool) -> None:
+    """Let an ``@NAME`` that is free stand for a session; under the store's lock. Raises OSError."""
+    if filename_named(name) is None:
+        names = {other: file for other, file in _names().items() if is_kept(file)}
+        files.replace(_names_file(), encoded({**names, name: filename}), durable=durable)
+
+
+def _names_file() -> Path:
+    return sessions_folder().parent / "names.json"
+
+
+def _names() -> dict[str, str]:
+    """The file name for each ``@NAME``. One whose session was deleted is free again."""
+    try:
+        found = as_dict(parsed(files.read_bytes(_names_file()).decode()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as err:
+        raise BadSession(f"{_names_file()}: {getattr(err, 'strerror', None) or 'not JSON'}") from err
+    return {name: file for name, file in found.items() if is_name(name) and FILENAME.fullmatch(str(file))}
 
 
 def safe_name(text: str) -> str:
@@ -182,32 +208,3 @@ def safe_name(text: str) -> str:
     plain = frozenset(f"{BASE36}._-".encode())
     safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
     return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
-
-
-def filename_named(name: str) -> str | None:
-    """The file name of the session that an ``@NAME`` points at; None when it dangles or was never used."""
-    pointer = pointer_of(name)
-    try:
-        filename = files.read_bytes(pointer).decode("utf-8", "replace").strip()
-    except (FileNotFoundError, IsADirectoryError):
-        return None
-    except OSError as err:
-        raise BadSession(f"{pointer}: {err.strerror}") from err
-    return filename if FILENAME.fullmatch(filename) and is_kept(filename) else None
-
-
-def names_by_file() -> dict[str, list[str]]:
-    """Each ``@NAME`` by the alphabet, under the file name of the session that it points at. Raises BadSession."""
-    plain = (re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), entry) for entry in names_in(names_folder()))
-    names: dict[str, list[str]] = {}
-    for name in sorted(f"@{entry}" for entry in plain):
-        if is_name(name) and (filename := filename_named(name)):
-            names.setdefault(filename, []).append(name)
-    return names
-
-
-def point_name(name: str, filename: str, *, durable: bool) -> None:
-    """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
-    if filename_named(name) in (None, filename):
-        make_private(names_folder())
-        files.replace(pointer_of(name), f"{filename}\n".encode(), durable=durable)

@@ -9,14 +9,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import files, references
-from gptsh.core.listing import SessionSummary, imported_at, summary_at, summary_of, try_read
+from gptsh.core.listing import SessionSummary, summary_at
 from gptsh.core.references import FILENAME, archive_folder, make_private, names_in, sessions_folder
-from gptsh.jsonio import as_dict
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
@@ -38,8 +36,8 @@ def remove(
 ) -> Iterator[Change]:
     """Delete the sessions of these file names, or archive them: one at each step of the iterator.
 
-    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one
-    become free; those of an archived one go on pointing at it.
+    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one are
+    free; those of an archived one still stand for it.
     Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
     """
     folders = folder, away = sessions_folder(), archive_folder()
@@ -66,7 +64,7 @@ def remove(
                     change = change._replace(state="archived")
                 else:
                     ours = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (folder / filename, archived, *ours, *map(references.pointer_of, change.names)):
+                    for file in (folder / filename, archived, *ours):
                         file.unlink(missing_ok=True)
             yield change
     finally:
@@ -100,29 +98,22 @@ def to_prune(
 
 
 def archive_old(rules: Sessions, just_used: str) -> None:
-    """Archive what was not used for so many days, and the least recently used beyond so many sessions.
+    """Archive what was not written for so many days, and what was written longest ago beyond so many sessions.
 
-    A session was last used when its file was written, when it says so, or when it was imported: the latest counts.
     ``just_used`` is the file name of the one that stays. Raises StoreError, and OSError for an unreadable folder.
     """
-    since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
     with os.scandir(sessions_folder()) as entries:
-        own = [entry for entry in entries if FILENAME.fullmatch(entry.name) and not entry.is_symlink()]
-    beyond = len(own) - rules.max_sessions if rules.max_sessions else 0
-    staying = {just_used, *names_in(archive_folder())}
-    dated: list[tuple[float, str, str]] = []
-    for entry in own:
+        paths = [entry.path for entry in entries if FILENAME.fullmatch(entry.name) and not entry.is_symlink()]
+    dated = []
+    for path in paths:
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            written = entry.stat().st_mtime
-            if entry.name in staying or not (beyond > 0 or written < since):
-                continue
-            head = try_read(entry.path, files.read_head)
-            if isinstance(head, dict):
-                summary = summary_of(head, None, entry.name)
-                if used := last_used(summary):
-                    latest = max(written, used.timestamp(), imported_at(as_dict(head.get("meta"))))
-                    dated.append((latest, entry.name, summary["updated_at"]))
+            dated.append((os.stat(path).st_mtime, os.path.basename(path)))
     dated.sort()
-    old = {name: updated for at, (used, name, updated) in enumerate(dated) if at < beyond or used < since}
-    for _ in remove(dict(islice(old.items(), _AT_ONCE)), archive=True, wait=0):
+    since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
+    beyond = len(dated) - rules.max_sessions if rules.max_sessions else 0
+    staying = {just_used, *names_in(archive_folder())}
+    old = [name for at, (written, name) in enumerate(dated) if at < beyond or written < since]
+    rows = [summary_at(name) for name in old if name not in staying]
+    readable = {row["filename"]: row["updated_at"] for row in rows[:_AT_ONCE] if row}
+    for _ in remove(readable, archive=True, wait=0):
         pass

@@ -23,7 +23,6 @@ from gptsh.core.references import (
     filename_named,
     filename_of,
     make_private,
-    names_folder,
     names_in,
     path_of,
     point_name,
@@ -32,7 +31,7 @@ from gptsh.core.references import (
     sessions_folder,
     split_ref,
 )
-from gptsh.errors import BadSession, GptshError, SessionGone, StoreError, UnknownSession
+from gptsh.errors import BadSession, GptshError, SessionGone, StoreError
 from gptsh.messages import (
     Message,
     just_after,
@@ -92,14 +91,7 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
     ``note`` gets one line where something malformed was left out. Raises UnknownSession, or BadSession naming path and
     cause where the messages cannot be read.
     """
-    filename = filename_of(split_ref(id_or_filename)[0])
-    path = path_of(filename)
-    try:
-        return _read(path, note)
-    except BadSession:
-        if path_of(filename) == path:  # else it was archived, or came back, since it was found
-            raise
-    return _read(path_of(filename), note)
+    return _read(path_of(filename_of(split_ref(id_or_filename)[0])), note)
 
 
 def load_at(ref: str, note: Note | None = None) -> Document:
@@ -141,19 +133,18 @@ def new_session_doc(
         "forked_from": None,
         "mcp_allowed_servers": mcp_allowed_servers or [],
     }
-    doc = document.blank(new_id(()), timestamp())
-    return {**doc, "provider": provider_info, "agent": agent_info, "meta": meta}
+    blank = document.blank(new_id(()), timestamp())
+    return {**blank, "provider": provider_info, "agent": agent_info, "meta": meta}
 
 
 def fork_session(doc: Document, point: str) -> Document:
     """A new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
-    new = new_session_doc(doc["agent"], doc["provider"], output=None, mcp_allowed_servers=None)
-    kept = {key: value for key, value in doc.items() if key not in ("usage", "stats")}
-    origin = {"forked_from": f"{doc['id']}@{point}"}
-    fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at")}
+    new = document.blank(new_id(()), timestamp())
+    fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at", "usage", "stats")}
     of_it_alone = ("mcp_approved", "imported", "imported_at")
     meta = {key: value for key, value in doc["meta"].items() if key not in of_it_alone}
-    return {**new, **kept, **fresh, "meta": {**meta, **origin}, "messages": list(doc["messages"])}
+    meta["forked_from"] = f"{doc['id']}@{point}"
+    return {**doc, **fresh, "meta": meta, "messages": list(doc["messages"])}
 
 
 def new_id(taken: Sequence[str] | set[str]) -> str:
@@ -227,8 +218,7 @@ def save_session(
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
-            if theirs["version"] > VERSION:
-                refuse_newer(theirs, path.name)
+            refuse_newer(theirs, path.name)
             is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
             if not is_new and is_other and not document.same_session(doc, theirs):
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
@@ -263,32 +253,32 @@ def _fill(doc: Document) -> None:
         raise StoreError(f"the session cannot be saved: {err}") from err
     if malformed:
         raise StoreError(f"the session cannot be saved: {', '.join(malformed)} has the wrong type")
+    doc.clear()  # for the order of its keys
     doc.update(full)
 
 
 def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
-        path = path_of(filename)
-        raise BadSession(f"{path} was written by a newer gptsh", f"update, or fork it: -s {ref_of(filename)}@")
+        advice = f"update, or fork it: -s {ref_of(filename)}@"
+        raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
 def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
-    folder, archive = sessions_folder(), archive_folder()
+    folder = sessions_folder()
     if not is_new:
         if os.path.lexists(path := path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
             return path
-        for place in (folder, archive):
-            for name in names_in(place):
-                if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
-                    return place / name
+        for name in (*names_in(folder), *names_in(archive_folder())):
+            if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
+                return path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
     if at and (first := filename_named(at)):
         doc["id"] = first[ID]
         return path_of(first)
     taken = set()
-    for place in (folder, archive, names_folder(), folder.parent):
+    for place in (folder, archive_folder(), folder.parent):
         names = names_in(place)
         files.sweep(place, names)
         taken |= {name[ID] for name in names}
@@ -308,10 +298,15 @@ def name_for(doc: Document) -> str:
 _ASKED_AGAIN = 3600  # seconds within which the same words are the same question
 
 
+def _unanswered() -> Path:
+    """A file with the name of the session whose first question got no answer, of several the last."""
+    return sessions_folder().parent / "unanswered"
+
+
 def remember_unanswered(filename: str) -> None:
-    """Remember a session whose first question got no answer, for ``take_unanswered``; of several the last."""
+    """Remember a session whose first question got no answer, for ``take_unanswered``."""
     with contextlib.suppress(OSError):  # then the words asked again begin a second session
-        files.replace(_unanswered(), f"{filename}\n".encode(), durable=False)
+        files.replace(_unanswered(), filename.encode(), durable=False)
 
 
 def take_unanswered(question: Message) -> str | None:
@@ -322,19 +317,15 @@ def take_unanswered(question: Message) -> str | None:
     try:
         if time.time() - _unanswered().stat().st_mtime > _ASKED_AGAIN:
             return None
-        filename = files.read_bytes(str(_unanswered())).decode("utf-8", "replace").strip()
+        filename = files.read_bytes(_unanswered()).decode()
         doc = load_session(filename)
-        (asked,) = doc["messages"]
-        if asked["content"] != question["content"] or doc["meta"].get("project") != find_project(os.getcwd()):
+        is_same = [message["content"] for message in doc["messages"]] == [question["content"]]
+        if not is_same or doc["meta"].get("project") != find_project(os.getcwd()):
             return None
         _unanswered().unlink()
-    except (OSError, BadSession, UnknownSession, ValueError):  # there is none, or it has an answer by now
+    except (OSError, BadSession, ValueError):  # an unknown session is a ValueError, too
         return None
     return filename
-
-
-def _unanswered() -> Path:
-    return sessions_folder().parent / "unanswered"
 
 
 # ---- titles
@@ -347,18 +338,15 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """
     if not small_model or not first_user.strip():
         return None
-    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - the same
-    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - a list asks for no title
+    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - a list asks for no title
+    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - the same
 
-    ask: list[Message] = [
-        {"role": "system", "content": TITLE_SYSTEM},
-        {"role": "user", "content": first_user[:TITLE_SOURCE]},
-    ]
+    words = first_user[:TITLE_SOURCE]
+    ask: list[Message] = [{"role": "system", "content": TITLE_SYSTEM}, {"role": "user", "content": words}]
     params = small_params(likely_facts(*split_model(small_model)), TITLE_TOKENS)
-    request = Request(small_model, ask, params, stream=False)
     answer = Answer()
     try:
-        for _ in llm(request, answer):
+        for _ in llm(Request(small_model, ask, params, stream=False), answer):
             pass
     except GptshError:
         return None

@@ -8,23 +8,17 @@ from gptsh.core.document import Document
 from gptsh.errors import UsageError
 from gptsh.messages import Message, just_after, new_message_id, timestamp
 
-Snapshot = dict[
-    str, Any
-]  # "id", "name", "created_at", "message": id of the last one, "tokens", "reason": asked or auto
+Snapshot = dict[str, Any]  # docs/file-format.md has its keys
 Happening = tuple[str, dict[str, Any]]  # an event's type and its fields
 
-_NAME = "[A-Za-z][A-Za-z0-9._:-]{0,63}"
+_NAME = "(?!auto-)[A-Za-z][A-Za-z0-9._:-]{0,63}"
 
 
 def check_name(name: str) -> None:
     """Raise UsageError for a name that no snapshot by hand can have."""
     if not re.fullmatch(_NAME, name):
-        raise UsageError(
-            f"{name!r} is no name of a snapshot",
-            "it has letters, digits, '.', '_', ':' and '-', a letter first, 64 of them at most",
-        )
-    if name.startswith("auto-"):
-        raise UsageError(f"{name!r}: names that begin with 'auto-' are those of automatic snapshots")
+        expected = "it has letters, digits, '.', '_', ':' and '-', a letter first, 64 of them at most"
+        raise UsageError(f"{name!r} is no name of a snapshot", f"{expected}; 'auto-' begins those of automatic ones")
 
 
 def check_position(messages: Sequence[Message]) -> None:
@@ -41,11 +35,11 @@ def record(
     With a ``name`` it replaces the one of that name; without, it is the next ``auto-N``, and of these the newest
     ``keep`` stay: ``sessions.save_session`` needs the same figure. Raises UsageError as the checks do.
     """
-    if name is not None:
-        check_name(name)
-    elif not keep:
+    if name is None and not keep:
         return []
     messages, known = doc["messages"][:end], doc["context"]["snapshots"]
+    if name is not None:
+        check_name(name)
     check_position(messages)
     snapshot: Snapshot = {
         "id": new_message_id(),

@@ -3,6 +3,7 @@
 What has an id counts once, in whichever document it stands, since a fork copies messages with their ids.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
@@ -16,7 +17,9 @@ from gptsh.models.names import full_name, is_named
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
 Row = dict[str, Any]  # FIELDS behind a "day" or a "model"; tokens and cost are None where nothing is known
-_Sums = dict[str, float]  # of FIELDS those that are known
+Sums = Counter[str]  # of FIELDS those that are known
+# What counts once; when, in ISO 8601; the model's full name; and what it used.
+_Spent = tuple[str, str | None, str | None, dict[str, Any]]
 
 
 class Report(NamedTuple):
@@ -27,39 +30,29 @@ class Report(NamedTuple):
     total: Row
 
 
-class _Spent(NamedTuple):
-    """What one call used. ``key`` counts once; ``at`` is ISO 8601; ``model`` is a full name."""
-
-    key: str
-    at: str | None
-    model: str | None
-    sums: _Sums
-
-
 def count(documents: Iterable[Document], model: str | None = None, limit: int | None = None) -> Report:
     """The sums over whole documents, each let go before the next one is taken.
 
     ``model`` leaves all others out (see ``is_named``); ``limit`` is how many days count, the newest ones. A cost is
     the sum of what is known, in USD; ``unpriced`` counts the answers whose cost is not.
     """
-    cells: dict[tuple[str, str | None], _Sums] = {}
+    cells: dict[tuple[str, str | None], Sums] = {}
     seen: set[str] = set()
     for doc in documents:
-        for spent in _spendings(doc):
-            if spent.sums and spent.key not in seen:
-                seen.add(spent.key)
-                if is_named(spent.model, model):
-                    day = _local_day(spent.at) or _local_day(doc["created_at"]) or ""
-                    _add(cells.setdefault((day, spent.model), {}), spent.sums)
-    newest = sorted({day for day, _ in cells}, reverse=True)[:limit]
-    days: dict[str, _Sums] = {day: {} for day in newest}
-    models: dict[str | None, _Sums] = {}
-    total: _Sums = {}
-    for (day, name), sums in cells.items():
+        for key, at, name, used in _spendings(doc):
+            if used and key not in seen:
+                seen.add(key)
+                if is_named(name, model):
+                    day = _local_day(at) or _local_day(doc["created_at"]) or ""
+                    cells.setdefault((day, name), Counter()).update(used)
+    days: dict[str, Sums] = {day: Counter() for day in sorted({day for day, _ in cells}, reverse=True)[:limit]}
+    models: dict[str | None, Sums] = {}
+    total: Sums = Counter()
+    for (day, name), used in cells.items():
         if day in days:
-            for place in (days[day], models.setdefault(name, {}), total):
-                _add(place, sums)
-    ranked = sorted(models.items(), key=lambda item: (-item[1].get("cost", 0), -item[1].get("total", 0), item[0] or ""))
+            for sums in (days[day], models.setdefault(name, Counter()), total):
+                sums.update(used)
+    ranked = sorted(models.items(), key=lambda item: (-item[1]["cost"], -item[1]["total"], item[0] or ""))
     return Report(
         [{"day": day, **_row(sums)} for day, sums in days.items()],
         [{"model": name, **_row(sums)} for name, sums in ranked],
@@ -79,24 +72,21 @@ def _spendings(doc: Document) -> Iterator[_Spent]:
     provider = doc["provider"].get("name")
     model = usage.get("carried_model") or full_name(agent.get("model"), provider)  # of an answer that names none
     small = _full(agent.get("model_small"), provider) or model
-    carried = _cost(usage.get("carried"))
+    tokens, carried = usage.get("carried_tokens"), usage.get("carried")
     for message in messages:
-        is_answer = message["role"] == "assistant"
-        if is_answer or message.get("cost") is not None:
-            sums = {**_tokens(message.get("usage")), **_cost(message.get("cost"))}
-            if is_answer:
-                is_priced = "cost" in sums or (carried and "usage" not in message)  # it came with what was carried
-                sums |= {"answers": 1, "unpriced": int(not is_priced)}
+        used = _used(message.get("usage"), message.get("cost"))
+        if message["role"] == "assistant":
+            is_priced = "cost" in used or (carried is not None and "usage" not in message)  # with what was carried
+            used |= {"answers": 1, "unpriced": int(not is_priced)}
+        if used:
             named = full_name(message.get("model"), message.get("provider"))
-            yield _Spent(message["id"], message.get("timestamp"), named or model, sums)
+            yield message["id"], message.get("timestamp"), named or model, used
     for call in usage["calls"]:
-        sums = {**_tokens(call.get("tokens")), **_cost(call.get("cost"))}
-        yield _Spent(call["id"], call.get("at"), _full(call.get("model")) or small, sums)
-    tokens = usage.get("carried_tokens")
-    if tokens is None and not any(_tokens(message.get("usage")) for message in messages):
+        yield call["id"], call.get("at"), _full(call.get("model")) or small, _used(call.get("tokens"), call.get("cost"))
+    if tokens is None and not any(_used(message.get("usage"), None) for message in messages):
         tokens = usage["tokens"]  # the first gptsh kept them there alone
-    own = f"{doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
-    yield _Spent(f"carried by {own}", doc["created_at"], model, {**_tokens(tokens), **carried})
+    own = f"carried by {doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
+    yield own, doc["created_at"], model, _used(tokens, carried)
 
 
 @cache
@@ -105,16 +95,13 @@ def _full(model: str | None, provider: str | None = None) -> str | None:
     return with_provider(model, provider) if model else None
 
 
-def _tokens(usage: Mapping[str, Any] | None) -> _Sums:
-    counts = {key: token_count((usage or {}).get(key)) for key in TOKEN_KEYS}
-    known: _Sums = {key: number for key, number in counts.items() if number is not None}
+def _used(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[str, Any]:
+    """The tokens and the cost that are known."""
+    counts = {key: token_count((tokens or {}).get(key)) for key in TOKEN_KEYS}
+    known: dict[str, Any] = {key: number for key, number in counts.items() if number is not None}
     if "total" not in known and "prompt" in known and "completion" in known:
         known["total"] = known["prompt"] + known["completion"]
-    return known
-
-
-def _cost(cost: float | None) -> _Sums:
-    return {} if cost is None else {"cost": cost}
+    return known if cost is None else {**known, "cost": cost}
 
 
 def _local_day(moment: str | None) -> str | None:
@@ -124,16 +111,7 @@ def _local_day(moment: str | None) -> str | None:
         return None
 
 
-def _add(sums: _Sums, more: _Sums) -> None:
-    for key, number in more.items():
-        sums[key] = sums.get(key, 0) + number
-
-
-def _row(sums: _Sums) -> Row:
-    row: Row = {key: sums.get(key) for key in FIELDS}
-    return {
-        **row,
-        "answers": sums.get("answers", 0),
-        "cost": sum_costs([sums.get("cost")]),
-        "unpriced": sums.get("unpriced", 0),
-    }
+def _row(sums: Sums) -> Row:
+    known = {key: sums.get(key) for key in FIELDS}
+    counts = {key: sums[key] for key in ("answers", "unpriced")}
+    return {**known, **counts, "cost": sum_costs([sums.get("cost")])}

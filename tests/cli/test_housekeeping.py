@@ -28,9 +28,8 @@ def configured(home: Home, **rules: int) -> None:
     ("rules", "ages", "gone"),
     [
         ({"archive_after_days": 30}, {"aaaa": (31, 31), "bbbb": (29, 29)}, ["aaaa"]),
-        # one copied with an old time: its word counts; one copied as new: so does that
-        ({"archive_after_days": 30}, {"aaaa": (10, 90), "bbbb": (90, 10)}, []),
-        ({"max_sessions": 3}, {"aaaa": (1, 1), "bbbb": (5, 5), "cccc": (2, 9), "dddd": (9, 3)}, ["bbbb", "dddd"]),
+        ({"archive_after_days": 30}, {"aaaa": (10, 90), "bbbb": (90, 10)}, ["aaaa"]),  # the file's time counts
+        ({"max_sessions": 3}, {"aaaa": (1, 1), "bbbb": (5, 5), "cccc": (2, 2), "dddd": (9, 9)}, ["bbbb", "dddd"]),
         ({"max_sessions": 2, "archive_after_days": 30}, {"aaaa": (40, 40), "bbbb": (41, 41)}, ["aaaa", "bbbb"]),
     ],
 )  # fmt: skip

@@ -53,7 +53,7 @@ def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_
 
 def test_the_page_about_the_file_names_every_key(home: Home) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", FORMAT, re.DOTALL)[0])
-    assert list(example) == [*document.KEYS, "messages"]
+    assert list(example) == [*document.blank("7x2m", "")]
     assert document.complete(example)[1] == []
     home.run("-m", "echo", "--title", "T", "hello")
     doc = home.doc()

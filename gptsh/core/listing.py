@@ -149,7 +149,7 @@ def latest_in_project(project: str) -> str | None:
     What was brought in counts once it was gone on with here.
     """
     folder = sessions_folder()
-    for written, name in _by_file_time(folder):
+    for written, name in by_file_time(folder):
         with contextlib.suppress(OSError, ValueError):
             meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
             if meta.get("project") == project and not written <= imported_at(meta):
@@ -163,11 +163,12 @@ def last_written() -> Iterator[SessionSummary]:
     Raises BadSession at once where the folder cannot be read.
     """
     folder = sessions_folder()
-    heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in _by_file_time(folder))
+    heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in by_file_time(folder))
     return (summary_of(head, None, name) for name, head in heads if isinstance(head, dict))
 
 
-def _by_file_time(folder: Path) -> list[tuple[float, str]]:
+def by_file_time(folder: Path) -> list[tuple[float, str]]:
+    """When each session's file was written, in seconds since 1970, and its name; the newest first."""
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
         with contextlib.suppress(OSError):

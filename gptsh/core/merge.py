@@ -106,7 +106,7 @@ class Importer:
             if not doc["id"] or doc["id"] in self._ids:
                 doc["id"] = sessions.new_id(self._ids)
             name = sessions.name_for(doc)
-            self._write(doc, folder / name, int(datetime.fromisoformat(doc["meta"]["imported_at"]).timestamp() * 1e9))
+            self._write(doc, folder / name, int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9))
         self._remember(name, doc)
         return Imported("imported", name, doc, len(doc["messages"]))
 

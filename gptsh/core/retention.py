@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import files, references
-from gptsh.core.listing import SessionSummary, summary_at
-from gptsh.core.references import FILENAME, archive_folder, make_private, names_in, sessions_folder
+from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
+from gptsh.core.references import archive_folder, make_private, names_in, sessions_folder
+from gptsh.jsonio import as_dict
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
@@ -100,20 +101,18 @@ def to_prune(
 def archive_old(rules: Sessions, just_used: str) -> None:
     """Archive what was not written for so many days, and what was written longest ago beyond so many sessions.
 
-    ``just_used`` is the file name of the one that stays. Raises StoreError, and OSError for an unreadable folder.
+    ``just_used`` is the file name of the one that stays. What was imported counts as written then. Raises StoreError,
+    and BadSession for an unreadable folder.
     """
-    with os.scandir(sessions_folder()) as entries:
-        paths = [entry.path for entry in entries if FILENAME.fullmatch(entry.name) and not entry.is_symlink()]
-    dated = []
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            dated.append((os.stat(path).st_mtime, os.path.basename(path)))
-    dated.sort()
     since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
+    dated = by_file_time(sessions_folder())[::-1]
     beyond = len(dated) - rules.max_sessions if rules.max_sessions else 0
     staying = {just_used, *names_in(archive_folder())}
-    old = [name for at, (written, name) in enumerate(dated) if at < beyond or written < since]
-    rows = [summary_at(name) for name in old if name not in staying]
-    readable = {row["filename"]: row["updated_at"] for row in rows[:_AT_ONCE] if row}
-    for _ in remove(readable, archive=True, wait=0):
+    old: dict[str, str | None] = {}
+    for at, (written, name) in enumerate(dated):
+        if name not in staying and (at < beyond or written < since) and len(old) < _AT_ONCE:
+            head = try_read(str(references.path_of(name)), files.read_head)
+            if isinstance(head, dict) and (at < beyond or imported_at(as_dict(head.get("meta"))) < since):
+                old[name] = summary_of(head, None, name)["updated_at"]
+    for _ in remove(old, archive=True, wait=0):
         pass

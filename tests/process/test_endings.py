@@ -3,128 +3,34 @@
 Real processes; those on a terminal are in ``terminal/``.
 """
 
-import fcntl
 import json
 import os
 import resource
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gptsh.core.files import locked
-from tests.support.home import COMMAND, Home, in_mid_answer, lab_config, read_until, texts, until, wait_for
+from tests.support.home import COMMAND, Home, in_mid_answer, read_until, texts, until, wait_for
 from tests.support.server import Hold, ModelServer, answer, chunk, event
-from tests.support.tools import call, calling, configure
+from tests.support.stages import (
+    FIRST,
+    FULL,
+    KEPT,
+    LONG,
+    at_a_reader,
+    at_the_lock,
+    at_the_pipe,
+    at_the_title,
+    before_the_first_byte,
+    in_the_answer,
+    waiting,
+)
 
 CODES = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143, "SIGHUP": 129, "deadline": 124}
-LONG = "x" * 300_000  # more than a pipe takes
-FULL = 60_000  # bytes of a pipe that are about all that it takes
-FIRST = event(chunk({"content": "first "}))
-
-
-def settle(process: Any) -> None:
-    """Wait until the process does nothing but wait: what has come is read, and it stands where it will stay."""
-    calm = 0
-    while calm < 5:
-        time.sleep(0.05)
-        threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # none but on Linux
-        calm = calm + 1 if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads) else 0
-
-
-def waiting(pipe: Any) -> int:
-    """The bytes in a pipe that nobody has read yet."""
-    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
-
-
-# ---- a signal or the deadline, by the place that it meets and the form of the output
-
-
-def before_the_first_byte(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    model.script(hold, *answer("late"))
-    process = lab.start(*args, "go")
-    assert hold.reached.wait(20)
-    return process
-
-
-def in_the_answer(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    model.script(FIRST, hold, *answer("second")[1:])
-    process = lab.start(*args, "go")
-    if not args:
-        read_until(process.stdout, b"first ")
-    elif "jsonl" in args:
-        read_until(process.stdout, b'"text":"first "')
-    else:  # nothing is written yet
-        assert hold.reached.wait(20)
-        settle(process)
-    return process
-
-
-def at_the_lock(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    """The whole answer has come and waits to be saved."""
-    process = in_the_answer(lab, model, hold, *args)
-    lock = locked(lab.state / ".lock")
-    lock.__enter__()
-    hold.set()
-    settle(process)
-    assert "json" not in args or not waiting(process.stdout)  # it comes when the answer is saved
-    threading.Timer(0.4, lock.__exit__, (None, None, None)).start()
-    return process
-
-
-def at_a_tool(lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
-    begun = lab.cwd / "begun"
-    configure(lab, model)
-    model.script(*calling(call("hang", path=str(begun))))
-    process = lab.start(*args, "go")
-    until(begun.exists)
-    return process
-
-
-def at_the_title(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    """The answer is whole and saved."""
-    lab.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
-    model.say("whole", model="m")
-    model.script(hold, model="small")
-    process = lab.start(*args, "go")
-    assert hold.reached.wait(20)
-    settle(process)  # the answer is on disk before its save is over
-    return process
-
-
-def at_the_pipe(lab: Home, _model: ModelServer, _hold: Hold, *args: str) -> Any:
-    """Standard input has begun and does not end."""
-    process = lab.start(*args, "go", stdin=subprocess.PIPE)
-    process.stdin.write(b"x")
-    process.stdin.flush()
-    until(lambda: not waiting(process.stdin))
-    return process
-
-
-def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
-    """Nobody reads what is more than the pipe takes."""
-    model.say(LONG, "tail")
-    process = _lab.start(*args, "go")
-    until(lambda: waiting(process.stdout) > FULL)
-    return process
-
-
-KEPT: dict[Any, tuple[list[str], str | None, str]] = {  # what is on disk, how the answer ended, a part of stderr
-    before_the_first_byte: (["user: go"], None, "the question is kept in session"),
-    in_the_answer: (["user: go", "assistant: first "], "interrupted", "what arrived is kept in session"),
-    at_the_lock: (["user: go", "assistant: first second"], "stop", ""),
-    at_a_tool: (["user: go", "assistant: "], "tool_calls", "what arrived is kept in session"),
-    at_the_title: (["user: go", "assistant: whole"], "stop", ""),
-    at_the_pipe: ([], None, ""),
-    at_a_reader: (["user: go", "assistant: xxx"], "interrupted", "what arrived is kept"),
-}
 JSON, JSONL, MARKDOWN = ("-o", "json"), ("-o", "jsonl"), ("-o", "markdown")
 SLOW = pytest.mark.slow
 CASES: list[Any] = [  # signal, place, form

@@ -1,30 +1,28 @@
 """HTTP to a model: proxies and CA bundles from the environment, failures in our words.
 
-On plain sockets: to import ``http.client`` takes as long as all of gptsh, and ``ssl`` is loaded only for https. Each
-request has a connection and a thread of its own, see ``Incoming``; nothing is retried here.
+On the standard library: to import urllib3 takes as long as Python and click together. Each request has a connection and
+a thread of its own, see ``Incoming``; nothing is retried here.
 """
 
 import contextlib
 import os
 import re
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from gptsh.config.settings import Network
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
 from gptsh.llm.sse import Incoming
 
-if TYPE_CHECKING:
-    import ssl
-
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _GRACE = 30.0  # seconds that the thread waits longer than who asked
 _LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
-_PIECE = 1 << 16  # bytes that are read at once, and of a line
-_OK = 200
+_PIECE = 1 << 16  # bytes that are read at once
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
@@ -47,15 +45,7 @@ class Way(NamedTuple):
 
     target: Address
     proxy: Address | None
-    context: "ssl.SSLContext | None"
-
-
-class Head(NamedTuple):
-    """The beginning of a response. ``headers`` have lower-case names."""
-
-    status: int
-    reason: str
-    headers: dict[str, str]
+    context: ssl.SSLContext | None
 
 
 class Exchange:
@@ -63,68 +53,65 @@ class Exchange:
 
     def __init__(self, way: Way, patience: float) -> None:
         self._way, self._patience = way, patience
-        self._sock: socket.socket | None = None
+        self._sock: socket.socket | None = None  # http.client lets go of it for a body that ends with the connection
 
     def run(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
         """The head of the response, then its body in pieces. Raises ModelError and TimedOut."""
         target, proxy, _ = self._way
-        path, host = target.path, _host(url)
+        path = target.path
         if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
-            path, headers = f"http://{host}{path}", {**headers, **_login(proxy)}
-        size = {"content-length": str(len(body))} if body is not None else {}
-        self._sock = self._connected(host)
+            path, headers = f"http://{_host(url)}{path}", {**headers, **_login(proxy)}
+        connection, self._sock = self._connected(_host(url))
         self._sock.settimeout(self._patience)
         try:
-            with _sent(self._sock, f"{method} {path}", target, {**headers, **size}, body or b"") as file:
-                head = _head(file)
-                yield head
-                yield from _body(file, head.headers)
-        except (OSError, ValueError) as err:
-            failure = BrokenOff(f"the connection to {host} broke off", detail=repr(err))
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            yield response
+            while chunk := response.read1(_PIECE):
+                yield chunk
+            if response.length:  # of the promised bytes
+                raise IncompleteRead(b"", response.length)
+        except (HTTPException, OSError, ValueError, OverflowError) as err:
+            failure = BrokenOff(f"the connection to {_host(url)} broke off", detail=repr(err))
             failure.retry = True
             raise failure from err
         finally:
-            self._sock.close()
+            connection.close()
 
-    def _connected(self, host: str) -> socket.socket:
+    def _connected(self, host: str) -> tuple[HTTPConnection, socket.socket]:
         """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
         target, proxy, context = self._way
-        sock: socket.socket | None = None
+        is_socks, secure = bool(proxy and proxy.scheme in _SOCKS), target.scheme == "https"
+        first = proxy if proxy and not is_socks else target
+        kwargs: dict[str, Any] = {"context": context} if "https" in (target.scheme, first.scheme) else {}
+        kind = HTTPSConnection if kwargs else HTTPConnection
+        connection = kind(first.host, first.port, timeout=CONNECT_TIMEOUT, **kwargs)
         try:
-            if proxy and proxy.scheme in _SOCKS:
+            if proxy and is_socks:
                 sock = _by_socks(target, proxy)
+                connection.sock = context.wrap_socket(sock, server_hostname=target.host) if secure and context else sock
             else:
-                sock = socket.create_connection((proxy or target)[1:3], CONNECT_TIMEOUT)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if proxy and proxy.scheme == "https" and context:
-                    sock = context.wrap_socket(sock, server_hostname=proxy.host)
-                elif proxy and target.scheme == "https":
-                    place = f"[{target.host}]" if ":" in target.host else target.host
-                    with _sent(sock, f"CONNECT {place}:{target.port}", target, _login(proxy)) as file:
-                        answer = _head(file)
-                    if answer.status != _OK:
-                        raise _Refused(f"{answer.status} {answer.reason}")
-            if target.scheme == "https" and context:
-                sock = context.wrap_socket(sock, server_hostname=target.host)
+                if proxy and secure:
+                    connection.set_tunnel(target.host, target.port, _login(proxy))
+                connection.connect()
         except TimeoutError as err:
             raise TimedOut(f"no connection to {host} in time") from err
-        except (OSError, ValueError) as err:
-            import ssl  # noqa: PLC0415 - few connections fail
-
-            if sock:
-                sock.close()
-            what, todo = f"nothing answers at {host}", "is the server running, and base_url right?"
-            if isinstance(err, ssl.SSLError):
-                is_stranger = isinstance(err, ssl.SSLCertVerificationError)
-                what = f"no secure connection to {host}: {err}"
-                todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
-            elif proxy:
-                said = f"refused: {err}" if isinstance(err, _Refused) else "cannot be reached"
-                what, todo = f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY"
-            elif isinstance(err, (socket.gaierror, UnicodeError)):
-                what, todo = f"the host {host} is not known", "is base_url right?"
-            raise ModelError(what, todo, detail=repr(err)) from err
-        return sock
+        except ssl.SSLError as err:
+            is_stranger = isinstance(err, ssl.SSLCertVerificationError)
+            todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
+            raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
+        except (HTTPException, OSError, ValueError) as err:
+            if proxy:
+                refused = re.search("Tunnel connection failed: (.*)", str(err))
+                said = f"refused: {refused[1]}" if refused else "cannot be reached"
+                raise ModelError(
+                    f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY", detail=repr(err)
+                ) from err
+            if isinstance(err, (socket.gaierror, UnicodeError)):
+                raise ModelError(f"the host {host} is not known", "is base_url right?", detail=repr(err)) from err
+            todo = "is the server running, and base_url right?"
+            raise ModelError(f"nothing answers at {host}", todo, detail=repr(err)) from err
+        return connection, connection.sock
 
     def drop(self) -> None:
         """End the connection, whatever the thread waits for: the server need not go on."""
@@ -144,7 +131,7 @@ class Response:
             self.close()
             raise
         self.status: int = head.status
-        self.headers: dict[str, str] = head.headers
+        self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it arrives. Raises ModelError or TimedOut when it breaks off or stalls."""
@@ -190,7 +177,7 @@ class Http:
         It is asked for by POST where there is a body. Raises as ``post``.
         """
         response, document = self._send("GET" if body is None else "POST", url, body, headers, seconds), bytearray()
-        for chunk in response.chunks() if response.status == _OK else ():
+        for chunk in response.chunks() if response.status == 200 else ():  # OK
             document += chunk
             if len(document) >= most:
                 break
@@ -228,13 +215,11 @@ class Http:
         return Way(target, proxy, self._context if secure else None)
 
     @cached_property
-    def _context(self) -> "ssl.SSLContext":
+    def _context(self) -> ssl.SSLContext:
         """Whom to believe: ``SSL_CERT_FILE``, ``REQUESTS_CA_BUNDLE``, ``SSL_CERT_DIR``, else the system, else certifi.
 
         Reading a bundle takes 15 ms. Raises ConfigError when the environment names one that cannot be read.
         """
-        import ssl  # noqa: PLC0415 - 10 ms that a server on this machine does without
-
         file = next((self._environ[name] for name in _BUNDLES[:2] if self._environ.get(name)), None)
         folder = self._environ.get(_BUNDLES[2]) or None
         system = ssl.get_default_verify_paths()
@@ -264,61 +249,6 @@ def _address(url: str) -> Address:
 def _host(url: str) -> str:
     """With its port, as the user wrote it."""
     return url.partition("://")[2].partition("/")[0]
-
-
-# ---- the protocol
-
-
-def _sent(sock: socket.socket, what: str, target: Address, headers: Mapping[str, str], body: bytes = b"") -> BinaryIO:
-    """The file of the answer to a request. Raises OSError, and ValueError for what cannot stand in a header."""
-    host = target.host if target.host.isascii() else target.host.encode("idna").decode()
-    place = f"[{host}]" if ":" in host else host
-    port = "" if target.port == _PORTS[target.scheme] else f":{target.port}"
-    fixed = {"host": f"{place}{port}", "accept-encoding": "identity", "connection": "close"}
-    lines = [f"{what} HTTP/1.1", *(f"{name}: {value}" for name, value in (fixed | dict(headers)).items())]
-    if any("\n" in line or "\r" in line for line in lines):
-        raise ValueError("a header has a line break")
-    sock.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-    return sock.makefile("rb")
-
-
-def _head(file: BinaryIO) -> Head:
-    """The next head of a response that is none of an interim one. Raises OSError and ValueError."""
-    status = 0
-    while status < _OK:
-        version, number, reason, *_ = [*file.readline(_PIECE).decode("latin-1").split(None, 2), "", "", ""]
-        if not version.startswith("HTTP/1."):
-            raise ValueError(f"no HTTP: {version[:100]!r}")
-        status, headers = int(number), dict[str, str]()
-        for line in iter(lambda: file.readline(_PIECE).decode("latin-1").strip(), ""):
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-    return Head(status, reason.strip(), headers)
-
-
-def _body(file: BinaryIO, headers: Mapping[str, str]) -> Iterator[bytes]:
-    """The body in pieces, as they arrive. Raises OSError and ValueError, also for one that ends too early."""
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        while size := int(file.readline(_PIECE).partition(b";")[0], 16):
-            yield from _exactly(file, size)
-            file.readline(_PIECE)
-    elif "content-length" in headers:
-        yield from _exactly(file, int(headers["content-length"]))
-    else:
-        yield from iter(lambda: file.read1(_PIECE), b"")  # type: ignore[attr-defined]  # of a buffered reader
-
-
-def _exactly(file: Any, size: int) -> Iterator[bytes]:
-    while size > 0:
-        chunk = file.read1(min(size, _PIECE))
-        if not chunk:
-            raise ValueError(f"{size} bytes are missing")
-        size -= len(chunk)
-        yield chunk
-
-
-class _Refused(OSError):
-    """A proxy does not connect."""
 
 
 # ---- proxies

@@ -526,24 +526,6 @@ def test_what_cannot_be_compacted_is_refused(long: Home, talker: Talker, args: l
     assert talker.asked == []
 
 
-def test_two_processes_that_compact_one_session_at_once(long: Home, talker: Talker) -> None:
-    release = threading.Event()
-    sum_up(talker, TOLD, TOLD, before=(release,))
-    before = long.doc()
-    processes = [long.start("-s", "0", f"turn {number}") for number in range(2)]
-    until(lambda: len(for_summaries(talker)) == 2)
-    release.set()
-    errors = [process.communicate(timeout=30)[1].decode() for process in processes]
-    assert [wait_for(process) for process in processes] == [0, 0]
-    doc = long.doc()
-    context, added = doc["context"], doc["messages"][2 * TURNS :]
-    assert doc["messages"][: 2 * TURNS] == before["messages"]
-    assert [message["role"] for message in added] == ["user", "assistant"] * 2
-    assert {added[0]["content"], added[2]["content"]} == {"turn 0", "turn 1"}
-    assert context["compaction"]["summary"] in [summary["id"] for summary in context["summaries"]]
-    assert sorted(error[error.index("@") :] for error in errors) == ["@auto-1\n", "@auto-2\n"]
-
-
 # ---- with --truncate
 
 

@@ -220,11 +220,3 @@ def test_the_codes_of_the_readme_are_these_and_no_other() -> None:
     codes = {int(code) for row in exit_codes(README) for code in row.split(", ")}
     signals = {130, 143, 129}  # see ``process/test_endings``
     assert codes == {0, 2, *signals, *(way.code for way in WAYS.values())}
-
-
-def test_words_that_look_like_options_are_words_of_the_prompt(home: Home) -> None:
-    run = home.run("-m", "bad", "--", "--debug", "-o", "json")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
-    for args in (["-ojson", "--bogus"], ["--output=json", "-s"], ["--limit", "x", "-o", "json"], ["-xojson", "-m"]):
-        run = home.run(*args)
-        assert (json.loads(run.stdout)["error"]["exit_code"], run.code) == (2, 2), args

@@ -13,7 +13,7 @@ import pytest
 from tests.support.answers import answer_of, small_says
 from tests.support.home import Home, lab_config, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import kept, path_of, question, reply, sum_up
+from tests.support.talks import kept, path_of, question, reply
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
 
@@ -153,23 +153,17 @@ def test_nothing_is_remembered_where_that_is_not_wanted(agent: Home, model: Mode
     assert (of_small(model), position(path), folder(agent).exists()) == ([], None, False)
 
 
-def test_a_failure_behind_the_answer_is_one_note(agent: Home, model: ModelServer) -> None:
-    path = put(agent, 0)
-    break_small(model)
-    run = agent.run("-s", "s000", "hi")
-    assert (run.stdout, run.code, position(path)) == ("You said: hi\n", 0, None)
-    assert re.fullmatch("gptsh: not remembered yet: .*boom.*\n", run.stderr)
-
-
-def test_what_failed_is_tried_again_when_as_many_more_have_come_as_are_kept(agent: Home, model: ModelServer) -> None:
+def test_what_failed_is_one_note_and_tried_again_when_as_many_more_have_come_as_are_kept(
+    agent: Home, model: ModelServer
+) -> None:
     agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 4"))
-    put(agent, 0)
-    failures = []
-    for _ in range(4):
+    path = put(agent, 0)
+    for fails in (True, False, True, False):
         break_small(model)
-        failures.append(bool(agent.run("-s", "s000", "hi").stderr))
+        run = agent.run("-s", "s000", "hi")
+        assert (run.stdout, run.code, position(path)) == ("You said: hi\n", 0, None)
+        assert re.fullmatch("gptsh: not remembered yet: .*boom.*\n" * fails, run.stderr)
         model._scripts.clear()
-    assert failures == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
@@ -323,19 +317,6 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
     assert file(agent) == f"{memory}\n"
     assert f"(session s000) {entry} <!--" in file(agent, "HISTORY.md")
     assert file(agent, "MEMORY.previous.md") == BY_HAND
-
-
-def test_what_it_cost_counts_once(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text() + f'[providers.openai]\nbase_url = "{model.base_url}"\n')
-    agent.env["OPENAI_API_KEY"] = "a-key"
-    put(agent, 0, small="openai/gpt-4.1-mini")
-    for text in ("nonsense", answer_of("- m")):
-        sum_up(model, text, name="gpt-4.1-mini")
-        agent.run("--consolidate")
-    assert agent.run("-s", "s000", "--title", "t").code == 0  # saved once more
-    usage = json.loads(agent.run("--usage", "-o", "json").stdout)
-    cost = 2 * (11 * 4e-7 + 5 * 1.6e-6)
-    assert (agent.doc()["usage"]["cost"], usage["total"]["cost"]) == (pytest.approx(cost), pytest.approx(cost))
 
 
 @pytest.mark.parametrize("meanwhile", ["edited", "deleted session"])

@@ -1,15 +1,14 @@
 """``--schema`` and ``-x``: a part of an answer, or nothing."""
 
 import json
-import signal
-import time
 from typing import Any
 
 import pytest
 
+from gptsh.context.answer_schema import Shape
+from gptsh.render.markdown import code_blocks
 from tests.support.dry import dry
-from tests.support.home import Home, texts, until, wait_for
-from tests.support.inner import Shape, code_blocks
+from tests.support.home import Home, texts
 from tests.support.server import ModelServer
 
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
@@ -146,24 +145,6 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home
     assert [e["text"] for e in seen if e["type"] == "text"] == ["four", "4"]
     costs = [message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"]
     assert (seen[-1]["text"], seen[-1]["cost"]) == ("4", pytest.approx(sum(costs)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["SIGINT", "deadline"])
-def test_a_check_that_takes_for_ever_can_be_ended(lab: Home, model: ModelServer, how: str) -> None:
-    """Signals were held while it went on."""
-    said = f'"{"a" * 40}!"'
-    model.say(said)
-    args = ["--timeout", "2"] if how == "deadline" else []
-    process = lab.start(*args, "-o", "json", "--schema", '{"pattern":"^(a+)+$"}', "go")
-    if how == "SIGINT":
-        until(lambda: lab.files() and lab.doc()["stats"]["messages"] == 2)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
-    told = json.loads(out)
-    assert wait_for(process) == told["error"]["exit_code"] == (130 if how == "SIGINT" else 124)
-    assert (told["text"], texts(lab.doc())[-1]) == (said, f"assistant: {said}")
 
 
 @pytest.mark.parametrize(

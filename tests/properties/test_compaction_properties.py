@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gptsh.context.tokens import count_text
 from gptsh.core import document
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.home import Home
-from tests.support.inner import count_text
 from tests.support.ollama_server import Known, OllamaServer
 from tests.support.server import ModelServer
 from tests.support.strict import strict
@@ -186,10 +186,14 @@ LONG_WORDS = {**ANY, "turns": st.lists(WORDY, min_size=8, max_size=25), "window"
 SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS)))
 
 
-def holds(
-    place: Place, api: str, turns: list[Turn], odd: list[Any], window: float, last: Turn | None, told: str | None
+@pytest.mark.timeout(300)  # on a machine that others use
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(SESSIONS)
+def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
+    place: Place, session: dict[str, Any]
 ) -> None:
     """The session goes on: with its last turn, else with a new question. The window is in tokens, or in sessions."""
+    api, turns, odd, window, last, told = (session[key] for key in ANY)
     said = [*turns, *([last] if last else [])]
     found = [messages_of(turn, number, whole=turn is not last) for number, turn in enumerate(said)]
     found.insert(len(turns) // 2, [unsigned(message) for message in odd])
@@ -216,8 +220,8 @@ def holds(
     missing = [one for one in words if as_sent(one) not in as_sent(body)]
     noted = re.search("([0-9]+) earlier questions? (is|are) left out", run.stderr)
     assert len(missing) == int(noted[1] if noted else 0) or (odd and noted)
-    told_of = json.loads(run.stdout)["context"]
-    assert not missing or told_of["tokens"] + min(map(count_text, missing)) + LINE > told_of["budget"]
+    context = json.loads(run.stdout)["context"]
+    assert not missing or context["tokens"] + min(map(count_text, missing)) + LINE > context["budget"]
 
 
 def as_sent(value: Any) -> str:
@@ -238,12 +242,3 @@ def least(last: Turn) -> int:
     """What the question and its newest round take by gptsh's count: of a result 1,600 characters stay at most."""
     results = (text[:1600] for _, text in last.rounds[-1])
     return sum(map(count_text, [words_of(last, 0), last.attached[:1600], *results]))
-
-
-@pytest.mark.timeout(300)  # on a machine that others use
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
-@given(SESSIONS)
-def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
-    place: Place, session: dict[str, Any]
-) -> None:
-    holds(place, **session)

@@ -502,22 +502,16 @@ def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
         talk.plays(("hello", "You said: hello"), *MISTYPED.items())
 
 
-def test_the_help_goes_through_the_pager(home: Home) -> None:
+def test_the_help_goes_through_the_pager_and_exit_leaves(home: Home) -> None:
     with Conversation(home, "-m", "echo", PAGER="sed s/^/paged:/") as talk:
         talk.plays(("/help", ("paged:Session:\n", "paged:  /exit ")), ("/help fork", "paged:/fork [POINT]"))
-
-
-@pytest.mark.parametrize("line", ["/exit", "exit", "Quit ", ":q", "/quit"])
-def test_a_word_leaves(home: Home, line: str) -> None:
-    with Conversation(home, "-m", "echo") as talk:
-        talk.write(f"{line}\n")
+        talk.write("/exit\n")
         talk.code = talk.close()[1]
     assert (talk.code, home.files()) == (0, [])
 
 
-@pytest.mark.parametrize("form", ["json", "jsonl"])
-def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer, form: str) -> None:
-    home.configure(lab_config(model).replace('"lab/m"\n', f'"lab/m"\noutput = "{form}"\n'))
+def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model).replace('"lab/m"\n', '"lab/m"\noutput = "jsonl"\n'))
     with Conversation(home) as talk:
         talk.plays(("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**1**", re.compile("^You said: 1$")))
         assert "{" not in talk.does("/session rename") + talk.does("/usage")

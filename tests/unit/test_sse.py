@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.inner import payloads
+from gptsh.llm.sse import payloads
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n\r\n"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gptsh.llm.servers import Shown, num_ctx
 from tests.support.attached import a_png
 from tests.support.dry import dry
 from tests.support.home import Home
-from tests.support.inner import Shown, num_ctx
 from tests.support.ollama_server import Known, OllamaServer, last, line
 from tests.support.paths import DATA
 

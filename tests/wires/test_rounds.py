@@ -333,15 +333,6 @@ def test_a_server_that_dies_ends_the_turn_and_its_calls_have_no_result(
     assert "no result" in sent[2]["content"]
 
 
-def test_a_server_that_does_not_start_leaves_the_question(tooled: Home, model: ModelServer) -> None:
-    tooled.configure(tooled.config.read_text().replace(str(SERVER), "/no/such/file.py"))
-    run = tooled.run("go")
-    assert (run.stdout, run.code, model.asked) == ("", 3, [])
-    assert "good" in run.stderr
-    assert "asks it again" in run.stderr
-    assert roles(tooled.doc()) == ["user"]
-
-
 @pytest.fixture
 def stubborn(tooled: Home) -> Home:
     """An agent whose tool server ignores SIGTERM, and has started another process."""

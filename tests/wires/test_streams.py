@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gptsh.models.cost import usage_from
 from tests.support.dialects import offered
 from tests.support.home import Home
-from tests.support.inner import usage_from
 from tests.support.server import USAGE, ModelServer, chunk, event
 
 LAST = chunk({}, "stop")

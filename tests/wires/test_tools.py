@@ -25,7 +25,6 @@ from tests.support.completion import offered
 from tests.support.home import Home, Result, lab_config, until, wait_for
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
-from tests.support.terminal import Terminal
 from tests.support.tools import BAD, NEAR, SERVER, calling, is_running
 
 NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say"]
@@ -204,19 +203,12 @@ def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     assert {ident: result["content"] for ident, result in results(home).items()} == {"a": "a met", "b": "b met"}
 
 
-@pytest.mark.parametrize("way", ["by a signal", pytest.param("on the terminal", marks=pytest.mark.slow)])
-def test_ctrl_c_leaves_no_server_behind(home: Home, way: str) -> None:
+def test_ctrl_c_leaves_no_server_behind(home: Home) -> None:
     home.configure(entry(home, "mute", "mute") + entry(home, "stubborn", "stubborn"))
-    on_terminal = way == "on the terminal"
-    running: Any = Terminal(home, "--list-tools") if on_terminal else home.start("--list-tools")
+    process = home.start("--list-tools")
     until(lambda: len(pids(home)) == 3)
-    if on_terminal:
-        running.write("\x03")
-    else:
-        running.send_signal(signal.SIGINT)
-    assert (running.close()[1] if on_terminal else wait_for(running)) == 130
-    if not on_terminal:
-        running.communicate()
+    process.send_signal(signal.SIGINT)
+    assert wait_for(process) == 130
 
 
 # ---- results

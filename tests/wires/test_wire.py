@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
+from gptsh.llm.errors import retry_after
+from gptsh.llm.http import proxy_for
 from tests.support.home import Home, lab_config, texts
-from tests.support.inner import proxy_for, retry_after
 from tests.support.server import Cut, Hold, ModelServer, chunk, event
 
 SECRET = "sk-very-secret-4711"
@@ -127,7 +128,7 @@ LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
     "no first byte": ("first_byte_timeout = 0.2", [5.0], "", 124, "the question is kept"),
     "silence": ("idle_timeout = 0.2", [event(chunk({"content": "and "})), 5.0], "and \n", 124, "went silent"),
     "a slow beginning": ("idle_timeout = 0.2", [0.5, *WHOLE], "whole\n", 0, ""),
-    "comments": ("idle_timeout = 0.4", [*[b": ping\n\n", 0.2] * 4, *WHOLE], "whole\n", 0, ""),
+    "comments": ("idle_timeout = 1", [*[b": ping\n\n", 0.3] * 4, *WHOLE], "whole\n", 0, ""),
 }
 
 

@@ -202,13 +202,3 @@ def test_the_words_are_marked_on_a_terminal(home: Home) -> None:
     assert (seen.endswith(marked.replace("\n", "\r\n").encode()), code) == (True, 0)
     assert home.run(*args).stdout.endswith(re.sub(SGR, "", marked))
     assert home.run(*args, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout.endswith(marked.replace("1;31", "1"))
-
-
-@pytest.mark.parametrize("args", [[], ["-o", "text"], ["-o", "jsonl"]])
-def test_control_characters_are_shown_and_not_obeyed(home: Home, args: list[str]) -> None:
-    evil = "\x1b]0;owned\x07 \x9b2J a\rb"
-    call = {"id": "c", "function": {"name": "\x1b[2Jname", "arguments": f"{evil} needle"}}
-    put(home, "100000-aaaa", session(user("x"), answer(None, tool_calls=[call]), title=f"t{evil}"))
-    seen = re.sub(SGR, "", Terminal(home, "--search-sessions", "needle", *args).close()[0].decode())
-    assert not re.search(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)", seen)
-    assert seen.count("\n") == (1 if "jsonl" in args else 2)

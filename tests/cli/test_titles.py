@@ -142,15 +142,6 @@ def test_a_server_of_ones_own_is_asked_behind_the_answer(titled: Home, model: Mo
     assert (asked(model), titled.doc()["title"]) == (["m", "small"], TITLE)
 
 
-def test_a_server_that_ends_an_answer_for_another_request_gives_whole_answers(titled: Home, model: ModelServer) -> None:
-    """One slot: whoever asks ends what is under way, which is how llama.cpp's server in Python comes by default."""
-    for number in range(3):
-        model.script(*answer("a ", "b ")[:-3], 0.1, *answer("a ", "b ")[-3:], model="m")
-        small_says(model, f"Title {number}")
-        assert titled.run("go") == ("a b \n", "", 0)
-    assert asked(model) == ["m", "small"] * 3
-
-
 @pytest.mark.parametrize(("ending", "code"), [("length", 5), ("broken", 1), ("interrupted", 130)])
 def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: ModelServer, ending: str, code: int) -> None:
     stay = threading.Event()
@@ -169,13 +160,6 @@ def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: Model
     assert (wait_for(process), hosted.doc()["title"]) == (code, TITLE)
 
 
-def test_the_title_of_an_answer_cut_by_a_limit_is_asked_of_ones_own_server(titled: Home, model: ModelServer) -> None:
-    model.say("cut", finish="length", model="m")
-    small_says(model, TITLE)
-    assert titled.run("go").code == 5
-    assert titled.doc()["title"] == TITLE
-
-
 # ---- how long it is waited for
 
 
@@ -186,15 +170,3 @@ def test_a_title_is_waited_for_five_seconds_at_most(titled: Home, model: ModelSe
     assert titled.process("hi") == ("You said: hi\n", "", 0)
     assert titled.doc()["title"] is None
     hold.set()
-
-
-def test_a_title_that_cannot_be_saved_is_not_missed(titled: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    small_says(model, TITLE, hold)
-    process = titled.start("go")
-    read_until(process.stdout, b"You said: go\n")
-    until(lambda: "small" in asked(model))
-    titled.files()[0].unlink()
-    hold.set()
-    assert process.communicate(timeout=30) == (b"", b"")
-    assert (process.returncode, titled.files()) == (0, [])

@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory
 
 from tests.support.home import COMMAND, Home, texts
 from tests.support.screens import Tmux, needs_tmux
-from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.server import ModelServer, answer
 from tests.support.terminal import Conversation, Terminal
 
 PROMPT = r"^> *$"
@@ -178,26 +178,6 @@ def test_the_status_line_estimates_what_no_server_reports(lab: Home, model: Mode
     model.script(*answer("word " * 200, usage=None))
     with Tmux(lab, "-i", "one") as tmux:
         tmux.until(r"lab/m · ~2\d\d tokens$")
-
-
-@needs_tmux
-def test_it_follows_the_size_of_the_terminal(lab: Home, model: ModelServer) -> None:
-    words, hold = "word " * 30, threading.Event()
-    with Tmux(lab, "-i") as tmux:
-        tmux.until(PROMPT)
-        tmux.write("a line that is longer than forty columns are, by far")
-        tmux.resize(40, 12)
-        tmux.until(r"^> a line that is longer than forty colu")
-        tmux.resize(120, 30)
-        tmux.until(r"^> a line that is longer than forty columns are, by far$")
-        tmux.keys("C-c")
-        model.script(event(chunk({"content": f"{words}\n\n"})), hold, *answer(words)[1:])
-        tmux.say("one")
-        tmux.until("word word")
-        tmux.resize(50, 12)
-        hold.set()
-        tmux.until(r"^(word ){9}word$")
-        tmux.until(PROMPT)
 
 
 @needs_tmux

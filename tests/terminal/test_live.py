@@ -60,21 +60,6 @@ def test_what_left_the_screen_is_final_and_in_the_end_all_stands_as_if_drawn_who
         assert emulator.cells[: len(whole.rows)] == whole.cells[: len(whole.rows)]
 
 
-ROWS = st.lists(st.sampled_from(["a", "b", "", "x" * 20]), max_size=4)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=20))
-def test_a_region_shows_the_rows_of_its_last_frame_below_the_lines_that_stay(
-    frames: list[tuple[list[str], list[str]]],
-) -> None:
-    emulator, region, stay = Emulator(20, 5), Region(), list[str]()
-    for done, rows in frames:
-        emulator.draw(region.frame(done, rows, 20))
-        stay += done
-        assert emulator.rows == ("\n".join([*stay, *rows]).rstrip("\n")).split("\n")
-
-
 @pytest.mark.parametrize(
     ("line", "starts"),
     [("x" * 41, [20, 40]), ("漢" * 11, [10]), ("x" + "漢" * 10, [10]), ("⚠️" * 11, [20]), ("e\u0301" * 21, [40]),

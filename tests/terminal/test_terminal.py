@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptsh.cli.painter import Painter
-from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
+from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.plain import Aside, Look
 from gptsh.render.terminal import Canvas
 from tests.support.emulator import DOCUMENTS, emulated
@@ -168,16 +168,6 @@ def test_a_block_is_out_when_it_is_complete_and_not_before(source: str, behind: 
     assert paper.pieces == []
     shown.add(behind)
     assert len(paper.pieces) == 1
-
-
-def test_what_close_has_shown_is_not_shown_again() -> None:
-    paper = Paper()
-    shown = Painter(paper, Aside(None), PLAIN, None)
-    shown.write(Refusal("no, *never*"))
-    shown.write(Finished("stop"))
-    shown.close()
-    shown.close()
-    assert paper.text == "no, never\n"
 
 
 @settings(max_examples=50)

@@ -107,14 +107,6 @@ def row(title: str) -> SessionSummary:
     return summary_of({**doc, "updated_at": "1970-01-01T00:16:40.000Z"}, None, "20250101-000000-aaaa.json")
 
 
-@pytest.mark.parametrize(("width", "line"), [
-    (80, f"    1d  {'A title':<31}    3 turns  {'lab/m':<28}"), (40, f"    1d  {'A title':<32}"),
-    (14, "    1d  A tit…"),
-])  # fmt: skip
-def test_columns_give_way_to_the_title(width: int, line: str) -> None:
-    assert fragment_list_to_text(row_line(row("A title"), width, 1000.0 + 86400)) == line
-
-
 @pytest.mark.parametrize("width", [10, 40, 200])
 @pytest.mark.parametrize("title", ["", "ab" * 99, "日語e\u0301 " * 20])
 def test_a_row_is_as_wide_as_the_screen(title: str, width: int) -> None:

@@ -196,14 +196,6 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     assert [part["type"] for part in bare(server.sent[-1])[1][1]] == ["text", "tool_use"]
 
 
-def test_a_dry_run_shows_the_request_and_no_key(claude: Home, server: AnthropicServer) -> None:
-    run = claude.run("--dry-run", "-o", "json", "--system", "Brief.", "-p", "max_tokens=9", "hi")
-    told = json.loads(run.stdout)
-    assert (told["api"], told["url"]) == ("anthropic", f"{server.base_url}/messages")
-    assert (told["headers"]["x-api-key"], told["body"]["system"]) == ("***", parts("Brief."))
-    assert (KEY in run.stdout, server.asked) == (False, [])
-
-
 def test_a_token_goes_as_one(claude: Home, server: AnthropicServer) -> None:
     del claude.env["ANTHROPIC_API_KEY"]
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0

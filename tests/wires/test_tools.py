@@ -6,7 +6,6 @@ All through the command, with servers that behave and one that does not, each a 
 import base64
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -16,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gptsh.tools.toolbox import LONGEST, names_for_model
+from gptsh.tools.toolbox import names_for_model
 from tests.support.answers import responses
 from tests.support.completion import offered
 from tests.support.home import Home, Result, lab_config, until, wait_for
@@ -446,20 +443,6 @@ def test_the_names_that_a_model_reads(own: list[tuple[str, str]], names: list[st
     found = list(names_for_model(own).values())
     assert [re.sub("_[0-9a-f]{8}$", "_HASH", name) for name in found] == names
     assert len(set(found)) == len(found)
-
-
-OWN = st.tuples(st.text("a._é", min_size=1, max_size=40), st.text("a._é", min_size=1, max_size=40))
-
-
-@given(st.lists(OWN, unique=True, max_size=8), st.randoms())
-def test_every_name_is_unique_and_one_that_every_provider_takes(
-    own: list[tuple[str, str]], chance: random.Random
-) -> None:
-    names = names_for_model(own)
-    assert len(set(names.values())) == len(own)
-    assert all(len(name) <= LONGEST and re.fullmatch("[A-Za-z0-9_-]+", name) for name in names.values())
-    chance.shuffle(own)
-    assert names_for_model(own) == names
 
 
 # ---- configuration

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gptsh.content.attachments import kind_of
-from tests.support.home import COMMAND, Home, lab_config, read_until, wait_for
+from tests.support.home import COMMAND, Home, read_until, wait_for
 from tests.support.server import ModelServer
 
 WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
@@ -36,13 +36,6 @@ def test_what_is_wrong_is_reported_while_the_pipe_is_still_open(lab: Home, wrong
     process.stdin.flush()
     assert process.wait(timeout=30) == 2  # though the pipe has no end
     assert word in process.communicate()[1].decode()
-
-
-def test_what_was_piped_and_does_not_fit_is_said_to_be_gone(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model).replace("base_url", "context_window = 600\nbase_url"))
-    run = home.process("sum it up", stdin="many words in a line\n" * 2000)
-    assert (run.code, run.stderr.splitlines()[1]) == (6, "gptsh: nothing was saved: pipe the input in again")
-    assert home.files() == []
 
 
 # ---- a pipe that stays silent

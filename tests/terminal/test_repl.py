@@ -6,7 +6,6 @@ import signal
 import sys
 import termios
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +53,6 @@ def test_words_of_the_command_line_are_the_first_turn(lab: Home) -> None:
         assert talk.begun == "You said: one and more"
         talk.does("two")
     assert (lab.doc()["title"], lab.doc()["stats"]["turns"]) == ("By Hand", 2)
-
-
-def test_labels_of_a_session_are_set_though_nothing_is_asked(lab: Home) -> None:
-    assert lab.run("-m", "echo", "one").code == 0
-    with Conversation(lab, "-s", "0", "--title", "By Hand", "--tag", "kept", "--snapshot", "here") as talk:
-        assert talk.leave() == 0
-    doc = lab.doc()
-    assert (doc["title"], doc["meta"]["tags"], doc["stats"]["turns"]) == ("By Hand", ["kept"], 1)
-    assert [snapshot["name"] for snapshot in doc["context"]["snapshots"]] == ["here"]
 
 
 def piped(home: Home, *args: str) -> Terminal:
@@ -244,24 +234,6 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
         assert talk.leave() == 0
     assert not is_running(server)
     assert roles(home.doc()) == ["user", "assistant", "user", "assistant", "tool", "assistant"]
-
-
-@pytest.mark.slow
-def test_tool_servers_live_as_long_as_the_conversation(home: Home, model: ModelServer) -> None:
-    configure(home, model)
-    with Conversation(home, "one") as talk:
-        (first,) = servers_of(talk.pid)
-        talk.does("two")
-        assert servers_of(talk.pid) == [first]
-        os.kill(first, signal.SIGKILL)  # while it has nothing to do
-        until(lambda: not is_running(first))
-        time.sleep(0.1)  # until gptsh has seen it
-        model.script(*calling(call("add", a=1, b=1)))
-        model.say("It is 2.")
-        talk.plays(("three", "It is 2."))
-        (again,) = servers_of(talk.pid)
-        assert talk.leave() == 0
-    assert not is_running(again)
 
 
 def servers_of(pid: int) -> list[int]:

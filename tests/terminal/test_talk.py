@@ -38,29 +38,6 @@ def labels(doc: dict[str, Any]) -> tuple[str | None, list[str], list[str]]:
 # ---- forks
 
 
-def test_a_fork_without_turns_can_be_resumed(lab: Home) -> None:
-    lab.run("one")
-    with Conversation(lab, "-s", "0@0") as talk:
-        assert talk.begun == ""
-        talk.plays(
-            ("/history", ""),
-            ("/session info", ""),
-            ("/context", ""),
-            ("/undo", "there is no turn yet"),
-            ("/retry", "gptsh: "),
-            ("/copy", "gptsh: "),
-            ("two", "You said: two"),
-        )
-    assert [texts(doc) for doc in lab.docs()] == [TWO, ONE]
-
-
-def test_the_recap_of_a_fork_counts_its_turns(lab: Home) -> None:
-    with Conversation(lab) as talk:
-        talk.plays(*((f"q{number}", "You said") for number in range(4)))
-    with Conversation(lab, "-s", "0@-1") as talk:
-        assert re.search(r"(?s)\A… 1 earlier turn: .*\n\nq1\n.*\n\nq2\n", talk.begun)
-
-
 def test_a_question_without_an_answer_is_asked_again_in_place(lab: Home, model: ModelServer) -> None:
     model.refuse(401, REFUSED)
     lab.run("one")
@@ -121,28 +98,20 @@ def test_two_conversations_on_one_session_keep_all_turns_of_both(lab: Home, mode
     assert lab.doc()["stats"]["messages"] == 16
 
 
-def test_a_session_deleted_meanwhile_stays_in_memory(lab: Home) -> None:
+def test_a_session_deleted_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: Home) -> None:
     with Conversation(lab) as talk:
         talk.does("one")
+        ident = lab.doc()["id"]
         lab.files()[0].unlink()
         talk.plays(
             ("two", ("/fork goes on", "/session export FILE", "again:\ntwo")),
             ("/history", "You said: one"),
             ("/session export kept.md", "written to kept.md"),
         )
-        assert talk.leave() == 1
-    assert "this conversation is not on disk: " in talk.last
-    assert "You said: one" in (lab.cwd / "kept.md").read_text()
-    assert lab.files() == []  # what was deleted does not come back by itself
-
-
-def test_a_session_deleted_meanwhile_goes_on_in_a_fork(lab: Home) -> None:
-    with Conversation(lab) as talk:
-        talk.does("one")
-        ident = lab.doc()["id"]
-        lab.files()[0].unlink()
-        talk.plays(("two", "gptsh: "), ("/fork", "a fork"), ("two", "You said: two"))  # nothing is lost: no question
+        assert lab.files() == []  # what was deleted does not come back by itself
+        talk.plays(("/fork", "a fork"), ("two", "You said: two"))  # nothing is lost: no question
         assert talk.leave() == 0
+    assert "You said: one" in (lab.cwd / "kept.md").read_text()
     assert texts(lab.doc()) == [*ONE, *TWO]
     assert lab.doc()["meta"]["forked_from"] == f"{ident}@"
 

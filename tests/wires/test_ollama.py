@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gptsh.llm.servers import Shown, num_ctx
 from tests.support.attached import a_png
 from tests.support.dry import dry
 from tests.support.home import Home
@@ -208,26 +207,6 @@ def test_a_schema_goes_as_format_and_in_words(here: Home, server: OllamaServer) 
 
 
 TOOL = {"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}}
-TRAINED, FILE = Shown(None, 131072), Shown(16384, 131072)
-
-
-@pytest.mark.parametrize(
-    ("needed", "allocated", "shown", "window"),
-    [
-        (2000, 1024, None, 4096),  # without asking what the model could
-        (2001, None, Shown(), 4096),
-        (8192, 8192, None, 8192),
-        (8193, 8192, TRAINED, 16384),
-        (5000, None, FILE, 16384),
-        (100000, None, Shown(None, 100500), 100500),
-    ],
-)
-def test_the_rule(needed: int, allocated: int | None, shown: Shown | None, window: int | None) -> None:
-    def show() -> Shown:
-        assert shown is not None, "the server need not be asked"
-        return shown
-
-    assert num_ctx(needed, allocated, show) == window
 
 
 def windows_of(server: OllamaServer) -> list[int | None]:
@@ -235,19 +214,31 @@ def windows_of(server: OllamaServer) -> list[int | None]:
 
 
 @pytest.mark.parametrize(
-    ("loaded", "params", "words", "window", "asked"),
+    ("known", "loaded", "params", "words", "window", "asked"),
     [
-        (None, {}, 1, None, ["ps", "chat", "ps"]),
-        (None, {}, 3000, 8192, ["chat", "ps", "show"]),
-        (20000, {}, 3000, 20000, ["chat", "ps", "show"]),
-        (None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
-        (None, {"num_ctx": 6000}, 1, 6000, ["chat"]),
+        (Known(), None, {}, 1, None, ["ps", "chat", "ps"]),
+        (Known(), None, {}, 3000, 8192, ["chat", "ps", "show"]),
+        (Known(), 20000, {}, 3000, 20000, ["chat", "ps", "show"]),
+        (Known(), None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
+        (Known(num_ctx=16384), None, {}, 3000, 16384, ["chat", "ps", "show"]),
+        (Known(trained=6000), None, {}, 3000, 6000, ["chat", "ps", "show"]),
+        (Known(), None, {"num_ctx": 6000}, 1, 6000, ["chat"]),
     ],
-    ids=["small", "large", "a loaded one that has room", "a long answer", "what the user says"],
+    ids=[
+        "small",
+        "large",
+        "a loaded one that has room",
+        "a long answer",
+        "of its file",
+        "all of it",
+        "what the user says",
+    ],
 )
 def test_the_window_that_is_asked_for(
-    here: Home, server: OllamaServer, loaded: int | None, params: dict[str, int], words: int, window: int, asked: Any
-) -> None:
+    here: Home, server: OllamaServer, known: Known, loaded: int | None, params: dict[str, int], words: int, window: int,
+    asked: list[str],
+) -> None:  # fmt: skip
+    server.models["m:latest"] = known
     if loaded:
         server.loaded["m:latest"] = {"num_ctx": loaded, "shift": False}
     given = [arg for key, value in params.items() for arg in ("-p", f"{key}={value}")]

@@ -29,7 +29,7 @@ from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, OutputError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Message, Usage, timestamp
+from gptsh.messages import Message, timestamp
 from gptsh.models.facts import facts, near_parameter, split_model
 from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
@@ -596,25 +596,22 @@ class Planner:
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._calls < 1:
             raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
-        small = small_of(self._settings, self._client, self._client.ask, model)
-        spent: list[Usage] = []
-        made: summaries.Summary | None = None
+        small, text = small_of(self._settings, self._client, self._client.ask, model), ""
         try:
             with self.screen.turning(f"summarising {len(fresh):,} messages with {model}"):
-                made = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls, spent=spent)
+                text = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls)
         finally:
-            self._calls -= max(1, len(spent), made.calls if made else 0)
-            for usage in spent:
+            self._calls -= max(1, small.calls)
+            for usage in small.spent:
                 self.costs.append(small.price(usage))
                 document.add_call(self._doc, "summary", model, usage, self.costs[-1])
-            known = self._doc["context"]["summaries"]
-            if made:
-                known.append(summaries.new_summary(older, made, model))
-            elif spent:
+            if small.spent and not text:
                 self._session.save(durable=self._flags.compact)
+        record = summaries.new_summary(older, text, model)
+        self._doc["context"]["summaries"].append(record)
         if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
-            self.screen.writer.tell("summary_aged", before=then, after=made.tokens)
-        return dict(known[-1])
+            self.screen.writer.tell("summary_aged", before=then, after=record["tokens"])
+        return record
 
     def _summary_failed(self, err: GptshError) -> None:
         self.screen.writer.tell("compression_error", error=str(err))

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import Request
-from gptsh.context.summaries import Lengths, Small, fenced, lines_of, moment_of, request, said, window_of
+from gptsh.context.summaries import Lengths, Small, fenced, lines_of, moment_of
 from gptsh.context.tokens import count_text, fitted
 from gptsh.core import document, files, sessions
 from gptsh.core.document import Document
 from gptsh.core.references import is_kept, make_private, memory_folder, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, Usage
+from gptsh.messages import Message
 from gptsh.text import shortened
 
 SYSTEM = """\
@@ -148,9 +148,9 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
 
 
 def _request(small: Small, memory: str, told: str) -> Request:
-    limit = _limit(window_of(small))
+    limit = _limit(small.window)
     material = f"{fenced('memory', memory)}\n\n{fenced('conversation', told)}"
-    return request(small, SYSTEM.format(words=int(_WORDS * limit)), material, limit + _OF_ENTRY)
+    return small.request(SYSTEM.format(words=int(_WORDS * limit)), material, limit + _OF_ENTRY)
 
 
 def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: str) -> tuple[Sequence[Message], str]:
@@ -158,10 +158,9 @@ def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: s
 
     Raises TooLong where there is no room.
     """
-    window = window_of(small)
-    room = min(_MOST, window - _request(small, memory, "").tokens)
+    room = min(_MOST, small.window - _request(small, memory, "").tokens)
     if room < _LEAST:
-        what = f"the memory of {agent} does not fit into the window of {small.model}, {window:,} tokens"
+        what = f"the memory of {agent} does not fit into the window of {small.model}, {small.window:,} tokens"
         raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
     lines: list[str] = []
     for place, whole in enumerate(lines_of(messages, _LENGTHS, dated=True)):
@@ -175,13 +174,11 @@ def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: s
 
 def _asked(doc: Document, filename: str, small: Small, memory: str, told: str) -> tuple[str, str]:
     """The entry for the log and the new memory. What the request cost is saved, whatever came of it."""
-    spent: list[Usage] = []
     try:
-        text = said(small, _request(small, memory, told), spent).text
+        text = small.say(_request(small, memory, told))
     finally:
-        if spent:
-            for usage in spent:
-                document.add_call(doc, "memory", small.model, usage, small.price(usage))
+        for usage in small.spent:
+            document.add_call(doc, "memory", small.model, usage, small.price(usage))
             sessions.save_session(doc, at=filename, touch=False)
     if not is_kept(filename):
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")

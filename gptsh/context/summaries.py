@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gptsh.content.answer import Answer, Ask, Request, shortcoming
+from gptsh.content.answer import Answer, Ask, Request
 from gptsh.content.attachments import media_of, name_of, shown
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
-from gptsh.errors import EmptyAnswer, Incomplete, TooLong
+from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.jsonio import as_dicts
 from gptsh.messages import (
     Message,
@@ -40,129 +40,97 @@ SYSTEM = (
     "nothing around it."
 )
 
-ASSUMED_WINDOW = 8192  # tokens, where the small model's is not known
+_ASSUMED_WINDOW = 8192  # tokens, where the small model's is not known
 LONGER = 1.5  # times the length that is asked for is what a summary may have
 _SLACK = 100  # tokens that an answer may have beyond that length
 _WORDS = 0.6  # to a token: models count words better
 _MOST_READ = 128_000  # tokens that all calls read together: more says no more in one paragraph, and costs dollars
 _LEAST_ROOM = 64  # tokens
 _OF_NAME = 80  # characters of a name
-_ENDS = re.compile("[.!?…]+[\"'”’»)\\]]*(?=\\s)|[。！？]+")  # noqa: RUF001 - of sentences, in other scripts too
 _FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 # ---- the small model
 
 
-class Small(NamedTuple):
-    """How the small model is asked, and what is known of it.
+class Small:
+    """The small model. ``calls`` were made of it, ``spent`` is what was reported of them, ``price`` tells USD.
 
-    ``window`` tells its tokens (None: unknown), ``learn`` is told those that a refusal named, ``price`` tells USD.
+    ``window`` tells its tokens (None: unknown), ``learn`` is told those that a refusal named.
     """
 
-    ask: Ask
-    model: str
-    window: Callable[[], int | None]
-    learn: Callable[[int], None]
-    price: Callable[[Usage], float | None]
+    def __init__(
+        self,
+        ask: Ask,
+        model: str,
+        window: Callable[[], int | None],
+        learn: Callable[[int], None],
+        price: Callable[[Usage], float | None],
+    ) -> None:
+        self.model, self.price = model, price
+        self.calls = 0
+        self.spent: list[Usage] = []
+        self._ask, self._window, self._learn = ask, window, learn
+
+    @property
+    def window(self) -> int:
+        """Tokens that a request and its answer may take together."""
+        return self._window() or _ASSUMED_WINDOW
+
+    def request(self, system: str, user: str, tokens: int) -> Request:
+        """What is sent for an answer of so many tokens, which gets half the window at most."""
+        params = small_params(likely_facts(*split_model(self.model)), tokens)
+        params["max_tokens"] = min(params["max_tokens"], self.window // 2)
+        asked: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        taken = sum(map(count_message, asked)) + params["max_tokens"]
+        return Request(self.model, asked, params, stream=False, tokens=taken)
+
+    def say(self, request: Request) -> str:
+        """Its answer, without reasoning before it. Raises EmptyAnswer, and what ``ask`` raises."""
+        answer = Answer()
+        self.calls += 1
+        try:
+            for _ in self._ask(request, answer):
+                pass
+        except TooLong as err:
+            if err.window:
+                self._learn(err.window)
+            raise
+        finally:
+            self.spent += [answer.usage] if answer.usage else []
+        message = answer.message()
+        text = without_reasoning(text_of(message)) if message else ""
+        if not text:
+            raise EmptyAnswer(f"{self.model} answered nothing")
+        return text
 
 
-class Said(NamedTuple):
-    """What the model said; ``whole``: no limit cut it short."""
-
-    text: str
-    whole: bool
-
-
-def window_of(small: Small) -> int:
-    """Tokens that a request and its answer may take together."""
-    return small.window() or ASSUMED_WINDOW
-
-
-def request(small: Small, system: str, user: str, tokens: int) -> Request:
-    """What is sent for an answer of so many tokens, which gets half the window at most."""
-    params = small_params(likely_facts(*split_model(small.model)), tokens)
-    params["max_tokens"] = min(params["max_tokens"], window_of(small) // 2)
-    asked: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    taken = sum(map(count_message, asked)) + params["max_tokens"]
-    return Request(small.model, asked, params, stream=False, tokens=taken)
-
-
-def said(small: Small, asked: Request, spent: list[Usage]) -> Said:
-    """The answer, without reasoning before it. What it used goes to ``spent``, whatever ends it.
-
-    Raises EmptyAnswer, and what ``ask`` raises; a window that a refusal names is learned.
-    """
-    answer = Answer()
-    try:
-        for _ in small.ask(asked, answer):
-            pass
-    except TooLong as err:
-        if err.window:
-            small.learn(err.window)
-        raise
-    finally:
-        spent += [answer.usage] if answer.usage else []
-    message = answer.message()
-    text = without_reasoning(text_of(message)) if message else ""
-    if not message or not text:
-        raise EmptyAnswer(f"{small.model} answered nothing")
-    return Said(text, not isinstance(shortcoming(message), Incomplete))
-
-
-# ---- a summary
-
-
-class Summary(NamedTuple):
-    """A summary of 1.5 times the wanted length at most; ``usages`` are what was reported of ``calls``."""
-
-    text: str
-    tokens: int
-    usages: list[Usage]
-    calls: int
-
-
-def summarise(
-    small: Small, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int, spent: list[Usage]
-) -> Summary:
+def summarise(small: Small, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int) -> str:
     """A summary of ``previous``, which is one of what came before, and of the messages, in ``calls`` calls at most.
 
-    ``tokens`` is the length that it shall have. Each call gets the summary so far and the next messages; where they are
-    too many, each is shortened further. Without messages the previous one is told again. What the calls use is put into
-    ``spent`` as it is known. Raises EmptyAnswer, TooLong for a window without room, and what ``ask`` raises.
+    ``tokens`` is the length that it shall have, half as much more it may have. Each call gets the summary so far and
+    the next messages; where they are too many, each is shortened further. Without messages the previous one is told
+    again. Raises EmptyAnswer, TooLong for a window without room, and what ``ask`` raises.
     """
-    window, before = window_of(small), len(spent)
-    target = max(_LEAST_ROOM // 4, min(tokens, window // 4))
+    target = max(_LEAST_ROOM // 4, min(tokens, small.window // 4))
     task = f"Write the summary, in {int(_WORDS * target):,} words at most."
-    answer = request(small, SYSTEM, task, target + _SLACK).params["max_tokens"]
     limit = int(LONGER * target)
-    room = window - answer - count_text(SYSTEM) - count_text(task) - _LEAST_ROOM
-    if room - min(limit, room // 2) < _LEAST_ROOM:
-        raise TooLong(f"the window of {window:,} tokens leaves no room to make a summary in")
-    so_far = fitted(previous or "", room if not messages else min(limit, room // 2))
-    chunks = _chunks(messages, min(room - min(limit, room // 2), _MOST_READ // calls), calls) or [""]
-    for chunk in chunks:
+    room = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _LEAST_ROOM
+    of_messages = room - min(limit, room // 2)
+    if of_messages < _LEAST_ROOM:
+        raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
+    so_far = fitted(previous or "", room - of_messages if messages else room)
+    for chunk in _chunks(messages, min(of_messages, _MOST_READ // calls), calls) or [""]:
         told = [fenced("summary", so_far)] if so_far else []
         told += [fenced("conversation", chunk)] if chunk else []
-        came = said(small, request(small, SYSTEM, "\n\n".join([*told, task]), target + _SLACK), spent)
-        text = came.text if came.whole else f"{came.text[: _end_of_sentence(came.text) or len(came.text)]} {MARK}"
-        if count_text(text) > limit:
-            text = fitted(text, limit)
-            text = f"{text[: _end_of_sentence(text)]} {MARK}" if _end_of_sentence(text) else text
-        so_far = text
-    return Summary(so_far, count_text(so_far), spent[before:], len(chunks))
-
-
-def _end_of_sentence(text: str) -> int:
-    """Where the last whole sentence ends, in the second half of the text; 0 where none does."""
-    ends = [found.end() for found in _ENDS.finditer(text, len(text) // 2)]
-    return ends[-1] if ends else 0
+        so_far = fitted(small.say(small.request(SYSTEM, "\n\n".join([*told, task]), target + _SLACK)), limit)
+    return so_far
 
 
 # ---- what a session keeps of it
 
 
-def new_summary(messages: Sequence[Message], made: Summary, model: str) -> dict[str, Any]:
+def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str, Any]:
     """The record of a summary in ``context.summaries``; ``messages`` are those that it tells, from the session's first.
 
     ``until`` is the latest of their times: what stands among them and is later was not known when it was made.
@@ -175,8 +143,8 @@ def new_summary(messages: Sequence[Message], made: Summary, model: str) -> dict[
         "last": messages[-1]["id"],
         "until": max(map(_time, messages)) or None,
         "messages": len(messages),
-        "text": made.text,
-        "tokens": made.tokens,
+        "text": text,
+        "tokens": count_text(text),
     }
 
 

@@ -30,6 +30,7 @@ from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, ModelError, OutputError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, timestamp
+from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, near_parameter, split_model
 from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 SUMMARY_CALLS = 4  # of the small model in one run
 OLLAMA_LEAST = 4096  # tokens of the smallest window that Ollama is asked for
+_USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
 
@@ -215,7 +217,9 @@ class Planner:
         """Raises ToolServerError, and UsageError where the model does not take what is attached."""
         self.agent, self.form, self.screen = who.agent, who.form, Screen(who.form)
         self.model, self.rules = who.agent.model or "", app.settings.context
-        self.room = Room(None)
+        limits = [who.agent.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        asked = next((limit for limit in limits if type(limit) is int), None)
+        self.room = Room(None, self.rules.reserve, None if asked is None else max(0, asked))
         self.max_rounds = app.settings.max_rounds if tools else 1
         self.costs: list[float | None] = []
         self._settings, self._client, self._flags, self._session = app.settings, app.client, flags, session
@@ -257,7 +261,7 @@ class Planner:
         """What is sent of the messages. Raises TooLong, and what a summary raises that is waited for."""
         # A turn that began with too little to look for the window may have grown beyond what fits any.
         if self.room.window is None and self._size(self.spoken(messages)).tokens > ASK_FROM:
-            self._set_window(self._client.servers.window(self.model, ask=True))
+            self.room = self.room._replace(window=self._client.servers.window(self.model, ask=True))
         return self._kept(self._chosen(messages, self.summarise), messages)
 
     def check(self, messages: Sequence[Message]) -> None:
@@ -270,7 +274,7 @@ class Planner:
         if window is None or not self.rules.compact:
             return None
         self._client.servers.learn(self.model, window)
-        self._set_window(window)
+        self.room = self.room._replace(window=window)
         # A prompt that is refused takes more than there is room for, whatever it was counted as.
         taken = refused.prompt or self.room.prompt or 0
         self._scale, self._counts = max(1.0, taken / max(1, before)), True
@@ -338,7 +342,9 @@ class Planner:
                 f"shorten it, or choose a larger window with {advice}",
             )
         sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
-        taken = valid.taken(size, room, self.agent.params, messages)
+        answer = room.reserve if room.asked is not None else min(room.reserve, _USUAL_ANSWER)
+        last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+        taken = max(size.at_most, (last and filled_window(last)) or 0) + answer  # of a full window it is more
         stream = not self._flags.no_stream
         request = Request(self.model, sent, dict(self.agent.params), stream, self._schema, self._tools, taken)
         return Plan(choice, room, self._fixed, request)
@@ -422,22 +428,19 @@ class Planner:
             scale=scale,
         )
 
-    def _set_window(self, window: int | None) -> None:
-        self.room = valid.room_for(window, self.agent.params, self.rules.reserve)
-
     def _find_window(self) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
         size, truncates = self._size(self.spoken(self._doc["messages"])).tokens, self._flags.truncate is not None
-        least = valid.least_window(size, self.agent.params, self.rules.reserve)
+        answer = size // 3 if self.room.asked is None else self.room.asked
         asks = size > ASK_FROM or truncates
-        if asks or least > ASK_FROM or self._flags.dry_run or self.form.structured:
+        if asks or size + answer > ASK_FROM or self._flags.dry_run or self.form.structured:
             window = self._client.servers.window(self.model, ask=asks)
         else:
             window = self._provider.context_window
         if truncates and window is None:
             way = f"set context_window under [providers.{self.provider}]"
             raise UsageError(f"--truncate: the window of {self.model} is not known", way)
-        self._set_window(window)
+        self.room = self.room._replace(window=window)
         if self._memory and window is not None:  # no more of it than a small window has room for
             self._send_in_front(window)
 

@@ -8,7 +8,7 @@ the vocabulary that litellm packages, and scaled by what this model has reported
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,16 +85,17 @@ def fitted(text: str, max_tokens: int, keep: Literal["head", "tail", "ends"] = "
 
 def count_message(message: Message) -> int:
     """Tokens of a message as it is sent, rather too many: its words, calls, refusal, and what reasoning goes back."""
-    return _framing(message) + sum(map(count_text, _texts(message))) + _count_media(message)
+    return sum(_sizes([message], count_text))
 
 
-def _bytes_of(message: Message) -> int:
-    """The same without attachments, as no tokenizer goes beyond it."""
-    return _framing(message) + sum(map(at_most, _texts(message)))
-
-
-def _framing(message: Message) -> int:
-    return FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts_of(message)))
+def _sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int, int]:
+    """What messages take when their texts are counted so, and what their attachments do."""
+    texts = media = 0
+    for message in messages:
+        parts = parts_of(message)
+        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts)) + sum(map(count, _texts(message)))
+        media += sum(count_media(found) for part in parts if (found := media_of(part)))
+    return texts, media
 
 
 def _texts(message: Message) -> Iterator[str]:
@@ -125,10 +126,6 @@ def replayed(message: Message) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
-def _count_media(message: Message) -> int:
-    return sum(count_media(media) for part in parts_of(message) if (media := media_of(part)))
-
-
 def count_media(media: Media) -> int:
     """Tokens of an image, a document or a recording: flat, since providers disagree by three times, and report soon."""
     size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # base64
@@ -141,7 +138,8 @@ def count_media(media: Media) -> int:
 
 def roughly(messages: Sequence[Message]) -> int:
     """About how many tokens messages take, without a tokenizer."""
-    return sum(map(_bytes_of, messages)) // BYTES + sum(map(_count_media, messages))
+    texts, media = _sizes(messages, at_most)
+    return texts // BYTES + media
 
 
 def count_tools(tools: Sequence[Tool]) -> int:
@@ -199,7 +197,8 @@ def size_of(
         # What other runs have said meanwhile stands in front of the question, and was not sent with it.
         late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
         new = [*late, *messages[at + 1 :]]
-    bound, media = sum(map(_bytes_of, new)) + (0 if known else sum(map(at_most, before))), sum(map(_count_media, new))
+    bound, media = _sizes(new, at_most)
+    bound += 0 if known else sum(map(at_most, before))
     if small is None or known + bound + media <= small or (most is not None and bound > _LONGEST * most):
         return Size(known + bound // BYTES + media, known + bound + media, known)
     counted = sum(map(count_message, new)) + (0 if known else sum(map(count_text, before)))
@@ -251,7 +250,7 @@ def _reported(messages: Sequence[Message], before: Sequence[str], target: Target
         answer = messages[at]
         sent_as_now = _is_by(answer, target) and answer.get("compaction") == target.compaction
         if sent_as_now and _usage(answer) and not answer.get("server_truncated"):
-            size = sum(map(_bytes_of, messages[:at])) + sum(map(at_most, before))
+            size = _sizes(messages[:at], at_most)[0] + sum(map(at_most, before))
             return at if size / _LONGEST <= _usage(answer)["prompt"] else None  # else it is of something else
     return None
 
@@ -278,5 +277,5 @@ def _kept(message: Message) -> int:
     if 0 < reasoning < completion:
         return completion - reasoning
     if reasoning or message.get("thinking") or message.get("replay"):  # counted in an unknown way
-        return min(completion, _bytes_of(message) // 2)
+        return min(completion, _sizes([message], at_most)[0] // 2)
     return completion

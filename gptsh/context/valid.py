@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import Size
 from gptsh.errors import UsageError
 from gptsh.jsonio import parsed
 from gptsh.messages import (
@@ -21,19 +20,28 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.models.cost import filled_window
 from gptsh.models.names import is_by
 
-_USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _LEAST_ANSWER = 1000  # tokens, where the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
 class Room(NamedTuple):
-    """A model's window in tokens (None: unknown), and what of it is kept for the answer."""
+    """A model's window in tokens (None: unknown), and the share of it that is kept for the answer.
+
+    ``asked`` are the tokens of the answer where a parameter says so.
+    """
 
     window: int | None
-    reserve: int = 0
+    share: float = 0
+    asked: int | None = None
+
+    @property
+    def reserve(self) -> int:
+        """Tokens that are kept for the answer."""
+        if self.asked is not None:
+            return self.asked
+        return _LEAST_ANSWER if self.window is None else int(self.window * self.share)
 
     @property
     def prompt(self) -> int | None:
@@ -43,38 +51,6 @@ class Room(NamedTuple):
     def budget(self, beside: int) -> int | None:
         """Tokens that messages may take beside so many of system prompt and tools."""
         return None if self.prompt is None else max(0, self.prompt - beside)
-
-
-def room_for(window: int | None, params: Mapping[str, Any], reserve: float) -> Room:
-    """What a window leaves to the prompt: ``reserve`` is the share that the answer gets where no parameter says it."""
-    if window is None:
-        return Room(None)
-    asked = _asked(params)
-    return Room(window, int(window * reserve) if asked is None else asked)
-
-
-def least_window(prompt: int, params: Mapping[str, Any], reserve: float) -> float:
-    """The smallest window that has room for so many tokens beside the answer."""
-    asked = _asked(params)
-    return prompt / max(0.01, 1 - reserve) if asked is None else prompt + asked
-
-
-def taken(size: Size, room: Room, params: Mapping[str, Any], messages: Sequence[Message] = ()) -> int:
-    """Tokens that a prompt and its answer take together, as far as that can be told before.
-
-    ``messages`` are the session's: more than a window that its last answer has filled.
-    """
-    asked = _asked(params)
-    if asked is None:
-        asked = _LEAST_ANSWER if room.window is None else min(room.reserve, _USUAL_ANSWER)
-    last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
-    return max(size.at_most, (last and filled_window(last)) or 0) + asked
-
-
-def _asked(params: Mapping[str, Any]) -> int | None:
-    """Tokens of the answer, as far as a parameter says so."""
-    limits = [params[name] for name in ("max_tokens", "max_completion_tokens") if type(params.get(name)) is int]
-    return max(0, limits[0]) if limits else None
 
 
 def spoken(messages: Iterable[Message]) -> list[Message]:

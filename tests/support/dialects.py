@@ -9,8 +9,6 @@ from gptsh.config.settings import Network
 from gptsh.content.answer import Answer, Request
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
-from gptsh.context.tokens import Size
-from gptsh.context.valid import Room
 from gptsh.core import document, usage
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encoded, parsed
@@ -26,7 +24,6 @@ from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
 from tests.support.strict import strict
 
-NO_SIZE = Size(0, 0)
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
 
 
@@ -79,8 +76,7 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
     read = document.complete({"messages": messages})[0]["messages"]
-    built = valid.build([*read, QUESTION], "Brief.", NO_SIZE, Room(None), whose=(provider, "lab/m"))
-    return Request("lab/m", built.messages, {})
+    return Request("lab/m", valid.build([*read, QUESTION], "Brief.", provider, "lab/m"), {})
 
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:
@@ -97,15 +93,15 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
     assert size.tokens <= size.at_most
-    told = valid.build([*doc["messages"], QUESTION], "Brief.", size, Room(None))
-    tokens.was_cut(1, size, told.messages)
+    built = valid.build([*doc["messages"], QUESTION], "Brief.", "", "")
+    tokens.was_cut(1, size, built)
     for name in dialects or DIALECTS:
-        DIALECTS[name](Request("lab/m", told.messages, {}))
+        DIALECTS[name](Request("lab/m", built, {}))
 
 
 def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
-    built = valid.build(messages, None, NO_SIZE, Room(None)).messages
+    built = valid.build(messages, None, "", "")
     made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
     claude.check(made, claude.HEADERS)
     return made

@@ -156,11 +156,13 @@ def begin(
         except FileNotFoundError:
             cwd = None
         names = list(agent.tools)
-        doc = sessions.new_session_doc(info, provider, output=agent.output, mcp_allowed_servers=names, cwd=cwd)
+        doc = sessions.new_session_doc(info, provider, output=who.form.output, mcp_allowed_servers=names, cwd=cwd)
     else:
-        doc = {**stored, "agent": {**stored["agent"], **info}, "provider": {**stored["provider"], **provider}}
+        meta = {**stored["meta"], "output": who.form.output}
         if chooses_tools(flags):
-            doc["meta"] = {**doc["meta"], "mcp_allowed_servers": list(agent.tools)}
+            meta["mcp_allowed_servers"] = list(agent.tools)
+        doc = {**stored, "meta": meta, "agent": {**stored["agent"], **info}}
+        doc["provider"] = {**stored["provider"], **provider}
     happened: list[Happening] = []
     point = references.split_ref(opened.ref)[1] if opened.ref else None
     if point and not document.is_numbered(point):

@@ -81,6 +81,7 @@ class Answer:
         """Begin anew: the same is asked again."""
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
+        self.stop_sequence: str | None = None  # the one that it ended at
         self.finished = False
         self.request_id: str | None = None
         self.response_id: str | None = None
@@ -172,6 +173,8 @@ class Answer:
         message["resolved_model"] = self.resolved_model
         message["request_id"], message["response_id"] = self.request_id, self.response_id
         message["finish_reason"] = ended or self.finish_reason
+        if self.stop_sequence is not None:
+            message["stop_sequence"] = self.stop_sequence
         message["usage"] = self.usage
         message["cost"] = None
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))

@@ -229,9 +229,7 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
         if before and before != new:
             files.replace(folder / _PREVIOUS, before, durable=True)
         files.replace(folder / _MEMORY, new, durable=True)
-        files.sync(folder)
         files.replace(folder / _HISTORY, history + f"{line}\n".encode("utf-8", "replace"), durable=True)
-        files.sync(folder)
 
 
 def _read(path: Path) -> bytes:

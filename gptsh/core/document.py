@@ -229,10 +229,10 @@ def turns(messages: Sequence[Message]) -> list[int]:
 
 def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
     """``turns``, ``messages`` and a ``preview`` of the first question, unless that is known."""
-    starts = turns(messages)
+    questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
-        preview = shortened(gist_of(messages[starts[0]]), PREVIEW_WIDTH) if starts else ""
-    return {"turns": len(starts), "messages": len(messages), "preview": preview}
+        preview = shortened(gist_of(questions[0]), PREVIEW_WIDTH) if questions else ""
+    return {"turns": len(questions), "messages": len(messages), "preview": preview}
 
 
 def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | None, cost: float | None) -> None:

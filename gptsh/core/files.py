@@ -52,8 +52,8 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
 def replace(path: Path, data: bytes, *, durable: bool) -> None:
     """Put ``data`` in the place of the file, whole or not at all; 0600. ``durable`` waits for the disk.
 
-    A symbolic link stays one: what it points to is replaced. Its name is durable after ``sync`` of the folder.
-    Raises OSError, and then nothing was replaced.
+    A symbolic link stays one: what it points to is replaced.
+    Raises OSError: nothing was replaced, or nobody knows whether that is durable.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
@@ -68,6 +68,8 @@ def replace(path: Path, data: bytes, *, durable: bool) -> None:
                 os.fsync(descriptor)
         os.replace(temporary, target)
         undo.pop_all()
+    if durable:
+        sync(target.parent)
 
 
 def sync(path: Path) -> None:

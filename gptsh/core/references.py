@@ -134,9 +134,12 @@ def filename_of(ref: str) -> str:
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
     folders = (sessions_folder(), archive_folder()) if ref else ()
-    found = ([name for name in newest_first(folder) if name[ID].startswith(ref)] for folder in folders)
-    names = next(filter(None, found), None)
-    if names is None:
+    found = (
+        [name for name in names_in(folder) if FILENAME.fullmatch(name) and name[ID].startswith(ref)]
+        for folder in folders
+    )
+    names = sorted(next(filter(None, found), ()), reverse=True)
+    if not names:
         raise UnknownSession(f"no session {ref!r}", SEE_LIST)
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:

@@ -218,7 +218,8 @@ def save_session(
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
-            refuse_newer(theirs, path.name)
+            if theirs["version"] > VERSION:
+                refuse_newer(theirs, path.name)
             is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
             if not is_new and is_other and not document.same_session(doc, theirs):
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
@@ -231,16 +232,14 @@ def save_session(
                 now = timestamp()
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
             written = None if touch else path.stat()
+            if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
+                path = path.replace(folder / path.name)
             files.write_document(path, new, durable=durable)
             if written:
                 os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
             doc.update(new)  # it is on disk now, whatever fails below
             if at and at.startswith("@"):
                 point_name(at, path.name, durable=durable)
-            if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
-                path = path.replace(folder / path.name)
-            if durable:
-                files.sync(path.parent)
     return str(path)
 
 

@@ -388,7 +388,8 @@ class Reader(sse.Reader):
             if isinstance(why, str) and why:
                 self.answer.add_refusal(why)
             if isinstance(delta.get("stop_reason"), str):
-                self._finish = delta["stop_reason"]
+                self._finish, stop = delta["stop_reason"], delta.get("stop_sequence")
+                self.answer.stop_sequence = stop if isinstance(stop, str) else None
                 self._conclude()
         return False
 

@@ -224,6 +224,7 @@ class Reader(sse.Reader):
                 self._take_delta(as_dict(choice.get("delta") or choice.get("message")), whole="message" in choice)
                 if isinstance(reason := choice.get("finish_reason"), str):
                     self._finish = reason
+                    answer.stop_sequence = _text(choice.get("stop_reason"))  # vLLM's and SGLang's word
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":

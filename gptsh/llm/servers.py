@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
@@ -17,8 +16,9 @@ from typing import Any, NamedTuple
 
 from gptsh.config.folders import own_folder
 from gptsh.config.settings import Settings
+from gptsh.core import files
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import as_dict, as_dicts, encoded
 from gptsh.llm.routes import Routes, api_for
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
@@ -100,9 +100,8 @@ class Servers:
             with contextlib.suppress(OSError, ConfigError):
                 path = own_folder("cache") / "servers.json"
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                written = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-                written.write_text(json.dumps(self._kept))
-                os.replace(written, path)
+                files.sweep(path.parent, os.listdir(path.parent))
+                files.replace(path, encoded(self._kept), durable=False)
 
     # ---- models
 

@@ -67,7 +67,7 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         "thinking": [thinking("Let me th")], "finish_reason": "error"}),
     "broken_call": ("I look. \n", "before the answer was complete", 1, {
         "tool_calls": [call("toolu_01", "ls", '{"path": "/ho')]}),
-    "no_stop": ("Whole.\n", "", 0, {"finish_reason": "stop_sequence"}),
+    "no_stop": ("Whole.\n", "", 0, {"finish_reason": "stop_sequence", "stop_sequence": "END"}),
     "paused": ("So far \n", "(pause_turn)", 5, {"finish_reason": "pause_turn"}),
     "window": ("And then\n", "cut by the model's window (model_context_window_exceeded)", 5, {}),
     "omitted": ("Yes.\n", "", 0, {"thinking": [thinking("", "only-this")]}),

@@ -101,8 +101,10 @@ def test_what_a_stream_says(lab: Home, model: ModelServer, name: str) -> None:
 
 
 def test_the_name_that_the_server_gives_its_model_is_kept(lab: Home, model: ModelServer) -> None:
-    _, reply = answered(lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, LAST, DONE)
-    assert (reply["model"], reply["resolved_model"]) == ("lab/m", "m-2026-11-01")
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}]}  # vLLM's
+    _, reply = answered(lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, last, DONE)
+    assert (reply["model"], reply["resolved_model"], reply["stop_sequence"]) == ("lab/m", "m-2026-11-01", "END")
+    assert lab.doc()["meta"]["output"] == "text"
 
 
 def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> None:

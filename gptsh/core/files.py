@@ -152,9 +152,10 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
 
 
 def parse(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
-    """What the bytes of a file hold: the head of its document, and its messages, at least those ``wanted`` by theirs.
+    """What the bytes of a file hold: the head of its document, and its messages, at least those that are wanted.
 
-    Raises ValueError when it is no session, also between its messages.
+    ``wanted`` gets the bytes of a message in small letters. Raises ValueError when it is no session, also between its
+    messages.
     """
     head = _head(data, path) if data.endswith(b"}]}") else None
     _, ours, messages = data[:-3].partition(_MESSAGES + _MESSAGE)
@@ -166,13 +167,13 @@ def parse(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> tuple[Docu
 
 def _messages(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> Iterator[Message]:
     """Each message that is wanted, parsed when its turn has come. Where that fails, all of them once more."""
-    for piece in data.split(b"}," + _MESSAGE):  # which no text holds
-        if wanted(piece):
-            try:
-                yield readable(parsed(f"{_MESSAGE.decode()}{piece.decode()}}}"))
-            except (ValueError, RecursionError):  # something in it begins with an id, too
-                yield from read_document(path)[0]["messages"]
-                return
+    between = b"}," + _MESSAGE  # which no text holds
+    try:
+        for piece, lowered in zip(data.split(between), data.lower().split(between), strict=True):
+            if wanted(lowered):
+                yield readable(parsed(f'{{"id":"{piece.decode()}}}'))
+    except (ValueError, RecursionError):  # something in a message begins with an id, too
+        yield from read_document(path)[0]["messages"]
 
 
 def read_head(path: str) -> Document:

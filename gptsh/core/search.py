@@ -25,7 +25,8 @@ _LEAST = 3  # letters of a needle; a shorter one stands in much of every file
 _KEYS = """version id title created_at updated_at provider usage tokens prompt completion total reasoning_tokens
     cached_tokens cache_write_tokens cost calls stats turns messages preview meta output cwd project tags forked_from
     mcp_allowed_servers agent model model_small params system context summaries snapshots compaction cuts consolidated
-    parent timestamp role content request_id response_id finish_reason raw duration_ms name tool_calls tool_call_id type
+    parent timestamp role content resolved_model request_id response_id finish_reason stop_sequence raw prompt_tokens
+    completion_tokens total_tokens duration_ms name tool_calls tool_call_id type
     function arguments text source thinking signature replay is_error"""
 _BETWEEN = [f'"{key}":'.encode() for key in _KEYS.split()]
 _BETWEEN += [
@@ -54,15 +55,16 @@ class Query:
         self._tests = [_test(word) for word in self.words]
         self._pattern = re.compile("|".join(map(re.escape, self.words)), re.IGNORECASE)
 
-    def may_match(self, data: bytes) -> bool:
-        """Whether a file of these bytes may have all the words: never False where it has."""
-        lowered = data.lower()
+    def may_match(self, lowered: bytes) -> bool:
+        """Whether a file of these bytes in small letters may have all the words: never False where it has."""
         return all(may_have(lowered) for may_have in self._tests)
 
-    def may_help(self, data: bytes) -> bool:
+    @property
+    def may_help(self) -> Callable[[bytes], bool]:
         """Whether a message of these bytes may have one of the words."""
-        lowered = data.lower()
-        return any(may_have(lowered) for may_have in self._tests)
+        if len(self._tests) == 1:  # as in most searches, which ask it of each message
+            return self._tests[0]
+        return lambda lowered: any(may_have(lowered) for may_have in self._tests)
 
     def best(self, passages: Iterable[Passage]) -> Passage | None:
         """The first of the passages with the most words; None unless every word is in one of them."""
@@ -118,7 +120,7 @@ def search(
 
     def look(path: str) -> tuple[Document, Passage] | None:
         data = files.read_bytes(path)
-        if not query.may_match(data) and data.rstrip().endswith(b"}"):
+        if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
         head, messages = files.parse(data, path, query.may_help)
         best = query.best(_passages(head, messages))

@@ -55,6 +55,7 @@ class Message(TypedDict):
     request_id: NotRequired[str | None]
     response_id: NotRequired[str | None]
     finish_reason: NotRequired[str | None]
+    stop_sequence: NotRequired[str | None]
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]

@@ -55,6 +55,9 @@ docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at
 screenshot: .venv/bin/ruff ## Write the pictures of README and docs/, docs/*.svg; takes tmux
 	.venv/bin/python -m man.screenshot
 
+recording: .venv/bin/ruff ## Write docs/session.cast, five minutes of gptsh for asciinema; takes bash and less
+	.venv/bin/python -m man.recording
+
 # With another Python they have an environment of their own: make slow PYTHON=python3.13
 PYTHON :=
 slow: $(if $(PYTHON),other,.venv/bin/ruff) ## The tests that take their time
@@ -89,4 +92,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench man docs screenshot servers llama slow other coverage
+.PHONY: help check try test lint types bench man docs screenshot recording servers llama slow other coverage

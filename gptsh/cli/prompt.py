@@ -486,9 +486,9 @@ def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
         (0, talk.ref or talk.session.ref or "new session"),
-        (5, title),
+        (4, title),
         (2, visible(one_line(model))),
-        (4, f"{estimate}{tokens:,}{of_window} tokens" if tokens is not None else ""),
+        (5, f"{estimate}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
         (3, "" if usage["cost"] is None else in_usd(usage["cost"])),
         (0, f"+{counted(len(talk.flags.file), 'file')}" if talk.flags.file else ""),

@@ -51,6 +51,16 @@ def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_
     assert store.files() == [path]
 
 
+def test_the_recording_can_be_played_and_has_nothing_of_the_machine_that_made_it() -> None:
+    head, *events = map(json.loads, (ROOT / "docs" / "session.cast").read_text().splitlines())
+    assert (head["version"], head["width"]) == (2, 100)
+    assert [at for at, _, _ in events] == sorted(at for at, _, _ in events)
+    assert [text for _, kind, text in events if kind == "m"][-2:] == [
+        "The list of sessions, and going on where one was", "A terminal that obeys no sequences",
+    ]  # fmt: skip
+    assert not re.search("/tmp/|/root|Traceback", "".join(text for _, _, text in events))
+
+
 def test_the_page_about_the_file_names_every_key(home: Home) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", FORMAT, re.DOTALL)[0])
     assert list(example) == [*document.blank("7x2m", "")]

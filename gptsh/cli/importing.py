@@ -23,7 +23,6 @@ _SHOWN = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format
 _ENDINGS = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of files that a folder is searched for
 _UNKNOWN = "of no format that is known"
-_NOTHING = "nothing that could be imported"
 _PIPE = "standard input"
 
 
@@ -55,81 +54,56 @@ class _Taken(NamedTuple):
 
 
 class _Report:
-    """What could not be read, printed as it is found; of a single file the first waits: it may be all there is."""
+    """What was taken, and what could not be read of which file: ``unknown`` are files of no known format, and why."""
 
-    def __init__(self, *, single: bool) -> None:
+    def __init__(self) -> None:
         self.taken = 0
         self.could_be: list[str] = []  # names that sessions could have
-        self._single = single
-        self._first: Unread | None = None  # which waits
-        self._unread: Counter[str] = Counter()
-        self._unknown: list[str] = []
-        self._why = "no session is in it"
+        self.unread: list[tuple[str, Unread]] = []
+        self.unknown: list[tuple[str, str]] = []
 
-    def add_unread(self, unread: Unread, file: str) -> None:
-        """Name a piece that could not be read; of one file not more than a reader could want."""
-        self._unread[file] += 1
-        if self._single and self._unread.total() == 1 and not self.taken:
-            self._first = unread
-            return
-        self._print_first()
-        if self._unread[file] <= _SHOWN:
-            stdio.note(f"{unread.where}: {unread.why}")
-
-    def add_taken(self) -> None:
-        """Count a session that was taken in."""
-        self.taken += 1
-        self._print_first()
-
-    def add_unknown(self, file: str, why: str = _UNKNOWN) -> None:
-        """Note a file of no format that is known."""
-        self._unknown.append(file)
-        self._why = why
-
-    def _print_first(self) -> None:
-        if self._first:
-            stdio.note(f"{self._first.where}: {self._first.why}")
-        self._first = None
-
-    def close(self, name: str) -> None:
-        """Print how many there were. Raises UsageError where nothing was taken of what has this name."""
-        if self.taken or not self._single or self._unread.total() > 1:
-            self._sum_up()
-            self._why = _NOTHING
+    def close(self, name: str, *, single: bool) -> None:
+        """Print it, of a file so many pieces. Raises UsageError where nothing was taken of what has this name."""
+        known = f"what is read: {', '.join(NAMES)}"
+        if single and not self.taken and len(self.unread) + len(self.unknown) < 2:
+            whys = [(unread.where, unread.why) for _, unread in self.unread] + self.unknown
+            where, why = next(iter(whys), (name, "no session is in it"))
+            raise UsageError(f"{where}: {why}", known if why == _UNKNOWN else "")
+        printed: Counter[str] = Counter()
+        for file, unread in self.unread:
+            printed[file] += 1
+            if printed[file] <= _SHOWN:
+                stdio.note(f"{unread.where}: {unread.why}")
+        if self.unread:
+            more = sum(max(0, count - _SHOWN) for count in printed.values())
+            stdio.note(f"not read: {len(self.unread)}{f', {more} of them not named' if more else ''}")
+        if self.unknown:
+            names = ", ".join(file for file, _ in self.unknown[:_NAMED]) + ", …" * (len(self.unknown) > _NAMED)
+            stdio.note(f"{_UNKNOWN}: {len(self.unknown)} ({names})")
         if self.could_be:
             stdio.note(f"--name would name them {references.in_short(self.could_be)}")
         if not self.taken:
-            where, why = self._first[:2] if self._first else (name, self._why)
-            known = f"what is read: {', '.join(NAMES)}"
-            raise UsageError(f"{where}: {why}", known if why in (_UNKNOWN, _NOTHING) else "")
-
-    def _sum_up(self) -> None:
-        if total := self._unread.total():
-            more = total - sum(min(count, _SHOWN) for count in self._unread.values())
-            stdio.note(f"not read: {total}{f', {more} of them not named' if more else ''}")
-        if self._unknown:
-            names = ", ".join(self._unknown[:_NAMED]) + ", …" * (len(self._unknown) > _NAMED)
-            stdio.note(f"{_UNKNOWN}: {len(self._unknown)} ({names})")
+            raise UsageError(f"{name}: nothing that could be imported", known)
 
 
 def import_session(flags: Flags) -> int:
-    """Take in what a file or a folder has; a line for each session, a note for each piece that cannot be read."""
-    path = flags.import_session or ""
-    report = _Report(single=path == "-" or not os.path.isdir(path))
+    """Take in what a file or a folder has; a line for each session, behind them a note for each piece that cannot be
+    read. Raises UsageError where nothing was taken.
+    """
+    path, report = flags.import_session or "", _Report()
+
+    def all_of_it() -> Iterator[_Taken]:
+        yield from _taken(importer, _sources(path, report), report, is_named=flags.name)
+        report.close(_PIPE if path == "-" else path, single=not os.path.isdir(path))
+
     with importing() as importer:
-        taken = _closed(_taken(importer, _sources(path, report), report, is_named=flags.name), path, report)
+        taken = all_of_it()
         try:
             stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
         except BrokenPipeError:  # the reader has what it wanted, the store has not
             for _ in taken:
                 pass
     return 0
-
-
-def _closed(taken: Iterator[_Taken], path: str, report: _Report) -> Iterator[_Taken]:
-    """The same, and behind the last of it what could not be read. Raises UsageError where there was nothing."""
-    yield from taken
-    report.close(_PIPE if path == "-" else path)
 
 
 def _sources(path: str, report: _Report) -> Iterator[Source]:
@@ -143,7 +117,7 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         try:
             yield Source(file, Path(file))
         except Refused as err:
-            report.add_unread(Unread(file, str(err)), file)
+            report.unread.append((file, Unread(file, str(err))))
 
 
 def _files(folder: str, report: _Report) -> Iterator[str]:
@@ -154,7 +128,7 @@ def _files(folder: str, report: _Report) -> Iterator[str]:
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError as err:
-            report.add_unread(Unread(here, err.strerror or str(err)), here)
+            report.unread.append((here, Unread(here, err.strerror or str(err))))
             continue
         for entry in entries:
             is_named = os.path.splitext(entry.name)[1].lower() in _ENDINGS and not ASIDE.search(entry.path)
@@ -180,18 +154,18 @@ def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is
             continue
         form, sessions = found
         for doc in sessions:
-            if isinstance(doc, Unread) and doc.is_foreign:
-                report.add_unknown(source.name, doc.why)
-                continue
             if isinstance(doc, Unread):
-                report.add_unread(doc, source.name)
+                if doc.is_foreign:
+                    report.unknown.append((source.name, doc.why))
+                else:
+                    report.unread.append((source.name, doc))
                 continue
             try:
                 imported = importer.take(doc)
             except BadSession as err:
-                report.add_unread(source.unread(str(err)), source.name)
+                report.unread.append((source.name, source.unread(str(err))))
                 continue
-            report.add_taken()
+            report.taken += 1
             name = _name(importer, imported, report, is_named=is_named)
             yield _Taken(imported, source.name, form, len(doc["messages"]), name)
 
@@ -217,7 +191,7 @@ def _report_unknown(source: Source, report: _Report) -> None:
     """A file that is not even what its name or its beginning says is worth a word of its own."""
     start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
     if start and ending == ".json" and source.fault:
-        report.add_unread(source.unread(source.fault), source.name)
+        report.unread.append((source.name, source.unread(source.fault)))
         return
     meant = start in (b"{", b"[") and ending != ".md"
-    report.add_unknown(source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty"))
+    report.unknown.append((source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty")))

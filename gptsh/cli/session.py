@@ -83,11 +83,6 @@ class Session:
         """Whether what was last saved is on disk."""
         return self._saves and self.failure is None
 
-    @property
-    def wants_title(self) -> bool:
-        """Whether it is kept and has no title yet."""
-        return self._saves and not (self.doc["title"] or self._flags.title)
-
     def save(self, *, durable: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is noted, the last save decides.
 

@@ -192,7 +192,7 @@ class Turn:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
             self._approval = Approval(tools, self._session.doc)
-        self._title = title_of(self._app, self._session, planner)
+        self._title = None if self._flags.title else title_of(self._app, self._session, planner)
         self._question = next((one["id"] for one in self._seen[document.asked_at(self._seen) :]), "")
         try:
             self._save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
@@ -555,12 +555,11 @@ class Title(threading.Thread):
 def title_of(app: App, session: Session, planner: Planner) -> Title | None:
     """What will ask for a title; None where the session has one, or none is wanted."""
     messages, loaded = session.doc["messages"], app.settings
-    starts = document.turns(messages)
-    first_turn = len(starts) == 1 and document.unanswered(messages)
     small = settings.small_model(loaded, planner.agent)
-    offline = "echo" in (session.doc["provider"]["name"], split_model(small or "echo")[0])
-    if not loaded.sessions.titles or not first_turn or not session.wants_title or small is None or offline:
+    wanted = loaded.sessions.titles and session.is_kept and not session.doc["title"]
+    if not wanted or small is None or not document.unanswered(messages):
         return None
-    return Title(
-        words_of(messages[starts[0]]), small, app.client.ask, goes_beside=not loaded.providers.of(small).is_local
-    )
+    first, *others = filter(starts_turn, messages)
+    if others or "echo" in (planner.provider, split_model(small)[0]):
+        return None
+    return Title(words_of(first), small, app.client.ask, goes_beside=not loaded.providers.of(small).is_local)

@@ -15,14 +15,15 @@ from typing import Any
 from gptsh.config.settings import ContextRules
 from gptsh.context.shorten import pruned
 from gptsh.context.strategies import (
-    BY_NAME,
     FULL,
-    STRATEGIES,
+    MINIMAL,
+    PRUNED,
+    SHORTEN,
+    SUMMARY,
     Choice,
     CompactedPrompt,
     Record,
     SplitHistory,
-    Strategy,
     is_verbatim,
     summary,
 )
@@ -40,7 +41,6 @@ _LARGER = 1.2  # times the budget that a compaction was made for: then more may 
 _WORTH = 0.9  # times what is sent now: what saves less is not worth a new beginning of the prompt
 _QUARTER = 4  # what summaries take of a budget at most, where more would do
 _LEAST_SUMMARY = 200  # tokens: with less room user words are given up
-_LAST_RESORT = STRATEGIES[-1].name
 PENDING = "pending"  # of the record of a summary that is not made yet, but would be
 ASKED = "asked"  # why a compaction was made that stands whatever the settings say
 
@@ -92,7 +92,7 @@ class Chooser:
         if self.is_below_mark(now):
             return now
         # The last resort leaves words out that the next compaction may have room for.
-        before = self.sent(None) if now.strategy == _LAST_RESORT else now
+        before = self.sent(None) if now.strategy == MINIMAL else now
         return self._compact(before, round(min(_AIM, self._rules.compact_at) * (self._budget or 0)), reason)
 
     def current(self) -> Choice:
@@ -102,7 +102,7 @@ class Chooser:
     def compact(self) -> Choice | None:
         """A new compaction because the user asks for one, to half of what is sent now; None where it saves little."""
         now = self.current()
-        leaves_out = now.strategy == _LAST_RESORT  # then more may be sent, and that is better
+        leaves_out = now.strategy == MINIMAL  # then more may be sent, and that is better
         if not leaves_out and now.record and self._end and now.record["upto"] == self._ids[self._end - 1]:
             return None
         longer = self.sent(None) if leaves_out else now
@@ -127,7 +127,7 @@ class Chooser:
         if record is None:
             everything = CompactedPrompt(self._messages, len(self._messages))
             return Choice(FULL, everything, self._measure(self._messages, None, self._exact))
-        prompt = BY_NAME[record["strategy"]].shorten(self._split(record))
+        prompt = SHORTEN[record["strategy"]](self._split(record))
         size = self._measure(prompt.messages, record["id"], self._exact)
         told = summary_of(self._state, record.get("summary"))
         if told and told.get(PENDING):
@@ -139,11 +139,11 @@ class Chooser:
     def _active(self) -> Record | None:
         """The compaction that the session was last sent under, as far as what it speaks of is still there."""
         record: Record | None = self._state.get("compaction")
-        if record is None or record.get("strategy") not in BY_NAME or record["strategy"] == FULL or "id" not in record:
+        if record is None or record.get("strategy") not in SHORTEN or "id" not in record:
             return None
         if self._place(record.get("upto")) is None:
             return None
-        lost = BY_NAME[record["strategy"]].summarises and summary_of(self._state, record.get("summary")) is None
+        lost = record["strategy"] == SUMMARY and summary_of(self._state, record.get("summary")) is None
         return None if lost else record
 
     def _place(self, ident: object) -> int | None:
@@ -162,7 +162,7 @@ class Chooser:
         if told is None:
             return SplitHistory(older, recent, max_tokens=record.get("room") or 0)
         covered = (self._place(told.get("last")) if told.get("last") else None) or -1
-        if BY_NAME[record["strategy"]].summarises:  # the answer of a run beside this one may have come in between
+        if record["strategy"] == SUMMARY:  # the answer of a run beside this one may have come in between
             late = [message for message in uncovered(older, told) if not is_verbatim(message)]
             places = set(map(id, late))
             older = [message for message in older if id(message) not in places]
@@ -203,10 +203,7 @@ class Chooser:
 
     def _pruned(self, goal: int) -> Choice | None:
         """Older results of tools shortened; None where that does not go deep enough."""
-        way = BY_NAME["pruned-tools"]
-        if not self._is_worth(way):
-            return None
-        choice = self.sent(self._record(way, self._end))
+        choice = self.sent(self._record(PRUNED, self._end))
         return choice if self._taken(choice) <= goal else None
 
     def _summed_up(self, protected: int, goal: int, aim: int) -> Choice | None:
@@ -214,32 +211,29 @@ class Chooser:
 
         Raises GptshError where it cannot be made.
         """
-        way, budget, wanted = BY_NAME["summary"], self._budget, round(LONGER * self._rules.summary_tokens)
+        budget, wanted = self._budget, round(LONGER * self._rules.summary_tokens)
         most = min(wanted, max(_LEAST_SUMMARY, (2 * aim if budget is None else budget) // _QUARTER))
         if budget is not None:
             most = min(most, budget - protected)
-        if not self._is_worth(way) or most < min(_LEAST_SUMMARY, wanted):
+        if most < min(_LEAST_SUMMARY, wanted):
             return None
         active, found = self._active(), latest(self._state, self._ids)
         if found and not (active and active.get("summary") == found[0]["id"]):
             told, last = found
             if (told.get("tokens") or 0) <= most and not uncovered(self._messages[: last + 1], told):
-                choice = self.sent(self._record(way, last + 1, summary=told["id"]))
+                choice = self.sent(self._record(SUMMARY, last + 1, summary=told["id"]))
                 if self._taken(choice) <= min(goal + most, budget or goal + most):
                     return choice
         older = list(self._messages[: self._end])
         found = latest(self._state, self._ids[: self._end])
         fresh = uncovered(older, found[0]) if found else older
         made = self._summarise(older, fresh, found[0]["text"] if found else None, max(1, int(most / LONGER)))
-        return self.sent(self._record(way, self._end, summary=made["id"]))
-
-    def _is_worth(self, way: Strategy) -> bool:
-        return self._budget is None or self._budget >= way.least
+        return self.sent(self._record(SUMMARY, self._end, summary=made["id"]))
 
     def _last_resort(self) -> Choice:
         """What fits of the session without a summary being made: with the question, and as much of the user's words as
         there is room for. Where that leaves words out, fewer of the last messages are kept as they are."""
-        budget, way = self._budget or 0, BY_NAME[_LAST_RESORT]
+        budget = self._budget or 0
         choices: list[Choice] = []
         behind = range(self._end + 1, len(self._messages))
         for end in [self._end, *(at for at in behind if _may_part(self._messages, at))]:
@@ -248,7 +242,7 @@ class Chooser:
             found = latest(self._state, self._ids[:end])
             told = found[0]["id"] if found else None
             for last in (None, self._ids[-1]):  # the recent results of tools as they are, then shortened
-                record = self._record(way, end, summary=told, pruned=last)
+                record = self._record(MINIMAL, end, summary=told, pruned=last)
                 recent = self._split(record).recent
                 record["room"] = budget - self._size(recent)
                 choice = self.sent(record)
@@ -264,11 +258,11 @@ class Chooser:
         # What takes least too much, then what leaves least out.
         return min(choices, key=lambda one: (max(0, self._taken(one) - budget), one.prompt.questions))
 
-    def _record(self, way: Strategy, end: int, **more: Any) -> Record:
+    def _record(self, strategy: str, end: int, **more: Any) -> Record:
         """A compaction that shortens the messages before this place."""
         known = (self._state.get("compaction") or {}).get("at") or ""
         moment = max(timestamp(), just_after(known) if known else "")  # of two that are united the later one counts
-        made = {"id": new_message_id()[:8], "at": moment, "strategy": way.name, "upto": self._ids[end - 1]}
+        made = {"id": new_message_id()[:8], "at": moment, "strategy": strategy, "upto": self._ids[end - 1]}
         kept = len(self._messages) - end
         return {**made, "kept": kept, "summary": None, "room": None, "budget": self._budget, **more}
 

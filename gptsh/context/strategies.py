@@ -1,4 +1,4 @@
-"""The ways to send a session: as it is, or shorter where it is older. Each is a pure function and a row of one table.
+"""The ways to send a session shorter where it is older. Each is a pure function and a row of one table.
 
 What they take and give are messages as ``valid.spoken`` has them. What is older is shortened, what is recent goes as it
 is; a call and its results are never parted (see ``compaction``).
@@ -21,7 +21,7 @@ _HEADINGS = 72  # tokens of them all, with the lines between
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _LATELY = "What the user said, word for word ({left:,} earlier questions do not fit and are left out):"
-_SUMMARY = "What the answers and tools came to:"
+_OUTCOMES = "What the answers and tools came to:"
 _TASK = "The task as it was first put:"
 _FILES = "Files that tool calls named:"
 _LAST = "The last answer, shortened:"
@@ -64,24 +64,6 @@ class SplitHistory(NamedTuple):
     max_tokens: int = 0
 
 
-class Strategy(NamedTuple):
-    """One way. Where there are fewer than ``least`` tokens for a session it is not worth trying.
-
-    ``summarises``: a summary is part of it, which may have to be made.
-    """
-
-    name: str
-    least: int
-    shorten: Callable[[SplitHistory], CompactedPrompt]
-    summarises: bool = False
-
-
-def full(past: SplitHistory) -> CompactedPrompt:
-    """Everything."""
-    everything = [*past.older, *past.recent]
-    return CompactedPrompt(everything, len(everything))
-
-
 def pruned_tools(past: SplitHistory) -> CompactedPrompt:
     """Everything, but of older results of tools and older attached text only what shows what they are."""
     everything = [*map(pruned, past.older), *past.recent]
@@ -96,7 +78,7 @@ def summary(past: SplitHistory) -> CompactedPrompt:
     """
     carried = _carried(past)
     lines = _numbered(past, carried)
-    sections = [[_WORDS, *lines] if lines else [], [_SUMMARY, past.summary] if past.summary else []]
+    sections = [[_WORDS, *lines] if lines else [], [_OUTCOMES, past.summary] if past.summary else []]
     return _compacted(past, sections, len(lines), carried, tells=True)
 
 
@@ -135,13 +117,12 @@ def minimal(past: SplitHistory) -> CompactedPrompt:
     return _compacted(past, sections, len(chosen), carried, tells=tells)._replace(questions=left)
 
 
-STRATEGIES = (  # in the order in which they are tried; the first is no compaction, the last is always possible
-    Strategy(FULL, 0, full),
-    Strategy("pruned-tools", 2000, pruned_tools),
-    Strategy("summary", 1500, summary, summarises=True),
-    Strategy("minimal", 0, minimal),
-)
-BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
+PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # in the order in which they are tried
+SHORTEN: dict[str, Callable[[SplitHistory], CompactedPrompt]] = {
+    PRUNED: pruned_tools,
+    SUMMARY: summary,
+    MINIMAL: minimal,
+}
 
 
 def is_verbatim(message: Message) -> bool:
@@ -216,7 +197,7 @@ def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
 
 def _state(past: SplitHistory, max_tokens: int) -> list[str]:
     """How things stand: the newest summary as far as it fits, else the ends of the last answer."""
-    heading, text = _SUMMARY, past.summary
+    heading, text = _OUTCOMES, past.summary
     if not text:
         answers = (message for message in reversed(past.older) if message["role"] == "assistant" and text_of(message))
         heading, text = _LAST, next(map(text_of, answers), "")

@@ -65,11 +65,10 @@ def build(messages: Sequence[Message], system: str | None, provider: str, model:
     Raises UsageError where the question says nothing: some servers leave it out, and refuse a prompt that is empty or
     ends with an answer.
     """
-    said = spoken(messages)
-    prompt = join_adjacent(pair_calls([one for one in said if one["role"] != "system"], provider, model))
+    prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1]))):
         raise UsageError("the question says nothing", "give words or pipe text in")
-    words = [text_of(message) for message in said if message["role"] == "system"]
+    words = [text_of(message) for message in messages if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
     return [{"role": "system", "content": text}, *prompt] if text else prompt
 

@@ -76,7 +76,7 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
     read = document.complete({"messages": messages})[0]["messages"]
-    return Request("lab/m", valid.build([*read, QUESTION], "Brief.", provider, "lab/m"), {})
+    return Request("lab/m", valid.build(valid.spoken([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:
@@ -93,7 +93,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
     assert size.tokens <= size.at_most
-    built = valid.build([*doc["messages"], QUESTION], "Brief.", "", "")
+    built = valid.build(valid.spoken([*doc["messages"], QUESTION]), "Brief.", "", "")
     tokens.was_cut(1, size, built)
     for name in dialects or DIALECTS:
         DIALECTS[name](Request("lab/m", built, {}))
@@ -101,7 +101,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
 
 def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
-    built = valid.build(messages, None, "", "")
+    built = valid.build(valid.spoken(messages), None, "", "")
     made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
     claude.check(made, claude.HEADERS)
     return made

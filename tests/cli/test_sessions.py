@@ -13,7 +13,7 @@ import pytest
 from gptsh.core import document, sessions
 from tests.support.home import Home, in_mid_answer, texts
 from tests.support.server import ModelServer
-from tests.support.sessions import ABSENT, Store, ask, change, keep, new, put
+from tests.support.sessions import Store, ask, change, keep, new, put
 
 ASK = ("-s", "0", "-m", "echo", "more")
 SHOW = ("--show-session", "0")
@@ -162,23 +162,6 @@ def test_any_other_ref_is_exit_2(many: Home, ref: str, said: str) -> None:
     run = many.run("--show-session", ref)
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert said in run.stderr
-
-
-@pytest.mark.parametrize("value", [None, ABSENT], ids=["null", "absent"])
-@pytest.mark.parametrize("place", [
-    "meta.tags", "usage.tokens", "usage.cost", "context.summaries", "agent.params", "agent.name", "agent.model",
-    "provider.name", "stats.turns", "stats.preview", "title",
-])  # fmt: skip
-def test_a_session_with_a_key_missing_or_null_is_listed_shown_and_goes_on(
-    home: Home, one: Path, place: str, value: object
-) -> None:
-    change(one, place, "many" if place == "stats.turns" and value is None else value)
-    for args in (LIST, SHOW, ASK, ("-s", "0", "--tag", "z")):
-        run = home.run(*args)
-        assert (run.code, run.stderr) == (0, ""), args
-    doc = home.doc()
-    assert (doc["stats"]["turns"], doc["meta"]["tags"]) == (2, ["z"])
-    assert doc["usage"]["tokens"]["total"] is not None
 
 
 NOT_SESSIONS = [

@@ -35,18 +35,13 @@ def keep(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
     return path
 
 
-ABSENT = object()
-
-
 def change(path: Path, place: str, value: object) -> None:
-    """Put another value at a place of a session's file, such as ``meta.tags``; ABSENT takes the key away."""
+    """Put another value at a place of a session's file, such as ``meta.tags``."""
     doc = table = json.loads(path.read_bytes())
     *tables, key = place.split(".")
     for name in tables:
         table = table[name]
     table[key] = value
-    if value is ABSENT:
-        del table[key]
     path.write_text(json.dumps(doc))
 
 

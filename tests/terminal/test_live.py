@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gptsh.render.live import Region
 from gptsh.render.plain import Look
 from gptsh.render.terminal import Canvas
-from gptsh.text import row_starts
 from tests.support.emulator import DOCUMENTS, Emulator, emulated
 from tests.support.home import Home
 from tests.support.screens import Tmux, needs_tmux
@@ -58,15 +57,6 @@ def test_what_left_the_screen_is_final_and_in_the_end_all_stands_as_if_drawn_who
     assert emulator.rows == whole.rows
     if "```" not in source:  # of code that left the screen the colours may have become others
         assert emulator.cells[: len(whole.rows)] == whole.cells[: len(whole.rows)]
-
-
-@pytest.mark.parametrize(
-    ("line", "starts"),
-    [("x" * 41, [20, 40]), ("漢" * 11, [10]), ("x" + "漢" * 10, [10]), ("⚠️" * 11, [20]), ("e\u0301" * 21, [40]),
-     ("x\ty\tz\t" + "x" * 3, [5])],
-)  # fmt: skip
-def test_rows_are_as_long_as_the_terminal_that_has_the_widest_letters_allows(line: str, starts: list[int]) -> None:
-    assert row_starts(line, 20) == starts
 
 
 TABLE = "| a | b |\n|---|---|\n| long | 1 |\n"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
 from tests.support.claude import KEY, OPUS, SONNET, bare, call, parts, thinking
-from tests.support.home import Home, kind_of_session, texts
+from tests.support.home import Home, kind_of_session
 from tests.support.paths import DATA
 
 DATA = DATA / "anthropic"
@@ -203,24 +203,6 @@ def test_a_token_goes_as_one(claude: Home, server: AnthropicServer) -> None:
     assert (headers["authorization"], "x-api-key" in headers) == ("Bearer a-token", False)
     server.refuse(401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}})
     assert "check ANTHROPIC_AUTH_TOKEN" in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr
-
-
-@pytest.mark.parametrize(
-    ("status", "said_as", "code", "line"),
-    [
-        (401, f"invalid {KEY}", 1, "anthropic refused the key (401): invalid ***: check ANTHROPIC_API_KEY"),
-        (400, "prompt is too long: 208310 tokens > 200000 maximum", 6,
-         "anthropic has no room for the prompt: prompt is too long: 208310 tokens > 200000 maximum"),
-    ],
-)  # fmt: skip
-def test_refusals(claude: Home, server: AnthropicServer, status: int, said_as: str, code: int, line: str) -> None:
-    error = {"type": "invalid_request_error", "message": said_as}
-    server.refuse(status, {"type": "error", "error": error, "request_id": "req_1"})
-    run = claude.run("--debug", "hi")
-    assert (run.stdout, run.code, len(server.asked)) == ("", code, 1)
-    assert line in run.stderr
-    assert KEY not in run.stderr + claude.files()[0].read_text()
-    assert texts(claude.doc()) == ["user: hi"]
 
 
 def test_a_session_pays_for_its_history_once(claude: Home, server: AnthropicServer) -> None:

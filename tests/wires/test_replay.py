@@ -12,8 +12,7 @@ import pytest
 from tests.support.attached import a_pdf
 from tests.support.dry import dry
 from tests.support.home import Home
-from tests.support.server import Cut, ModelServer, chunk, event
-from tests.support.strict import strict
+from tests.support.server import ModelServer, chunk, event
 
 DONE = event(b"[DONE]")
 NO_RESULT = "error: this tool call was interrupted and has no result"
@@ -242,16 +241,6 @@ def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> 
     messages = sent(home, user(), asks(call("abcDEF123"), provider="mistral"), gives("abcDEF123"), model="mistral/m")
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
-
-
-def test_half_a_call_is_kept_as_it_came_and_goes_on_at_a_strict_server(home: Home, model: ModelServer) -> None:
-    configured(home, model, "groq")
-    made = {"index": 0, "id": "c1", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
-    model.script(event(chunk({"content": "Let me.", "tool_calls": [made]})), Cut)
-    assert home.run("-m", "groq/m", "hi").code == 1
-    assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"path": "/ho'
-    model.refuses = strict("groq")
-    assert home.run("-s", "0", "go on").code == 0
 
 
 def signed(words: str) -> dict[str, Any]:

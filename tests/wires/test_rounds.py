@@ -317,22 +317,6 @@ def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Ho
     assert tooled.run("-s", "0").code == 2
 
 
-@pytest.mark.parametrize("words", [[], ["go on"]], ids=["without a prompt", "with one"])
-def test_a_server_that_dies_ends_the_turn_and_its_calls_have_no_result(
-    tooled: Home, model: ModelServer, words: list[str]
-) -> None:
-    model.script(*calling(call("die")))
-    run = tooled.run("go")
-    assert (run.stdout, run.code) == ("", 3)
-    assert all(part in run.stderr for part in ("good", "the disk is full", "gptsh -s"))
-    assert roles(tooled.doc()) == ["user", "assistant"]
-    model.say("I see.")
-    assert tooled.run("-s", "0", *words).stdout == "I see.\n"
-    sent = model.sent[-1]["messages"]
-    assert [m["role"] for m in sent] == ["user", "assistant", "tool", *["user"] * len(words)]
-    assert "no result" in sent[2]["content"]
-
-
 @pytest.fixture
 def stubborn(tooled: Home) -> Home:
     """An agent whose tool server ignores SIGTERM, and has started another process."""

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.claude import anthropic, claude
 from tests.support.completion import bash
 from tests.support.home import Home, lab_config
 from tests.support.hosted import Hosted
 from tests.support.server import ModelServer
 from tests.support.talks import long, talker, untold
 
-__all__ = ["bash", "long", "talker", "untold"]  # fixtures that stand with what they give
+__all__ = ["anthropic", "bash", "claude", "long", "talker", "untold"]  # fixtures that stand with what they give
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")

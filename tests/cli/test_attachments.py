@@ -12,6 +12,7 @@ import pytest
 from tests.support.attached import a_pdf, a_png
 from tests.support.dry import KEYS, dry
 from tests.support.home import Home, lab_config
+from tests.support.messages import text
 from tests.support.server import ModelServer
 
 
@@ -192,10 +193,6 @@ PDF = {"type": "document", "source": {"type": "base64", "media_type": "applicati
 WAV_DATA = base64.b64encode(a_wav()).decode()
 WAV = {"type": "input_audio", "input_audio": {"data": WAV_DATA, "format": "wav"}}
 SAID = {"role": "assistant", "content": "ok"}
-
-
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
 
 
 def unsent(what: str, why: str = "this API does not take it") -> str:

@@ -35,6 +35,10 @@ def says(*steps: Any, **more: Any) -> Any:
     return lambda _lab, model: model.script(*steps, **more)
 
 
+def says_whole(_lab: Home, model: ModelServer) -> None:
+    model.whole("half", finish=None)
+
+
 def says_twice(text: str) -> Any:
     return lambda _lab, model: (model.say(text), model.say(text))
 
@@ -73,7 +77,6 @@ def _silent_twice(_lab: Home, model: ModelServer) -> None:
 FOREIGN = {"index": 0, "id": "c1", "function": {"name": "time__get", "arguments": '{"zone": "Europe'}}
 REFUSAL = [event(chunk({"content": "Well, "})), event(chunk({"refusal": "no."})), event(chunk({}, "stop")), DONE]
 NO_REASON = [event(chunk({"role": "assistant", "content": ""})), event(chunk({"content": "half"})), DONE]
-WHOLE = json.dumps({"choices": [{"message": {"content": "half"}, "finish_reason": None}]}).encode()
 UNREACHABLE = '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
 INTERRUPTS = "when another request arrives"
 WAYS = {
@@ -94,7 +97,7 @@ WAYS = {
     "a refusal": Way(5, "refused", says(*REFUSAL), text="Well, no.", finish="stop"),
     "a refusal as reason": Way(5, "refus", says(*answer("no", finish="refusal")), text="no", finish="refusal"),
     "no reason": Way(5, INTERRUPTS, says(*NO_REASON), text="half"),
-    "no reason, in one piece": Way(5, INTERRUPTS, says(WHOLE, headers=JSON), ("--no-stream", "hi"), "half"),
+    "no reason, in one piece": Way(5, INTERRUPTS, says_whole, ("--no-stream", "hi"), "half"),
     "no reason, and breaks off": Way(5, INTERRUPTS, says(*NO_REASON, Cut), text="half"),
     "calls without a reason": Way(5, "", says(event(chunk({"tool_calls": [FOREIGN]})), DONE)),
     "not what the schema asks": Way(5, "", says_twice("no"), ("--schema", '{"type":"object"}', "hi"), "no", "stop"),

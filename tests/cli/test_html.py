@@ -14,6 +14,7 @@ from tests.support import vocabulary
 from tests.support.attached import HOSTILE, a_pdf, a_png
 from tests.support.histories import of, put
 from tests.support.home import Home
+from tests.support.messages import says
 
 BARE = ("head title style body main header h1 h2 h3 h4 h5 h6 dl dt dd time summary figure figcaption blockquote ul li "
         "table thead tbody tr em strong s code br hr")  # fmt: skip
@@ -88,12 +89,8 @@ def page(home: Home, *messages: dict[str, Any], **more: Any) -> Reader:
     return Reader(run.stdout)
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **more}
-
-
 def test_the_page_allows_nothing_and_loads_nothing(a_home: Home) -> None:
-    reader = page(a_home, said("hi"))
+    reader = page(a_home, says("hi"))
     (policy,) = (meta["content"] for meta in reader.all("meta") if "http-equiv" in meta)
     style = base64.b64encode(hashlib.sha256(reader.style.encode()).digest()).decode()
     assert policy.split("; ") == [
@@ -110,7 +107,7 @@ def test_hostile_words_are_shown_and_not_obeyed(a_home: Home, text: str) -> None
     page(
         a_home,
         {"role": "user", "content": [{"type": "text", "text": text, "source": text}, image]},
-        said(text, model=text, tool_calls=[call], finish_reason=text, refusal=text,
+        says(text, model=text, tool_calls=[call], finish_reason=text, refusal=text,
              thinking=[{"type": "thinking", "thinking": text}]),
         {"role": "tool", "name": text, "content": text}, {"role": text or "x", "content": text},
         title=text, agent={"name": text, "system": text}, meta={"tags": [text], "forked_from": text},
@@ -126,7 +123,7 @@ WORDS = st.lists(
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(HOSTILE) | vocabulary.TEXT, max_size=8).map("".join), WORDS)
 def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text: str, words: str) -> None:
-    reader = page(a_home, said(text), {"role": "user", "content": text}, said(words), title="t")
+    reader = page(a_home, says(text), {"role": "user", "content": text}, says(words), title="t")
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
 
 
@@ -141,10 +138,10 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
     reader = page(
         a_home,
         {"role": "user", "content": [{"type": "text", "text": "# look"}, listing, image, pdf, svg, far]},
-        said("**so**\n\n```py\ndef f(): return 'x'\n```", tool_calls=[call], model="lab/m", finish_reason="length",
+        says("**so**\n\n```py\ndef f(): return 'x'\n```", tool_calls=[call], model="lab/m", finish_reason="length",
              thinking=[{"type": "thinking", "thinking": "hm"}]),
         {"role": "tool", "name": "ls", "content": [{"type": "text", "text": "first\nsecond"}, image]},
-        said("```klingon\nx\n```"),
+        says("```klingon\nx\n```"),
     )  # fmt: skip
     assert len(reader.all("article")) == 4
     assert [found["class"] for found in reader.all("details")] == ["file", "thinking", "call", "result"]

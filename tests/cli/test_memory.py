@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import answer_of, small_says
+from tests.support.answers import answer_of
 from tests.support.home import Home, lab_config, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import kept, path_of, question, reply
@@ -126,7 +126,7 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     for number in range(2):
         assert agent.run("-s", "@s", f"question {number}").stderr == ""
     assert not of_small(model)  # four messages are not too many
-    small_says(model, answer_of("- asks questions", "Questions\nwere asked."))
+    model.whole(answer_of("- asks questions", "Questions\nwere asked."), model="small")
     assert agent.run("-s", "@s", "question 2") == ("You said: question 2\n", "", 0)
     (request,) = of_small(model)
     told = request["messages"][1]["content"]
@@ -172,7 +172,7 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
 ) -> None:
     """And whoever reads the answer has it to its end before the memory is made."""
     path, release = put(agent, 0), threading.Event()
-    small_says(model, answer_of("- m"), release)
+    model.whole(answer_of("- m"), release, model="small")
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
@@ -192,7 +192,7 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     paths = [put(agent, number) for number in range(2)]
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
-        small_says(model, answer_of(text))
+        model.whole(answer_of(text), model="small")
     assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
     assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
@@ -214,7 +214,7 @@ def test_what_was_interrupted_is_done_again(agent: Home, model: ModelServer, end
     untouched = path.read_bytes()
     remember(agent, "- by hand\n")
     for text in ("- by hand\n- once", "- by hand\n- twice"):
-        small_says(model, answer_of(text))
+        model.whole(answer_of(text), model="small")
     assert agent.run("--consolidate").code == 0
     path.write_bytes(untouched)
     if ended == "before the log":
@@ -234,7 +234,7 @@ def test_a_fork_tells_nothing_twice(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     assert agent.run("-s", "s000@", "and then?").code == 0  # it has no position yet
     for text in ("- first", "- second"):
-        small_says(model, answer_of(text))
+        model.whole(answer_of(text), model="small")
     assert agent.run("--consolidate", "-s", "s000").code == 0
     assert agent.run("--consolidate").stdout.endswith("(default) 2 messages\n")
     told = of_small(model)[1]["messages"][1]["content"]
@@ -247,7 +247,7 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
     assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
     assert agent.run("--consolidate") == ("", "", 0)
     assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
-    small_says(model, answer_of("- m"))
+    model.whole(answer_of("- m"), model="small")
     assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
 
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, 
 def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer) -> None:
     put(agent, 0), put(agent, 1)
     break_small(model)
-    small_says(model, answer_of("- m"))
+    model.whole(answer_of("- m"), model="small")
     run = agent.run("--consolidate", "-o", "json")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     failed, done = sorted(json.loads(run.stdout), key=lambda item: item["session"])
@@ -290,11 +290,11 @@ USELESS = ["", "no JSON", '{"history_entry": "x"}', answer_of(""), answer_of("- 
 def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: str) -> None:
     remember(agent, "- by hand, without a line end")
     path, before = put(agent, 0), state(agent)
-    small_says(model, text)
+    model.whole(text, model="small")
     run = agent.run("--consolidate")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     assert (state(agent), position(path)) == (before, None)
-    small_says(model, answer_of("- by hand\n- more"))
+    model.whole(answer_of("- by hand\n- more"), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == "- by hand\n- more\n"
 
@@ -312,7 +312,7 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
     """And what was written by hand is kept beside it."""
     remember(agent, BY_HAND)
     put(agent, 0)
-    small_says(model, text.replace("{}", answer_of("- m")))
+    model.whole(text.replace("{}", answer_of("- m")), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == f"{memory}\n"
     assert f"(session s000) {entry} <!--" in file(agent, "HISTORY.md")
@@ -322,7 +322,7 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
 @pytest.mark.parametrize("meanwhile", ["edited", "deleted session"])
 def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelServer, meanwhile: str) -> None:
     path, release = put(agent, 0), threading.Event()
-    small_says(model, answer_of("- made"), release)
+    model.whole(answer_of("- made"), release, model="small")
     process = agent.start("--consolidate")
     until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
@@ -340,7 +340,7 @@ def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: 
     path = put(agent, 0, turns=20, size=300)
     model.window = 4096
     for number in range(20):
-        small_says(model, answer_of(f"- part {number}"))
+        model.whole(answer_of(f"- part {number}"), model="small")
     assert agent.run("--consolidate").code == 0
     assert position(path) == 40
     asked = of_small(model)
@@ -355,7 +355,7 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     for number in range(4):
         put(agent, number, turns=1)
     for _ in range(8):
-        small_says(model, answer_of("- m"), 0.05)
+        model.whole(answer_of("- m"), 0.05, model="small")
     processes = [agent.start("--consolidate") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
@@ -371,7 +371,7 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     named = f'[agents.{json.dumps(name)}]\nmodel = "lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
     home.configure(lab_config(model) + named)
     put(home, 0, agent={"name": name, "model": "lab/m", "model_small": "lab/small"})
-    small_says(model, answer_of("- m"))
+    model.whole(answer_of("- m"), model="small")
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in only.iterdir()}

@@ -1,14 +1,11 @@
 """The title of a session: asked of the small model, once, and nothing is lost or held up by it."""
 
-import json
 import signal
 import threading
 import time
-from typing import Any
 
 import pytest
 
-from tests.support.answers import small_says
 from tests.support.home import Home, lab_config, read_until, until, wait_for
 from tests.support.server import Cut, ModelServer, answer
 
@@ -23,18 +20,12 @@ def titled(home: Home, model: ModelServer) -> Home:
     return home
 
 
-def say_title(model: ModelServer, *before: Any) -> None:
-    """The small model of ``hosted`` says the title."""
-    body = json.dumps({"choices": [{"message": {"content": TITLE}, "finish_reason": "stop"}]}).encode()
-    model.script(*before, body, headers={"Content-Type": "application/json"}, model=SMALL)
-
-
 def asked(model: ModelServer) -> list[str]:
     return [body["model"] for body in model.sent]
 
 
 def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model: ModelServer) -> None:
-    small_says(model, TITLE)
+    model.whole(TITLE, model="small")
     assert titled.run("the words", stdin="the piped text") == ("You said: the words\n\nthe piped text\n", "", 0)
     assert model.sent[1]["messages"][1]["content"] == "the words"
     assert titled.doc()["title"] == TITLE
@@ -46,7 +37,7 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(titled: Home
     hold = threading.Event()
     for number in range(4):
         model.script(hold, *answer(f"answer {number}"), model="m")
-    small_says(model, TITLE)
+    model.whole(TITLE, model="small")
     runs = [titled.start("-s", "@work", f"question {number}") for number in range(4)]
     until(lambda: len(model.asked) == 4)  # all have saved their questions
     hold.set()
@@ -115,7 +106,7 @@ def test_a_hosted_provider_is_asked_beside_an_answer_that_is_saved_first(hosted:
     hold, more = threading.Event(), threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(more, first, *rest, model=HOSTED)
-    say_title(model, hold)
+    model.whole(TITLE, hold, model=SMALL)
     process = hosted.start("go")
     until(lambda: model.asked)
     assert asked(model) == [HOSTED]  # nothing else before the first token
@@ -132,7 +123,7 @@ def test_a_server_of_ones_own_is_asked_behind_the_answer(titled: Home, model: Mo
     release = threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, release, *rest, model="m")
-    small_says(model, TITLE)
+    model.whole(TITLE, model="small")
     process = titled.start("go")
     read_until(process.stdout, b"first ")
     time.sleep(0.3)  # a hosted one would be asked by now
@@ -147,7 +138,7 @@ def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: Model
     stay = threading.Event()
     first, *rest = answer("first ", "second", finish="length")[1:]
     model.script(first, stay, *(rest if ending == "length" else [Cut]), model=HOSTED)
-    say_title(model)
+    model.whole(TITLE, model=SMALL)
     process = hosted.start("go")
     read_until(process.stdout, b"first ")
     until(lambda: len(model.asked) == 2)

@@ -5,22 +5,10 @@ from typing import Any
 
 from tests.support.anthropic_server import named
 from tests.support.home import Result
-from tests.support.server import USAGE, ModelServer
-
-
-def reply(text: str) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {"id": "c", "choices": [choice], "usage": USAGE}
 
 
 def answer_of(memory_update: str, entry: str = "They talked.") -> str:
     return json.dumps({"history_entry": entry, "memory_update": memory_update})
-
-
-def small_says(model: ModelServer, text: str, *before: Any) -> None:
-    """Queue an answer of the small model, what is waited for before it."""
-    body = json.dumps(reply(text)).encode()
-    model.script(*before, body, headers={"Content-Type": "application/json"}, framing="length", model="small")
 
 
 def told(run: Result) -> Any:

@@ -1,22 +1,16 @@
-"""Parts, sessions and models of Anthropic, as its requests are built of."""
+"""Models of Anthropic, and a home that asks them."""
 
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
+
+from tests.support.anthropic_server import AnthropicServer
+from tests.support.home import Home
 
 SONNET, OPUS, LATEST = "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"
 KEY = "sk-ant-very-secret"
 PNG = "iVBORw0KGgo="
-
-
-def call(call_id: str, name: str, arguments: str, **more: Any) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
-
-
-def thinking(text: str, signed: str | None = None) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": text} | ({"signature": signed} if signed else {})
-
-
-def parts(*pieces: str) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": piece} for piece in pieces]
 
 
 def bare(made: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -27,9 +21,24 @@ def bare(made: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
 
 
-def image(url: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url}, "source": "a.png"}
-
-
 OPEN = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CLOSED = {**OPEN, "additionalProperties": False}
+
+
+@pytest.fixture
+def anthropic() -> Iterator[AnthropicServer]:
+    """A strict server of the test's own."""
+    server = AnthropicServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def claude(home: Home, anthropic: AnthropicServer) -> Home:
+    """A home whose default model is Claude on the strict server; no titles."""
+    home.configure(
+        f'[agents.default]\nmodel = "{SONNET}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
+        f'[providers.anthropic]\nbase_url = "{anthropic.base_url.removesuffix("/v1")}"\n'
+    )
+    home.env["ANTHROPIC_API_KEY"] = KEY
+    return home

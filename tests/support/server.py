@@ -73,6 +73,12 @@ def answer(*pieces: str, finish: str = "stop", usage: Any = USAGE) -> list[bytes
     return [*events, event(b"[DONE]")]
 
 
+def whole(text: str, *, finish: str | None = "stop", usage: Any = USAGE) -> Script:
+    """An answer in one piece."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return _page({"id": "chatcmpl-2", "choices": [choice], "usage": usage})
+
+
 def complaint(body: dict[str, Any]) -> str | None:
     """What a strict server refuses about a request; None for a good one."""
     messages = body.get("messages") or []
@@ -145,7 +151,6 @@ class ModelServer:
         self.window: int | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
         self._lock = threading.Lock()
-        self.delay = 0.0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -198,9 +203,10 @@ class ModelServer:
         """Queue a well-formed streamed answer."""
         self.script(*answer(*pieces, **more), model=model)
 
-    def hang_up(self) -> None:
-        """Queue a connection that is closed without a response."""
-        self.script(status=0)
+    def whole(self, text: str, *before: Any, model: str = "", **more: Any) -> None:
+        """Queue an answer in one piece, and what is waited for before it."""
+        said = whole(text, **more)
+        self._scripts[model].append(said._replace(steps=(*before, *said.steps)))
 
     def refuse(self, status: int, payload: Any, headers: dict[str, str] | None = None, model: str = "") -> None:
         """Queue an error response with a JSON body."""
@@ -226,7 +232,6 @@ class ModelServer:
         with self._lock:
             self.asked.append(Asked(handler.command, handler.path, headers, body))
             script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
-        time.sleep(self.delay)
         if not script.status:
             handler.close_connection = True
             handler.connection.shutdown(2)
@@ -276,10 +281,7 @@ class ModelServer:
         said = f"You said: {body['messages'][-1]['content']}"
         usage = _usage(prompt_tokens(body), _o200k()(said)) if self.window else USAGE
         if not body.get("stream"):
-            message = {"role": "assistant", "content": said}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            whole = json.dumps({"id": "chatcmpl-2", "choices": [choice], "usage": usage}).encode()
-            return Script(200, {"Content-Type": "application/json"}, (whole,), "length")
+            return whole(said, usage=usage)
         return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said), usage=usage)), "chunked")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.answers import events
 from tests.support.home import Home, Result
-from tests.support.server import USAGE, ModelServer, Script, answer, prompt_tokens
+from tests.support.server import ModelServer, Script, answer, prompt_tokens, whole
 
 NAMES = ["parser", "writer", "lexer", "index", "cache", "queue", "router", "signal", "ledger", "archive", "garden"]
 DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
@@ -103,13 +103,6 @@ def questions(doc: dict[str, Any]) -> list[str]:
 # ---- servers
 
 
-def whole(text: str, *, finish: str = "stop", usage: Any = USAGE) -> Script:
-    """An answer in one piece, as summaries are asked for."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-    body = json.dumps({"id": "chatcmpl-1", "choices": [choice], "usage": usage}).encode()
-    return Script(200, {"Content-Type": "application/json"}, (body,), "length")
-
-
 class Talker(ModelServer):
     """Answers of ``words`` words, ``TOLD`` from ``s``, with a usage by its own count; a window enforced and told."""
 
@@ -136,11 +129,10 @@ def report(prompt: int, completion: int = 2) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def sum_up(model: ModelServer, *texts: str, before: Any = (), name: str = "s", **more: Any) -> None:
-    """Queue summaries, each behind what is waited for before it."""
+def sum_up(model: ModelServer, *texts: str) -> None:
+    """Queue summaries."""
     for text in texts:
-        script = whole(text, **more)
-        model.script(*before, *script.steps, headers=script.headers, framing=script.framing, model=name)
+        model.whole(text, model="s")
 
 
 def too_long(message: str) -> dict[str, Any]:

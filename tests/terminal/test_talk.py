@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import answer_of, small_says
+from tests.support.answers import answer_of
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import ModelServer
 from tests.support.terminal import Conversation
@@ -282,7 +282,7 @@ def test_a_long_conversation_makes_what_runs_of_their_own_make(
 
     def script() -> None:
         for text in said:
-            small_says(model, text)
+            model.whole(text, model="small")
 
     runs = [[*["-s", "0"] * bool(number), "--", words.rstrip()] for number, words in enumerate(LONG)]
     both_ways(script, runs, [f"--\t{LONG[0].rstrip()}", *(words.rstrip() for words in LONG[1:])])

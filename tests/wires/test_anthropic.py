@@ -1,15 +1,15 @@
 """The Anthropic Messages dialect through the command: what every known kind of stream means, and what it leads to."""
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
-from tests.support.claude import KEY, OPUS, SONNET, bare, call, parts, thinking
+from tests.support.claude import OPUS, SONNET, bare
 from tests.support.home import Home, kind_of_session
+from tests.support.messages import call, parts, thinking
 from tests.support.paths import DATA
 
 DATA = DATA / "anthropic"
@@ -17,25 +17,6 @@ DATA = DATA / "anthropic"
 
 def recorded(name: str) -> bytes:
     return (DATA / f"{name}.sse").read_bytes()
-
-
-@pytest.fixture
-def server() -> Iterator[AnthropicServer]:
-    """A strict server of the test's own."""
-    server = AnthropicServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def claude(home: Home, server: AnthropicServer) -> Home:
-    """A home whose default model is Claude on the strict server; no titles."""
-    home.configure(
-        f'[agents.default]\nmodel = "{SONNET}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
-        f'[providers.anthropic]\nbase_url = "{server.base_url.removesuffix("/v1")}"\n'
-    )
-    home.env["ANTHROPIC_API_KEY"] = KEY
-    return home
 
 
 # By stream: stdout, the end of stderr's last word or line, the exit code, what stands in the session.
@@ -94,12 +75,12 @@ READ |= {
 
 
 @pytest.mark.parametrize("name", sorted(READ))
-def test_each_kind_of_stream_through_the_command(claude: Home, server: AnthropicServer, name: str) -> None:
+def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: AnthropicServer, name: str) -> None:
     out, told, code, kept = READ[name]
     whole = b"".join(BUILT[name]) if name in BUILT else recorded(name)
     for size in (0, 7):  # wherever the network cuts it
         pieces = [whole[at : at + size] for at in range(0, len(whole), size)] if size else [whole]
-        server.script(*pieces)
+        anthropic.script(*pieces)
         run = claude.run("-n", "hi")
         assert (run.stdout, run.code) == (out, code)
         lines = run.stderr.splitlines()
@@ -108,11 +89,11 @@ def test_each_kind_of_stream_through_the_command(claude: Home, server: Anthropic
         assert {key: reply[key] for key in kept} == kept
         if kept:
             assert (reply["provider"], reply["model"]) == ("anthropic", SONNET)
-    assert len(server.asked) == 2
+    assert len(anthropic.asked) == 2
 
 
-def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, server: AnthropicServer) -> None:
-    server.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
+def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, anthropic: AnthropicServer) -> None:
+    anthropic.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     assert claude.run("--system", "Brief.", "hi") == ("Hello there.\n", "", 0)
     reply = claude.doc()["messages"][1]
     assert reply["usage"] == {
@@ -130,9 +111,9 @@ def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, se
 
 @pytest.mark.parametrize("name", ["citations", "server_tool"])
 def test_blocks_without_another_place_survive_and_go_back_as_they_came(
-    claude: Home, server: AnthropicServer, name: str
+    claude: Home, anthropic: AnthropicServer, name: str
 ) -> None:
-    server.script(recorded(name))
+    anthropic.script(recorded(name))
     claude.run("hi")
     blocks = claude.doc()["messages"][1]["replay"]["blocks"]
     kinds = {"citations": ["text"] * 3, "server_tool": ["text", "server_tool_use", "web_search_tool_result", "text"]}
@@ -140,41 +121,41 @@ def test_blocks_without_another_place_survive_and_go_back_as_they_came(
     if name == "citations":
         assert (blocks[1]["text"], blocks[1]["citations"][0]["cited_text"]) == ("water is wet", "Water is wet.")
     assert claude.run("-s", "0", "more").code == 0
-    assert server.sent[1]["messages"][1]["content"] == blocks
+    assert anthropic.sent[1]["messages"][1]["content"] == blocks
 
 
 @pytest.mark.slow
-def test_an_overload_before_anything_was_said_is_asked_again(claude: Home, server: AnthropicServer) -> None:
+def test_an_overload_before_anything_was_said_is_asked_again(claude: Home, anthropic: AnthropicServer) -> None:
     start, ping = stream()[:2]
     for before in ([], [start, ping, 0.1, ping]):
-        server.script(*before, recorded("overloaded"))
-        server.script(*stream(said(0, "Now.")))
+        anthropic.script(*before, recorded("overloaded"))
+        anthropic.script(*stream(said(0, "Now.")))
         assert claude.run("-n", "hi") == ("Now.\n", "", 0)
-    server.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
+    anthropic.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
     run = claude.run("-n", "hi")
-    assert (run.stdout, run.code, len(server.asked)) == ("half\n", 1, 5)
+    assert (run.stdout, run.code, len(anthropic.asked)) == ("half\n", 1, 5)
 
 
-def test_an_answer_in_one_piece(claude: Home, server: AnthropicServer) -> None:
+def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> None:
     content = [{"type": "thinking", "thinking": "hm", "signature": "s"}, *parts("Yes."),
                {"type": "tool_use", "id": "t1", "name": "ls", "input": {"a": [1, "é"]}}]  # fmt: skip
     whole = {"id": "msg_9", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use",
              "usage": {"input_tokens": 3, "output_tokens": 4}}  # fmt: skip
-    server.script(json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"})
+    anthropic.script(json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"})
     assert claude.run("--no-stream", "hi") == ("Yes.\n", "hm\n", 0)
-    assert "stream" not in server.sent[0]
+    assert "stream" not in anthropic.sent[0]
     reply = claude.doc()["messages"][1]
     assert (reply["thinking"], reply["response_id"]) == ([thinking("hm", "s")], "msg_9")
     assert reply["tool_calls"] == [call("t1", "ls", '{"a": [1, "é"]}')]
     assert (reply["usage"]["total"], reply["finish_reason"]) == (7, "tool_calls")
 
 
-def test_what_is_no_answer(claude: Home, server: AnthropicServer) -> None:
+def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
     for data, line in (
         (b'{"hello":1}', "no message"),
         (b"<html>", "garbage: Expecting value: line 1 column 1 (char 0)"),
     ):
-        server.script(data, framing="length", headers={"Content-Type": "application/json"})
+        anthropic.script(data, framing="length", headers={"Content-Type": "application/json"})
         run = claude.run("hi")
         assert (run.stdout, run.code) == ("", 1)
         assert run.stderr.startswith(f"gptsh: the response is {line}: is the base URL right?")
@@ -182,30 +163,30 @@ def test_what_is_no_answer(claude: Home, server: AnthropicServer) -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
-    claude: Home, server: AnthropicServer, refused: bool
+    claude: Home, anthropic: AnthropicServer, refused: bool
 ) -> None:
     signed = "of another conversation" if refused else None
     calls = tool(2, "toolu_1", "ls", '{"a":', "1}")
-    server.script(*stream(thought(0, "First ", "look.", signed=signed), said(1, "I look. "), calls, stop="tool_use"))
+    anthropic.script(*stream(thought(0, "First ", "look.", signed=signed), said(1, "I look. "), calls, stop="tool_use"))
     assert claude.run("-p", "reasoning_effort=high", "what is this?").code == 0
     assert claude.run("-s", "0", "and?").stdout == "You said: and?\n"
-    made = [[part["type"] for part in bare(sent)[1][1]] for sent in server.sent[1:]]
+    made = [[part["type"] for part in bare(sent)[1][1]] for sent in anthropic.sent[1:]]
     assert made == [["thinking", "text", "tool_use"], *([["text", "tool_use"]] if refused else [])]
     assert claude.doc()["messages"][1]["thinking"] == [thinking("First look.", signed or signature("First look."))]
     assert claude.run("-s", "0", "-m", OPUS, "more").code == 0  # another model does not get the thoughts
-    assert [part["type"] for part in bare(server.sent[-1])[1][1]] == ["text", "tool_use"]
+    assert [part["type"] for part in bare(anthropic.sent[-1])[1][1]] == ["text", "tool_use"]
 
 
-def test_a_token_goes_as_one(claude: Home, server: AnthropicServer) -> None:
+def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:
     del claude.env["ANTHROPIC_API_KEY"]
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0
-    headers = server.asked[0].headers
+    headers = anthropic.asked[0].headers
     assert (headers["authorization"], "x-api-key" in headers) == ("Bearer a-token", False)
-    server.refuse(401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}})
+    anthropic.refuse(401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}})
     assert "check ANTHROPIC_AUTH_TOKEN" in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr
 
 
-def test_a_session_pays_for_its_history_once(claude: Home, server: AnthropicServer) -> None:
+def test_a_session_pays_for_its_history_once(claude: Home, anthropic: AnthropicServer) -> None:
     ends = []
     for number, words in enumerate(("first " * 50, "second " * 50, "third " * 50, "fourth " * 50)):
         assert claude.run(*(("-s", "0") if number else ()), "--system", "Brief. " * 20, words).code == 0

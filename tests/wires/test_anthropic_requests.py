@@ -7,26 +7,19 @@ import pytest
 
 from tests.support import anthropic_server as strict
 from tests.support.anthropic_server import AnthropicServer, signature
-from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare, call, image, parts, thinking
+from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare
 from tests.support.dialects import in_a_loop
 from tests.support.dry import dry
 from tests.support.home import Home
-
-
-def user(*content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": content[0] if len(content) == 1 else list(content)}
+from tests.support.messages import call, gives, image, parts, says, text, thinking, user
 
 
 def answer(content: Any, model: str = SONNET, **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, "provider": model.partition("/")[0], "model": model, **more}
-
-
-def result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
+    return says(content, provider=model.partition("/")[0], model=model, **more)
 
 
 def note(what: str, name: str = "") -> dict[str, str]:
-    return {"type": "text", "text": f"{name}[gptsh: {what}, not sent: this API does not take it]"}
+    return text(f"{name}[gptsh: {what}, not sent: this API does not take it]")
 
 
 def sent(home: Home, *messages: Any, model: str = SONNET, params: Any = None) -> list[list[dict[str, Any]]]:
@@ -61,7 +54,7 @@ X: Any = {"x_": None, "x_more": [1]}  # keys that nobody knows: they are kept, a
     ],
 )  # fmt: skip
 def test_parts_of_a_question(home: Home, part: dict[str, Any], block: dict[str, Any]) -> None:
-    assert sent(home, user({"type": "text", "text": "words"}, part), answer("a"))[0][1] == block
+    assert sent(home, user(text("words"), part), answer("a"))[0][1] == block
 
 
 SIGNED = [thinking("hm", signature("hm")), {"type": "redacted_thinking", "data": "xyz"}]
@@ -119,7 +112,7 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
     calls = [call("c1", "x", "{}"), call("c2", "y", "{}", caller={"type": "direct"})]
     reply = answer(parts("a", "b"), thinking=[FIRST, SECOND], tool_calls=calls,
                    order=["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1", "tool_call:1"])  # fmt: skip
-    turn = [user("q"), reply, result("c2", "r2"), result("c1", "r1")]
+    turn = [user("q"), reply, gives("c2", "r2"), gives("c1", "r1")]
     made = sent(home, *turn, params={"reasoning_effort": "low"})
     assert kinds(made)[1] == ["thinking", "text", "tool_use", "thinking", "text", "tool_use"]
     assert [part["content"] for part in made[2][:2]] == ["r1", "r2"]
@@ -138,7 +131,7 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
 )
 def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) -> None:
     made = sent(
-        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), result("c1", content, is_error=failed, **X)
+        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), gives("c1", content, is_error=failed, **X)
     )
     flag = {"is_error": True} if failed else {}
     assert made[1:] == [LS, [{"type": "tool_result", "tool_use_id": "c1", "content": block, **flag},
@@ -147,7 +140,7 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
 
 def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     odd = [call("functions.ls:0", "a.b", "{}"), call("functions_ls_0", "ls", "{}"), call("ünï", "ls", "{}")]
-    results = [result(made["id"], made["id"]) for made in odd]
+    results = [gives(made["id"], made["id"]) for made in odd]
     turn = [user("q"), answer("x", "openai/gpt-4.1", tool_calls=odd), *results, answer("y")]
     made = sent(home, *turn, *turn)
     uses = [part for content in made for part in content if part["type"] == "tool_use"]
@@ -164,7 +157,7 @@ AGAIN = [call("c2", "ls", "{}")]
 
 def loop(*answers: dict[str, Any]) -> list[dict[str, Any]]:
     """A question and answers that call tools, each with its result."""
-    return [user("q"), *(m for one in answers for m in (one, result(one["tool_calls"][0]["id"], "x")))]
+    return [user("q"), *(m for one in answers for m in (one, gives(one["tool_calls"][0]["id"], "x")))]
 
 
 BEGAN = answer("", thinking=[FIRST], tool_calls=ONE_CALL)
@@ -209,22 +202,18 @@ OF_SCHEMA = [
     [*((words, "thoughts") for words in SAID), *((words, "schema") for words in OF_SCHEMA),
      *((words, "neither") for words in NOT_OF_SCHEMA)],
 )  # fmt: skip
-def test_what_is_refused_and_can_be_left_out_is_asked_without(home: Home, words: str, asked: str) -> None:
-    server = AnthropicServer()
-    try:
-        home.configure(f'[providers.anthropic]\nbase_url = "{server.base_url}"\n[sessions]\ntitles = "off"\n')
-        home.env["ANTHROPIC_API_KEY"] = KEY
-        server.script(*strict.stream(strict.thought(0, "hm"), strict.said(1, "{}")))
-        assert home.run("-m", SONNET, "hi").code == 0
-        server.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
-        server.script(*strict.stream(strict.said(0, '{"n":1}')))
-        run = home.run("-s", "0", "-m", SONNET, "--schema", json.dumps(CLOSED), "more")
-        assert run.code == (1 if asked == "neither" else 0)
-        assert len(server.sent) == (2 if asked == "neither" else 3)
-        assert (kinds([bare(server.sent[-1])[1][1]]) == [["text"]]) == (asked == "thoughts")
-        assert ("output_config" not in server.sent[-1]) == (asked == "schema")
-    finally:
-        server.close()
+def test_what_is_refused_and_can_be_left_out_is_asked_without(
+    claude: Home, anthropic: AnthropicServer, words: str, asked: str
+) -> None:
+    anthropic.script(*strict.stream(strict.thought(0, "hm"), strict.said(1, "{}")))
+    assert claude.run("hi").code == 0
+    anthropic.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
+    anthropic.script(*strict.stream(strict.said(0, '{"n":1}')))
+    run = claude.run("-s", "0", "--schema", json.dumps(CLOSED), "more")
+    assert run.code == (1 if asked == "neither" else 0)
+    assert len(anthropic.sent) == (2 if asked == "neither" else 3)
+    assert (kinds([bare(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked == "thoughts")
+    assert ("output_config" not in anthropic.sent[-1]) == (asked == "schema")
 
 
 @pytest.mark.parametrize(

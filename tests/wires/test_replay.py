@@ -12,6 +12,7 @@ import pytest
 from tests.support.attached import a_pdf
 from tests.support.dry import dry
 from tests.support.home import Home
+from tests.support.messages import asks, call, gives, parts, says, text, thinking, user
 from tests.support.server import ModelServer, chunk, event
 
 DONE = event(b"[DONE]")
@@ -21,39 +22,12 @@ LAB = {"provider": "lab", "model": "lab/m"}
 LONG = "call_" + "x" * 60
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
-
-
-def call(call_id: str, arguments: Any = "{}", name: Any = "ls", **more: Any) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
-
-
-def asks(*made: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
-    """An answer that calls tools."""
-    return {"role": "assistant", "content": content, "tool_calls": list(made), **more}
-
-
-def gives(call_id: Any, content: Any = "out", **more: Any) -> dict[str, Any]:
-    """A tool's result."""
-    named = {} if call_id is None else {"tool_call_id": call_id}
-    return {"role": "tool", "content": content, **named, **more}
-
-
-def user(content: Any = "q") -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def says(content: Any = "a", **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **more}
-
-
 def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
     """The messages of the request that these and a question make."""
     return dry(home, model, *messages).messages
 
 
-C1, C2 = call("c1"), call("c2", name="cat")
+C1, C2, THOUGHT = call("c1"), call("c2", name="cat"), thinking("t", "of t")
 
 
 def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
@@ -64,7 +38,7 @@ def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
         ("stop", whole, 2),
     ):
         replay = {"reasoning_details": [whole, last]}
-        messages = sent(home, user(), says("x", **LAB, replay=replay, finish_reason=finish))
+        messages = sent(home, user("q"), says("x", **LAB, replay=replay, finish_reason=finish))
         assert len(messages[1]["reasoning_details"]) == kept
 
 
@@ -81,7 +55,7 @@ def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
     home: Home, provider: str, replay: dict[str, Any], goes_back: dict[str, str]
 ) -> None:
     whose = {"provider": provider, "model": f"{provider}/m"}
-    asked = sent(home, user(), asks(C1, replay=replay, **whose), gives("c1"), model=f"{provider}/m")[1]
+    asked = sent(home, user("q"), asks(C1, replay=replay, **whose), gives("c1"), model=f"{provider}/m")[1]
     assert {key: value for key, value in asked.items() if key not in ("role", "content", "tool_calls")} == goes_back
 
 
@@ -93,7 +67,7 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, 
         "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}],
     }  # fmt: skip
     whose = {"provider": model, "model": f"{model}/m"}
-    turn = [user(), asks(made, **whose, replay=replay), gives("c1"), says("done", **whose)]
+    turn = [user("q"), asks(made, **whose, replay=replay), gives("c1"), says("done", **whose)]
     assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (model in ("deepseek", "groq"))
     for other in ("n", "deep/m"):
         assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
@@ -105,7 +79,7 @@ def test_what_gemini_signed_goes_back_beside_the_call(home: Home) -> None:
     litellms = call("c2")
     litellms["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
     for made in (call("c1", extra_content=signed), litellms):
-        asked = sent(home, user(), asks(made, **whose), gives(made["id"]), model="gemini/m")[1]
+        asked = sent(home, user("q"), asks(made, **whose), gives(made["id"]), model="gemini/m")[1]
         assert asked["tool_calls"] == [{**call(made["id"]), "extra_content": signed}]
 
 
@@ -171,7 +145,7 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
 )
 def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[str], expected: str) -> None:
     whose = {"provider": provider, "model": f"{provider}/m"}
-    turns = [turn for own in ids for turn in (user(), asks(call(own), **whose), gives(own), says())]
+    turns = [turn for own in ids for turn in (user("q"), asks(call(own), **whose), gives(own), says())]
     messages = sent(home, *turns, model=f"{provider}/m")
     made = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == made
@@ -200,7 +174,7 @@ BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
     "behind a question": ([asks(C1), user("q2"), gives("c1", "1")], [("c1", "1")]),
     "without a call": ([gives("c1", "1"), says("a2")], []),
     "the same id in every turn": (
-        [asks(C1), says("b"), user(), asks(C1), gives("c1", "2")], [("c1", NO_RESULT), ("call00001", "2")]),
+        [asks(C1), says("b"), user("q"), asks(C1), gives("c1", "2")], [("c1", NO_RESULT), ("call00001", "2")]),
     "twins": ([asks(call("c"), call("c")), gives("c", "1"), gives("c", "2")], [("c", "1"), ("call00001", "2")]),
     "a call without an id": ([asks(call("")), gives("", "1")], [("call00001", "1")]),
     "two runs at once, the same id": (
@@ -212,7 +186,7 @@ BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_every_call_has_its_result_behind_it(home: Home, name: str) -> None:
     messages, results = BROKEN[name]
-    assert results_of(sent(home, user(), *messages)) == results
+    assert results_of(sent(home, user("q"), *messages)) == results
 
 
 @pytest.mark.parametrize(
@@ -230,7 +204,7 @@ def test_every_call_has_its_result_behind_it(home: Home, name: str) -> None:
 def test_arguments_are_an_object_in_what_is_sent_alone(
     home: Home, arguments: Any, readable: str, claudes: dict[str, Any]
 ) -> None:
-    turn = [user(), asks(call("c1", arguments), finish_reason="interrupted")]
+    turn = [user("q"), asks(call("c1", arguments=arguments), finish_reason="interrupted")]
     assert sent(home, *turn)[1]["tool_calls"][0]["function"]["arguments"] == readable
     assert sent(home, *turn, model="anthropic/claude-sonnet-4-5")[1]["content"][0]["input"] == claudes
     assert sent(home, *turn, model="ollama/m")[1]["tool_calls"][0]["function"]["arguments"] == claudes
@@ -238,13 +212,9 @@ def test_arguments_are_an_object_in_what_is_sent_alone(
 
 
 def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> None:
-    messages = sent(home, user(), asks(call("abcDEF123"), provider="mistral"), gives("abcDEF123"), model="mistral/m")
+    messages = sent(home, user("q"), asks(call("abcDEF123"), provider="mistral"), gives("abcDEF123"), model="mistral/m")
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
-
-
-def signed(words: str) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": words, "signature": f"of {words}"}
 
 
 @pytest.mark.parametrize(
@@ -252,8 +222,8 @@ def signed(words: str) -> dict[str, Any]:
     [
         ([says("One."), says("Two.")], "One.\n\nTwo."),
         ([says("One.", refusal="I cannot."), says("Two.", provider="other")], "One.\n\nI cannot.\n\nTwo."),
-        ([says([text("a"), text("b")])], "ab"),  # as a text with citations comes
-        ([says([text("a"), text("b")], thinking=[signed("t")], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
+        ([says(parts("a", "b"))], "ab"),  # as a text with citations comes
+        ([says(parts("a", "b"), thinking=[THOUGHT], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
         ([says(None, refusal="no")], "no"),
         ([says("One."), asks(C1)], "One.\n\n"),
         *(([asks(C1, content=[text(one), text(two)], order=["text:0", "tool_call:0", "text:1"])], whole)
@@ -261,14 +231,14 @@ def signed(words: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_answers_as_one_string(home: Home, answers: list[Any], content: str) -> None:
-    messages = sent(home, user(), *answers)
+    messages = sent(home, user("q"), *answers)
     assert messages[1]["content"] == content
     assert [m["role"] for m in messages if m["role"] != "tool"] == ["user", "assistant", "user"]
 
 
 def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
     answered = says(
-        [signed("t"), text("Let me."), {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {"p": "é"}},
+        [THOUGHT, text("Let me."), {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {"p": "é"}},
          text("And."), {"type": "tool_use", "id": "toolu_2", "name": "cat", "input": None}],
         provider="anthropic",
     )  # fmt: skip
@@ -277,7 +247,7 @@ def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a"},
         text("and then?"),
     ]
-    (_, reply, one, two, question) = sent(home, user(), answered, user(results))
+    (_, reply, one, two, question) = sent(home, user("q"), answered, user(results))
     assert reply["content"] == "Let me.\n\nAnd."
     assert [made["function"]["arguments"] for made in reply["tool_calls"]] == ['{"p": "é"}', "{}"]
     assert (one["tool_call_id"], one["content"], two["content"]) == ("toolu_1", "a", "b\nc")
@@ -292,6 +262,6 @@ def test_roles_of_others(home: Home) -> None:
 
 def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:
     system, developer = {"role": "system", "content": "From the file."}, {"role": "developer", "content": "Be brief."}
-    messages = dry(home, "lab/m", system, user(), developer, says(), args=["--system", "Mine."]).messages
+    messages = dry(home, "lab/m", system, user("q"), developer, says(), args=["--system", "Mine."]).messages
     assert messages[0] == {"role": "system", "content": "From the file.\n\nBe brief.\n\nMine."}
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]

@@ -20,6 +20,7 @@ from gptsh.tools.toolbox import names_for_model
 from tests.support.answers import responses
 from tests.support.completion import offered
 from tests.support.home import Home, Result, lab_config, until, wait_for
+from tests.support.messages import text
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
 from tests.support.tools import BAD, NEAR, SERVER, calling, is_running
@@ -218,10 +219,6 @@ PDF = base64.b64encode(b"%PDF-1.4\n%%EOF\n").decode()
 IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
 SEEN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 SOUND = {"type": "audio", "data": "AAAA", "mimeType": "audio/x-foo"}
-
-
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
 
 
 def held(uri: str, data: str, media_type: str) -> dict[str, Any]:

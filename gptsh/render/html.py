@@ -6,14 +6,14 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
-from itertools import groupby
+from io import StringIO
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
+from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator
 from pygments.util import ClassNotFound
 
 from gptsh.content.attachments import Media
@@ -36,23 +36,6 @@ _LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REL = "noopener noreferrer nofollow"  # a link that says nothing about where it was followed from
 _OUTER, _LOWEST = 2, 6  # levels of headings: those that the page has for itself, and the last
-_CLASSES = (  # of the style sheet, by what a lexer calls it; the first that fits counts
-    (Comment, "c"),
-    (Keyword, "k"),
-    (Operator.Word, "k"),
-    (Name.Decorator, "k"),
-    (Name.Function, "f"),
-    (Name.Class, "f"),
-    (Name.Tag, "k"),
-    (Name.Attribute, "f"),
-    (Name.Builtin, "f"),
-    (Literal.String, "s"),
-    (Literal.Number, "n"),
-    (Generic.Deleted, "d"),
-    (Generic.Inserted, "i"),
-    (Generic.Heading, "f"),
-    (Generic.Subheading, "k"),
-)
 
 
 def page(doc: Document, facts: Sequence[Fact]) -> Iterator[str]:
@@ -195,17 +178,13 @@ def code(text: str, language: str = "") -> str:
         lexer = None
     body = escape(text)
     if lexer and count_quick(lines := text.split("\n")) == len(lines):
-        pieces = [(_class_of(kind), piece) for kind, piece in lexer.get_tokens(f"{text}\n")]
+        pieces = list(lexer.get_tokens(f"{text}\n"))
         if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change it
-            runs = ((name, escape("".join(piece for _, piece in run))) for name, run in groupby(pieces, lambda p: p[0]))
-            body = "".join(f'<span class="{name}">{run}</span>' if name else run for name, run in runs)
+            colored = StringIO()
+            HtmlFormatter(nowrap=True).format(pieces, colored)
+            body = colored.getvalue()
     label = f'<div class="language">{escape(language)}</div>' if language and not lexer else ""
     return f'{label}<pre tabindex="0"><code>{body}</code></pre>\n'
-
-
-@cache
-def _class_of(kind: Any) -> str:
-    return next((name for token, name in _CLASSES if kind in token), "")
 
 
 @cache
@@ -325,6 +304,8 @@ th { background: var(--panel); } .right { text-align: right; } .center { text-al
 figure { margin: .7em 0; }
 img { max-width: 100%; height: auto; border-radius: .3rem; }
 figcaption { font-size: .8rem; color: var(--soft); }
-.c { color: var(--comment); font-style: italic; } .k { color: var(--keyword); } .f { color: var(--name); }
-.s { color: var(--string); } .n { color: var(--number); } .d { color: var(--gone); } .i { color: var(--new); }
+code [class^=c] { color: var(--comment); font-style: italic; }
+code [class^=k], .ow, .nd, .nt, .gu { color: var(--keyword); }
+.nf, .nc, .na, .nb, .gh { color: var(--name); } code [class^=s] { color: var(--string); }
+code [class^=m] { color: var(--number); } .gd { color: var(--gone); } .gi { color: var(--new); }
 """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pygments.token import STANDARD_TYPES
 
 from tests.support import vocabulary
 from tests.support.attached import HOSTILE, a_pdf, a_png
@@ -25,7 +26,7 @@ TAGS: dict[str, set[str]] = {
     "th": {"class"}, "td": {"class"}, "a": {"href", "rel", "download"}, "img": {"src", "alt"}, "link": {"rel", "href"},
 }  # fmt: skip
 NAMES = "user assistant tool system words raw line note language table right center call result file thinking"
-CLASSES = {*NAMES.split(), *"ckfsndi"}
+CLASSES = {*NAMES.split(), *STANDARD_TYPES.values()}
 URL = re.compile(
     r"https?://|mailto:|data:(image/(png|jpeg|gif|webp)|application/pdf|audio/(wav|mpeg)|application/octet-stream);"
 )

@@ -153,8 +153,7 @@ def _limit(provider: Provider, params: dict[str, Any]) -> int:
 def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider) -> None:
     """Make thinking agree with a loop of tools that goes on, in place: either is refused without the other.
 
-    A model with a budget thinks once, where the loop begins. If another model began it, or no thought may go back,
-    this one goes on without thinking, and without the thoughts in between. Newer models think unless told not to.
+    A model with a budget thinks once, where the loop begins; if that went otherwise, it goes on without thoughts.
     """
     loop: list[Part] = []  # the answers since the last question that brings no results of tools
     for message in reversed(messages):
@@ -180,10 +179,7 @@ def _marked(blocks: list[Any]) -> list[Any]:
 def _conversation(
     asked: Sequence[Message], provider: Provider, *, thinking: bool
 ) -> tuple[list[Part], list[Part], list[int]]:
-    """The system prompt, the messages, and which of them, by index, begin a turn.
-
-    ``thinking``: whether the model gets its own thoughts of before back.
-    """
+    """The system prompt, the messages, and which of these, by index, begin a turn; ``thinking``: with its thoughts."""
     system: list[Part] = []
     messages: list[Part] = []
     starts = []
@@ -227,10 +223,7 @@ def _text(text: str) -> list[Part]:
 
 
 def _asked(part: Part, *, named: bool = True, failed: bool = False) -> list[Part]:
-    """A part of a question, under the name of its source, or of a result; for what is not taken, words that say so.
-
-    Of a failed call only words are taken.
-    """
+    """A part of a question, or of a result, as a block; for what is not taken, or is of a failed call, words."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return _text(labelled(part) if named and part["text"].strip() else part["text"])
     media = None if failed else media_of(part)
@@ -262,9 +255,7 @@ def _left_out(part: Part) -> Part:
 def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
     """The blocks of an answer: as they came, where they were kept and are the whole of it, else from its parts.
 
-    Its thinking is for the model alone that signed it; unsigned thinking is dropped. Kept blocks of an answer that was
-    broken off may be half of an exchange with a tool of the server's, which is refused; an answer that was joined with
-    another is more than they are.
+    Thinking goes to the model alone that signed it. Kept blocks of an answer that broke off may be refused.
     """
     own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
     thinks = thinking and is_by(message, provider.name, provider.model)
@@ -323,10 +314,7 @@ def _result(message: Message) -> Part:
 
 
 def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
-    """The events of a body; a message in one piece as those that would have brought it.
-
-    Raises ModelError for what is no message.
-    """
+    """The events of a body, of a whole message those that would have brought it. Raises ModelError."""
     streamed, chunks = sse.peeked(chunks, content_type)
     if streamed:
         yield from (load(data) for _name, data in sse.payloads(chunks) if data.strip() not in (b"", b"[DONE]"))

@@ -100,10 +100,7 @@ def read(response: "Response", _provider: Provider, answer: Answer, _servers: An
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
-    """A message without what only gptsh, or only another model, knows. Text goes as one string, as all take it.
-
-    ``model`` is the one that is asked, as ``-m`` takes it.
-    """
+    """A message without what only gptsh, or only another model, knows; ``model`` is as ``-m`` takes it."""
     known: Mapping[str, Any] = message
     sent: dict[str, Any]
     if message["role"] == "assistant":
@@ -148,8 +145,7 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
 
 
 def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
-    """A call, and to its own model what that added to it for itself alone. Google's signature of a thought stands
-    beside the function, or for litellm within it."""
+    """A call, for its own model with its thought's signature: Google takes it beside, litellm within the function."""
     function = {key: value for key, value in call["function"].items() if through_litellm or key in _FUNCTION_KEYS}
     if not own:
         plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
@@ -168,10 +164,7 @@ def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
 
 
 def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
-    """The objects of a body, streamed or whole as it shows: some servers answer either way whatever was asked.
-
-    DONE is the last one of an answer that ended properly. Raises ModelError for what is no answer.
-    """
+    """The objects of a body, streamed or whole as it shows, DONE behind one that ended properly. Raises ModelError."""
     streamed, chunks = sse.peeked(chunks, content_type)
     if not streamed:
         body = b"".join(chunks)

@@ -66,10 +66,9 @@ class Client:
                 self._litellm.warm()
 
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
-        """Settle where the model is, by which way and with which key it is asked, with tools or without.
+        """Settle by which way and with which key a model is asked. Raises ConfigError where it cannot be.
 
-        Returns the parameters, in words, that it would refuse and that are therefore not sent. Raises ConfigError
-        for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
+        Returns the parameters, in words, that it would refuse and that are therefore not sent.
         """
         provider = self._routes.of(model, params, tools=tools)
         if provider.api == "litellm":
@@ -108,10 +107,7 @@ class Client:
     # ---- asking
 
     def ask(self, request: Request, answer: Answer) -> Iterator[Event]:
-        """Ask the model of ``request``; what is seen of its ``answer`` as it comes.
-
-        Raises ModelError or TimedOut, also in mid-answer, and ConfigError as ``prepare``.
-        """
+        """What is seen of the ``answer`` as it comes. Raises ModelError, TimedOut, and ConfigError as ``prepare``."""
         provider, attempt = self._provider_of(request), 0
         try:
             while True:
@@ -134,11 +130,12 @@ class Client:
                     yield Retrying(pause, str(errors.without_secrets(err, provider.secrets)))
                     time.sleep(pause)
                     attempt += 1
-            yield from events
+            try:
+                yield from events
+            finally:
+                self.servers.keep()  # of one that answers
         except GptshError as err:
             raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-        finally:
-            self.servers.keep()
 
     def _events(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """What is seen of the answer to one request."""
@@ -152,7 +149,7 @@ class Client:
 
         api = _api(provider.api)
         body = encode(api.body(request, provider, self.servers.refused(provider), self.servers))
-        response = self._routes.http.post(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
+        response = self._routes.http.send(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
         try:
             if response.status != 200:  # OK
                 said = response.small_body()

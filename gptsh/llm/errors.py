@@ -52,10 +52,7 @@ _REFUSED_FOR_LENGTH = (400, 413, 422, 500)
 
 
 def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
-    """A refusing response as an error: what was said, what to do, and whether and when another try may do better.
-
-    TooLong where the prompt does not fit, else ModelError. ``headers`` have lower-case names.
-    """
+    """A refusing response as an error: what to do, and when to try again. ``headers`` have lower-case names."""
     reason, detail, name = said(body), body.decode("utf-8", "replace"), provider.name
     if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
         return too_long(f"{name} has no room for the prompt: {reason}", reason, detail)
@@ -100,8 +97,7 @@ def means_too_long(text: str) -> bool:
 def too_long(what: str, reason: str, detail: str) -> TooLong:
     """The error for a prompt that does not fit, with the window that the server names, and what the prompt takes.
 
-    They stand in its words, ``reason``, or else somewhere in all that it sent, ``detail``. The largest figure beyond
-    the window is the prompt's, maybe with its answer.
+    The largest figure beyond the window is the prompt's, maybe with its answer.
     """
     err = TooLong(what, detail=detail)
     for text in map(_unescaped, (reason, detail)):

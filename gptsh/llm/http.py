@@ -167,32 +167,24 @@ class Http:
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """Send and wait for the response's head. Raises ModelError or TimedOut, and as ``way``."""
-        return self._send("POST", url, body, headers)
+    def send(self, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None) -> Response:
+        """Send, by POST where there is a body, and wait for the head. Raises ModelError or TimedOut, and as ``way``."""
+        patience = max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE
+        exchange = Exchange(self.way(url), patience)
+        incoming = Incoming(exchange.run("GET" if body is None else "POST", url, body, headers), _host(url))
+        if seconds is not None:
+            incoming.hurry(seconds)
+        return Response(url, exchange, incoming, self._network)
 
     def fetch(self, url: str, seconds: float, headers: Mapping[str, str], body: bytes | None, most: int) -> bytes:
-        """A document of at most so many bytes within ``seconds`` in all; empty for any status but 200.
-
-        It is asked for by POST where there is a body. Raises as ``post``.
-        """
-        response, document = self._send("GET" if body is None else "POST", url, body, headers, seconds), bytearray()
+        """A document of at most so many bytes within ``seconds`` in all; empty for any status but 200."""
+        response, document = self.send(url, body, headers, seconds), bytearray()
         for chunk in response.chunks() if response.status == 200 else ():  # OK
             document += chunk
             if len(document) >= most:
                 break
         response.close()
         return bytes(document[:most])
-
-    def _send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None
-    ) -> Response:
-        patience = max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE
-        exchange = Exchange(self.way(url), patience)
-        incoming = Incoming(exchange.run(method, url, body, headers), _host(url))
-        if seconds is not None:
-            incoming.hurry(seconds)
-        return Response(url, exchange, incoming, self._network)
 
     def way(self, url: str) -> Way:
         """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
@@ -216,10 +208,7 @@ class Http:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        """Whom to believe: ``SSL_CERT_FILE``, ``REQUESTS_CA_BUNDLE``, ``SSL_CERT_DIR``, else the system, else certifi.
-
-        Reading a bundle takes 15 ms. Raises ConfigError when the environment names one that cannot be read.
-        """
+        """Whom to believe: as the environment says, else the system, else certifi. Raises ConfigError."""
         file = next((self._environ[name] for name in _BUNDLES[:2] if self._environ.get(name)), None)
         folder = self._environ.get(_BUNDLES[2]) or None
         system = ssl.get_default_verify_paths()

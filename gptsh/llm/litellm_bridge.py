@@ -139,10 +139,7 @@ def _request_id(response: Any) -> str | None:
 
 
 def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
-    """A chunk as the dict that would have come from a server, without what litellm has made up.
-
-    That are ids, costs, the model as it was asked for, an end that nobody has seen, usage that is an estimate.
-    """
+    """A chunk as it would have come from a server: without ids, costs, ends and estimates that litellm made up."""
     plain: dict[str, Any] = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
     if _MADE_UP_ID.match(plain.get("id") or ""):

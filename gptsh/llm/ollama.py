@@ -42,8 +42,7 @@ def body(
 ) -> dict[str, Any]:
     """The JSON body, without the fields that are refused. The server may be asked how the model is loaded.
 
-    ``truncate`` and ``shift``: a prompt that does not fit is refused, an answer that does not is cut; by default the
-    server would drop what is oldest, and report nothing.
+    Without ``truncate`` and ``shift`` it drops what is oldest and reports nothing; with them it refuses.
     """
     params = fit(request.params, provider).sent
     beside = {name: params.pop(name) for name in _BESIDE_OPTIONS if name in params}
@@ -81,10 +80,7 @@ def read(response: "Response", provider: Provider, answer: Answer, servers: "Ser
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
-    """The messages in Ollama's shape, without what only gptsh, or only another model, knows.
-
-    Thinking goes back only to the model that thought it, while the turn in which it did goes on.
-    """
+    """The messages in Ollama's shape; thinking goes back to its own model alone, within its turn."""
     latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of the functions, by call
     for at, message in enumerate(request.messages):

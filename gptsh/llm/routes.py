@@ -43,10 +43,7 @@ class Routes:
         return Http(self._settings.network, self._environ)
 
     def of(self, model: str, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> Provider:
-        """The provider of a model as it is asked, its key at hand.
-
-        Raises ConfigError for an unknown provider, a missing key, a bad URL, proxy or CA bundle.
-        """
+        """The provider of a model as it is asked, its key at hand. Raises ConfigError."""
         provider = self._settings.providers.of(model)
         api = api_for(provider, params, tools=tools, documents=documents)
         if (model, api) not in self._routes:
@@ -94,10 +91,7 @@ class Routes:
 
 
 def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> ApiName:
-    """The provider's API, but litellm for what chat completions do not serve.
-
-    Those are some models of OpenAI's own servers, some of them only with tools, and documents for Google.
-    """
+    """The provider's API, but litellm for some of OpenAI's models, with tools or without, and documents for Google."""
     if provider.name == "gemini" and provider.api == "chat":
         return "litellm" if documents or not set(params) <= _GOOGLES else "chat"
     if provider.api != "chat" or provider.name not in OPENAIS or _PLAIN.match(provider.model):
@@ -109,10 +103,7 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
 
 
 def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:
-    """What goes with a request: the key as the provider wants it, and what the config file adds.
-
-    ``masked``: without the key and every configured value, however short.
-    """
+    """The key as the provider wants it, and what the config file adds; ``masked``: no value of either."""
     is_direct = provider.api in DIRECT
     sent = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
     sent |= provider.constants

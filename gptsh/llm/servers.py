@@ -43,10 +43,7 @@ Get = Callable[..., Any]  # a URL, and a body to post: the document, None for a 
 
 
 class Shown(NamedTuple):
-    """What Ollama reports of a model: the window that its file sets and the one it was trained for, in tokens.
-
-    ``abilities`` are its own words, such as ``vision``; None where it reports none.
-    """
+    """What Ollama reports of a model: two windows in tokens, and what it can do in its own words."""
 
     num_ctx: int | None = None
     trained: int | None = None
@@ -77,7 +74,6 @@ class Servers:
         self._known: dict[str, dict[str, Any]] = {}  # what this process has looked up or learned, as in the file
         self._limits: dict[str, int] = {}  # windows that refusals have named
         self._refused: dict[str, set[str]] = {}
-        self._silent: set[str] = set()  # not to be asked again by this process
 
     # ---- what is kept
 
@@ -168,8 +164,7 @@ class Servers:
     def window(self, model: str, *, ask: bool) -> int | None:
         """Tokens that a prompt may have: as configured, else as the server says, else as the packaged table has it.
 
-        At most what a refusal has named. ``ask``: a server that can tell may be asked, once. None where nobody knows.
-        Raises ConfigError for a name that cannot be routed.
+        At most what a refusal has named. ``ask``: the server may be asked. Raises ConfigError.
         """
         provider = self._settings.providers.of(model)
         window = provider.context_window or self._reported(provider, ask=ask)
@@ -191,10 +186,10 @@ class Servers:
         is_long = provider.name == "openrouter"  # its list
         if provider.api not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
             return None
-        known, place = self._of(provider), _place(provider)
-        if "window" not in known and ask and place not in self._silent:
-            self._silent.add(place)
-            with contextlib.suppress(GptshError):  # asked again by the next process
+        known = self._of(provider)
+        if "window" not in known and ask:
+            known["window"] = None  # so is one that does not come in time: it is asked once a day
+            with contextlib.suppress(GptshError):
                 get = self._getter(provider, *((_PATIENCE, _LISTING) if is_long else (PROBE_TIMEOUT, _PROBED)))
                 known["window"] = next(filter(None, _windows(provider, get)), None)
         return known.get("window")
@@ -202,10 +197,7 @@ class Servers:
     # ---- abilities
 
     def can(self, model: str, ability: str) -> bool | None:
-        """Whether a model has ``vision``, ``pdf_input``, ``audio_input`` or ``function_calling``; None: nobody knows.
-
-        Of Ollama's models the server is asked. Raises ConfigError for a name that cannot be routed.
-        """
+        """Whether a model has ``vision``, ``pdf_input``, …; None: nobody knows. Ollama is asked. Raises ConfigError."""
         provider = self._settings.providers.of(model)
         if ability in _NO_SHAPE.get(provider.api, ()):
             return False
@@ -218,12 +210,12 @@ class Servers:
 
     def shown(self, provider: Provider) -> Shown:
         """What an Ollama server reports, or reported today, of a model."""
-        known, place = self._of(provider), _place(provider)
-        if "shown" not in known and place not in self._silent:
-            self._silent.add(place)
+        known = self._of(provider)
+        if "shown" not in known:
+            known["shown"] = []
             with contextlib.suppress(GptshError):
                 known["shown"] = list(_shown(provider, self._getter(provider)))
-        return Shown(*known.get("shown", ()))
+        return Shown(*known["shown"])
 
     def num_ctx(self, provider: Provider, needed: int, wanted: Any = None) -> Any:
         """The window to ask Ollama for: the wanted or the configured one, else by need; None leaves it to the server.

@@ -70,10 +70,7 @@ Item = TypeVar("Item")
 
 
 class Incoming(Generic[Item]):
-    """What a thread brings, item by item: the main thread hears signals and its own clock, whatever that waits for.
-
-    ``who`` is named where nothing comes in time.
-    """
+    """What a thread brings, item by item, so that the main thread hears signals and its clock. ``who`` is named."""
 
     def __init__(self, items: Iterator[Item], who: str) -> None:
         self._brought: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
@@ -133,10 +130,9 @@ def peeked(chunks: Iterator[bytes], content_type: str) -> tuple[bool, Iterator[b
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Each event as ``(name, data)``, the name empty where the server gives none; cut anywhere by the network.
+    """Each event as ``(name, data)``, the name often empty; cut anywhere by the network. Comments carry nothing.
 
-    Comments keep a connection alive and carry nothing. An event that the end of the stream cuts off before its
-    blank line still counts. Source: the WHATWG HTML standard, section 9.2.6.
+    An event that the end cuts off before its blank line still counts. Source: the WHATWG HTML standard, section 9.2.6.
     """
     name = ""
     data: list[bytes] = []
@@ -198,9 +194,8 @@ def read(
 ) -> Iterator[Event]:
     """What is seen of an answer, as it comes. ``hurry`` is called when only usage may still come.
 
-    Raises ModelError, TimedOut or TooLong for an error inside, BrokenOff for payloads that end before it is whole, and
-    NoAnswer for those without any of it. What is known by then comes before. Trouble behind a whole answer takes
-    nothing from it.
+    Raises ModelError, TimedOut or TooLong for an error inside, BrokenOff for an answer that is not whole, NoAnswer for
+    none, behind what came before. Trouble behind a whole answer takes nothing from it.
     """
     answer, is_empty = reader.answer, True
     failure: GptshError = BrokenOff("the stream broke off before the answer was complete")

@@ -42,7 +42,8 @@ def page(doc: Document, facts: Sequence[Fact]) -> Iterator[str]:
     """The file in pieces, as text that is valid UTF-8. ``facts`` stand at its head."""
     title = plain(one_line(title_of(doc)))
     yield _head(title)
-    yield f"<header>\n<h1>{title}</h1>\n{_facts(facts)}"
+    rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
+    yield f"<header>\n<h1>{title}</h1>\n<dl>\n{''.join(rows)}</dl>\n"
     if system := doc["agent"].get("system"):
         yield _details("system", "System prompt", f'<div class="words" dir="auto">{markdown(system)}</div>')
     yield "</header>\n"
@@ -69,11 +70,6 @@ def _head(title: str) -> str:
 <body>
 <main>
 """
-
-
-def _facts(facts: Sequence[Fact]) -> str:
-    rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
-    return f"<dl>\n{''.join(rows)}</dl>\n"
 
 
 def _message(message: Message) -> Iterator[str]:
@@ -214,15 +210,12 @@ def _image(tokens: Sequence[Token], at: int, *_: Any) -> str:
 
 def _fit_page(state: StateCore) -> None:
     """Headings below the page's own, links that tell nothing of it, no style but by class, ragged tables as text."""
-    fitting: list[Token] = []
-    for element in _flat(state.tokens):
-        token = element[0]
-        if token.type == "table_open" and is_ragged(element):
-            fitting.append(Token("html_block", "", 0, content=token.content))
-        else:
-            fitting += element
-    state.tokens[:] = fitting
-    for token in fitting:
+    tokens = state.tokens
+    for at in [at for at, token in enumerate(tokens) if token.type == "table_open"][::-1]:
+        behind = next(end for end in range(at, len(tokens)) if tokens[end].type == "table_close") + 1
+        if is_ragged(tokens[at:behind]):
+            tokens[at:behind] = [Token("html_block", "", 0, content=tokens[at].content)]
+    for token in tokens:
         if token.type.startswith("heading_"):
             token.tag = f"h{min(_LOWEST, int(token.tag[1]) + _OUTER)}"
         style = str(token.attrs.pop("style", "")).removeprefix("text-align:")
@@ -231,18 +224,6 @@ def _fit_page(state: StateCore) -> None:
         for child in token.children or ():
             if child.type == "link_open":
                 child.attrs = {"href": child.attrs["href"], "rel": _REL}
-
-
-def _flat(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Each table as a whole, any other token alone."""
-    at = 0
-    while at < len(tokens):
-        behind = at + 1
-        if tokens[at].type == "table_open":
-            while tokens[behind - 1].type != "table_close":
-                behind += 1
-        yield tokens[at:behind]
-        at = behind
 
 
 _STYLE = """

@@ -23,8 +23,7 @@ INDENT = "    "  # of a passage that was found, under the line of its session
 def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
     """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
 
-    In place of a title the first question stands, in quotes; a fork names where it comes from. ``aligned``, for a
-    person, makes columns of the first hundred.
+    In place of a title the first question stands, in quotes. ``aligned``, for a person, makes columns.
     """
     index = f"[{'-' if summary['index'] is None else summary['index']}]"
     fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""

@@ -30,8 +30,7 @@ class Region:
     def frame(self, done: Sequence[str], rows: Sequence[str], width: int) -> str:
         """What draws lines that stay in place of the region, and the rows of a new one below them.
 
-        Rows that stand as they are wanted are left alone. A width other than before: the terminal has laid out the old
-        rows again, as nearly all do.
+        Rows that stand are left alone. At another width than before the terminal has laid out the old rows again.
         """
         old, new, keep = self._rows, [*done, *rows], 0
         if width == self._width:

@@ -124,10 +124,7 @@ def is_code(block: "Block") -> bool:
 
 
 def code_blocks(text: str) -> list[str]:
-    """The content of each fenced code block, wherever it stands (in a list, in a quote), its lines ended by newlines.
-
-    A fence that is never closed goes on to the end.
-    """
+    """The content of each fenced code block, wherever it stands; one that is never closed goes on to the end."""
     return [token.content for token in _outline().parse(text) if token.type == "fence"]
 
 
@@ -186,10 +183,7 @@ class Blocks:
         return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
 
     def finish(self, *, lines_alone: bool = False) -> list[Block]:
-        """Every block is closed. What comes all the same is a block of its own.
-
-        ``lines_alone`` leaves out the line that has not ended.
-        """
+        """All is closed; what comes all the same is new. ``lines_alone`` leaves out the line that has not ended."""
         rest, self._pieces = "".join(self._pieces), []
         if rest and not lines_alone:
             self._lines = [*self._lines, visible(f"{rest}\n")[:-1]]

@@ -37,10 +37,9 @@ class Sink(Protocol):
 
 
 class Aside:
-    """The model's reasoning, as it comes, on lines of its own beside the answer: to ``err`` (None: nowhere).
+    """Reasoning, as it comes, on lines of its own beside the answer: to ``err``, unless that is None or fails.
 
-    ``shared``: on the terminal that shows the answer, too. A sink that fails is given up, since the answer does not
-    depend on it.
+    ``shared``: on the terminal that shows the answer, too.
     """
 
     def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:

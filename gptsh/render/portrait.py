@@ -13,10 +13,7 @@ Fact = tuple[str, str]  # a label and a few words
 
 
 def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
-    """The facts of a session as it was read, at a point what is known of it there; those that are none are left out.
-
-    Values may be of any characters.
-    """
+    """The facts of a session as it was read, without those that are none. Values may be of any characters."""
     messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
     answers = [message for message in messages if message["role"] == "assistant"]
     named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]

@@ -29,8 +29,7 @@ class Screen(Protocol):
 class Spinner:
     """Turns until ``stop``; the line it used is then blank. ``screen`` None: a spinner that nobody sees.
 
-    ``hide`` before anything is written to the terminal, ``show`` when that has ended with a newline. Its thread waits
-    for nobody, so that a terminal that was halted with Ctrl-S halts nothing else.
+    ``hide`` before anything else is written, ``show`` behind its newline. A terminal that is halted halts nobody.
     """
 
     def __init__(self, screen: Screen | None, width: Callable[[], int], text: str, *, patience: float) -> None:

@@ -40,26 +40,20 @@ def error(what: str, hint: str, exit_code: int) -> dict[str, Any]:
 
 
 def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[str]:
-    """The lines of a list: an object each for ``jsonl``, else one array. Each line comes as soon as its item does.
-
-    An array that a failure ends is closed all the same: no object can stand behind it.
-    """
+    """Lines: an object each for ``jsonl``, else an array, which is closed also where a failure ends it."""
     if output == "jsonl":
         yield from map(line, items)
         return
-    before, lines = "[", map(line, items)
-    while True:
-        try:
-            item = next(lines, None)
-        except GptshError as err:
-            if before == ",":
-                yield "]"
-                err.told = True
-            raise
-        if item is None:
-            break
-        yield before + item
-        before = ","
+    before = "["
+    try:
+        for item in map(line, items):
+            yield before + item
+            before = ","
+    except GptshError as err:
+        if before == ",":
+            yield "]"
+            err.told = True
+        raise
     yield "]" if before == "," else "[]"
 
 

@@ -65,9 +65,8 @@ _THEME = ANSISyntaxTheme(
 class Canvas:
     """An answer on paper or on a screen: each block once, when it is closed, at the width of that moment.
 
-    With a ``region`` of the screen ``draw`` shows below them what is open, as far as it came. ``size`` is that of the
-    terminal, in columns and rows. ``begun``: the next block stands apart from what is above. Raises OSError as ``out``
-    does.
+    With a ``region`` ``draw`` shows below them what is open. ``size``: columns and rows of the terminal. ``begun``: the
+    next block stands apart from what is above. Raises OSError as ``out`` does.
     """
 
     def __init__(self, out: Sink, look: Look, size: Callable[[], tuple[int, int]], region: Region | None) -> None:
@@ -208,11 +207,6 @@ class Page:
                 return list(self._list(tokens, block, width))
             case "table_open":
                 return self._table(tokens, block, width)
-        return self._leaf(tokens, width)
-
-    def _leaf(self, tokens: Sequence[Token], width: int) -> list[Line]:
-        token = tokens[0]
-        match token.type:
             case "heading_open":
                 return self._wrapped(self._inline(tokens[1], _HEADINGS.get(token.tag, _HEADING)), width)
             case "fence" | "code_block":
@@ -249,7 +243,9 @@ class Page:
             return [line for text in joined for line in self._wrapped(text, width)]
         table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, border_style=_DIM, header_style=Style(bold=True))
         for cell, text in head:
-            table.add_column(text, justify=_justify(cell), overflow="fold", min_width=min(4, text.cell_len))
+            side = str(cell.attrs.get("style", "")).removeprefix("text-align:")
+            justify: JustifyMethod = "right" if side == "right" else "center" if side == "center" else "left"
+            table.add_column(text, justify=justify, overflow="fold", min_width=min(4, text.cell_len))
         for row in body:
             table.add_row(*(text for _, text in row))
         options = self._console.options
@@ -261,10 +257,7 @@ class Page:
         lines = text.wrap(self._console, width, overflow="fold")
         for line in lines:
             line.rstrip()
-        return [self._segments(line) for line in lines]
-
-    def _segments(self, text: Text) -> Line:
-        return [segment for segment in Segment.simplify(text.render(self._console)) if segment.text]
+        return [[part for part in Segment.simplify(line.render(self._console)) if part.text] for line in lines]
 
     def _inline(self, token: Token, base: Style) -> Text:
         """The text of a paragraph, a heading or a cell. A line's end in the source is one on the terminal, too."""
@@ -312,11 +305,6 @@ def _target(token: Token, key: str, shown: str) -> str:
     return f' ({url} "{title}")' if title else f" ({url})"
 
 
-def _justify(cell: Token) -> JustifyMethod:
-    style = str(cell.attrs.get("style", ""))
-    return "right" if "right" in style else "center" if "center" in style else "left"
-
-
 def _stripped(line: Line) -> Line:
     """The line without the spaces at its end."""
     while line and not line[-1].text.strip():
@@ -325,10 +313,7 @@ def _stripped(line: Line) -> Line:
 
 
 def _code(token: Token) -> list[Line]:
-    """Code for copying: not wrapped, nothing added. The terminal wraps it, and knows it as one line.
-
-    Of what follows the fence a known language is left out, since the colours say it.
-    """
+    """Code for copying: not wrapped, nothing added. Of its info a known language is left out: the colours say it."""
     lines = visible(token.content).removesuffix("\n").split("\n")
     language, _, info = token.info.strip().partition(" ")
     colored = _highlighted(language, "\n".join(lines[: count_quick(lines)])) if language else None

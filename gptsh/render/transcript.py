@@ -11,10 +11,7 @@ from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
 
 
 def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:
-    """Pieces of Markdown, each whole in itself; a blank line belongs between two.
-
-    Words are as they were said. Calls, results and thinking are a line each, with ``full`` all that they are.
-    """
+    """Pieces of Markdown for a blank line between; calls, results and thinking a line each, with ``full`` whole."""
     yield f"# {escaped(title_of(doc))}"
     yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)
     for message in doc["messages"]:

@@ -23,10 +23,7 @@ _ROUNDED_UP = 999.95  # what one digit behind the point would show as a thousand
 
 
 def plain(report: Report) -> Iterator[str]:
-    """A heading and a line for each row, of as many fields: no blanks within, numbers in full, ``-`` for unknown.
-
-    A cost has six digits; behind it a ``+`` tells that it is at least that, since some answer's cost is unknown.
-    """
+    """A heading and a line for each row, of as many fields without blanks; a cost with a ``+`` is at least that."""
     table = [("by", "name", *FIELDS), *(_plain_cells(row) for row in rows(report))]
     by, name, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:

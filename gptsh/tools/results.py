@@ -13,9 +13,7 @@ from gptsh.text import shown_size
 def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
     """A result in the shape of MCP's ``CallToolResult`` as the message of the role ``tool``.
 
-    Its content is one text, or a list of parts where there is more than text. ``raw`` has the result's structured
-    content, where that is more than its text once again, and under ``blocks`` those of its content that can only be
-    named to a model.
+    ``raw`` has structured content that says more than its text, and the ``blocks`` that can only be named to a model.
     """
     blocks: list[dict[str, Any]] = result.get("content") or []
     structured = result.get("structuredContent")

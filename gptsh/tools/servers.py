@@ -92,10 +92,7 @@ class Server:
             report(await self._failed(err, patience))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """What a tool returns, in the shape of MCP's ``CallToolResult``, and after how many milliseconds.
-
-        Raises ToolServerError for a server that died, hung or answered garbage.
-        """
+        """A tool's ``CallToolResult``, and after how many milliseconds. Raises ToolServerError."""
         assert self._session  # it has reported its tools
         started = time.monotonic()
         patience = self._config.timeout or _CALLING

@@ -59,8 +59,7 @@ class Offered(NamedTuple):
 class Toolbox:
     """The tools of the servers that are wanted. Nothing is started before ``start``, and ``close`` ends all.
 
-    In a ``lenient`` one a pattern that fits no tool is no failure: once the tools are known, ``missing`` has those
-    patterns, as ``SERVER__PATTERN``.
+    ``lenient``: a pattern that fits no tool is no failure, but one of ``missing``, as ``SERVER__PATTERN``.
     """
 
     def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], *, lenient: bool = False) -> None:
@@ -188,11 +187,7 @@ class Toolbox:
         return tuple(offered.tool for offered in self.offered())
 
     def offered(self) -> tuple[Offered, ...]:
-        """The tools and what is known of them here, as soon as all servers are ready.
-
-        Raises ToolServerError for the first server that fails, ConfigError for a pattern that fits no tool, unless the
-        toolbox is lenient.
-        """
+        """The tools, as soon as all servers are ready. Raises ToolServerError, and ConfigError for a wrong pattern."""
         if self._offered is None:
             listed: dict[str, list[Tool]] = {}
             while len(listed) < len(self._configs):
@@ -231,7 +226,7 @@ class Toolbox:
     def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
         """Make the calls, all in parallel; each result as it comes. A call that cannot be made has that as its result.
 
-        Raises ToolServerError for a server that died, hung or answered garbage, behind the results of all others.
+        Raises ToolServerError, behind the results of all others.
         """
         made = [(call, self._begin(call)) for call in calls]
         begun = {future: call for call, future in made if not isinstance(future, str)}
@@ -281,10 +276,9 @@ class Toolbox:
 
 
 def names_for_model(tools: Iterable[Own]) -> dict[Own, str]:
-    """A name for each tool: ``SERVER__TOOL`` of letters that every provider takes, unique.
+    """A name for each tool: ``SERVER__TOOL`` of letters that every provider takes, unique, whatever their order.
 
-    A hash is added where that is too long, or where two tools would have one name: to each of them that does not have
-    this very name. So a name depends on no order.
+    A hash is added where that is too long, or two would have one name: to each that does not have this very name.
     """
     wanted = {own: SEPARATOR.join(own) for own in tools}
     plain = {own: re.sub("[^a-zA-Z0-9_-]", "_", name) for own, name in wanted.items()}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -91,7 +92,10 @@ def initialized(ident: Any) -> None:
     if MODE == "modern":
         fault = {"code": -32022, "message": "too old", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
         put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
-    elif MODE != "mute":
+    elif MODE == "meet":  # until another one has been started beside it
+        while len(Path(sys.argv[2]).read_text().split()) < 2:
+            time.sleep(0.01)
+    if MODE not in ("mute", "modern"):
         answer(ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO})
 
 

@@ -140,6 +140,12 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
     assert results(home)["c1"]["content"] == "done"
 
 
+def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(home: Home) -> None:
+    home.configure(entry(home, "one", "meet") + entry(home, "two", "meet"))
+    done = home.run("--list-tools")
+    assert [line.partition("__")[0] for line in done.stdout.splitlines()] == ["one"] * 8 + ["two"] * 8
+
+
 # ---- servers that cannot be used
 
 

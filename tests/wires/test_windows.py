@@ -126,8 +126,9 @@ def long(home: Home, name: str = "lab/m") -> Any:
 
 @pytest.mark.parametrize(
     ("name", "pages", "found"),
-    [("lab/m", vllm(20000), 20000), ("lab/m", {}, None), ("openrouter/m", vllm(20000), 20000)],
-)
+    [("lab/m", vllm(20000), 20000), ("lab/m", {}, None), ("openrouter/m", vllm(20000), 20000),
+     ("lab/m", Script(200, {}, (0.5, b"{}"), "chunked"), None)],  # too late
+)  # fmt: skip
 def test_a_second_prompt_sends_no_probe_and_a_dry_run_keeps_nothing(
     served: Home, model: ModelServer, name: str, pages: dict[str, Any], found: int | None
 ) -> None:

@@ -16,17 +16,16 @@ _KEYS = ("message", "detail", "error", "msg", "details")
 _AGAIN = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
 # What an error inside an answer is called, or its status, where another try may do better.
-_PASSING = re.compile(
-    "408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
-    "|server_error|internal_server_error|service_unavailable|unavailable|resource_exhausted",
-    re.IGNORECASE,
+_PASSING = (
+    "(?i)408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
+    "|server_error|internal_server_error|service_unavailable|unavailable|resource_exhausted"
 )
-_HOPELESS = re.compile(r'option \\?"\w+\\?" must be of type')  # Ollama finds it while it loads a model: 500
+_HOPELESS = r'option \\?"\w+\\?" must be of type'  # Ollama finds it while it loads a model: 500
 # Words, and schemas, whose names are the user's own.
 _NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
 # How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|ContextWindowExceeded|maximum context length"
+_TOO_LONG = (  # not compiled, as few servers refuse
+    r"(?i)context_length_exceeded|exceed_context_size|ContextWindowExceeded|maximum context length"
     r"|(?:exceed\w*|beyond|(?:larg|long|great)er than) (?:the |its )?"
     r"(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)"
     r"|exceeds (?:the )?maximum allowed length \(\d+ tokens"
@@ -34,8 +33,7 @@ _TOO_LONG = re.compile(
     r"|input token count .{0,40}(?:exceeds|supports)|maximum (?:prompt|model) length|context length (?:of|is) only"
     r"|too many tokens: |context window exceeds|(?:input|prompt) tokens (?:\(\d+\) )?exceed|n_keep .{0,20}n_ctx"
     r"|prompt token count .{0,40}exceeds|exceeded model token limit|range of input length|configured context size"
-    r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is",
-    re.IGNORECASE,
+    r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is"
 )
 _ESCAPED = re.compile(r"\\{1,8}u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
 _N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"
@@ -74,7 +72,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     err, hint = ModelError(what, todo, detail=detail), headers.get("x-should-retry")
     may_pass = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
     err.status, err.after = status, retry_after(headers)
-    err.retry = may_pass and not _HOPELESS.search(detail)
+    err.retry = may_pass and not re.search(_HOPELESS, detail)
     return err
 
 
@@ -85,13 +83,13 @@ def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
-    err.retry = any(_PASSING.fullmatch(str(codes.get(key))) for key in ("code", "status", "type"))
+    err.retry = any(re.fullmatch(_PASSING, str(codes.get(key))) for key in ("code", "status", "type"))
     return err
 
 
 def means_too_long(text: str) -> bool:
     """Whether an error says that the prompt does not fit the model's window."""
-    return bool(_TOO_LONG.search(_unescaped(text)))
+    return bool(re.search(_TOO_LONG, _unescaped(text)))
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:

@@ -9,15 +9,7 @@ from gptsh.errors import ConfigError
 from gptsh.models import catalog
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
-from gptsh.models.providers import (
-    AZURE_V1,
-    AZURE_V1_VERSIONS,
-    DIRECT,
-    OWN,
-    PROVIDERS,
-    Provider,
-    known_provider,
-)
+from gptsh.models.providers import AZURE_V1, AZURE_V1_VERSIONS, DIRECT, OWN, PROVIDERS, Provider, known_provider
 
 _LONGEST_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"

@@ -12,14 +12,7 @@ from gptsh.content.foreign import translated
 from gptsh.content.passages import gist_of
 from gptsh.errors import UnknownSession
 from gptsh.jsonio import as_dict, is_cost
-from gptsh.messages import (
-    Message,
-    is_empty,
-    new_message_id,
-    starts_turn,
-    sum_costs,
-    timestamp,
-)
+from gptsh.messages import Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name
 from gptsh.text import counted, shortened
 

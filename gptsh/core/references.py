@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 
 from gptsh.config.folders import own_folder
@@ -125,12 +125,12 @@ def filename_of(ref: str) -> str:
             return name
         raise UnknownSession(f"no session is named {ref}", SEE_LIST)
     if INDEX.fullmatch(ref):
-        for name in islice(newest_first(), int(ref), None):
-            return name
-        count = sum(1 for _ in newest_first())
-        raise UnknownSession(
-            f"there is no session {ref}", f"{count} are kept, 0 is the newest" if count else "none is kept"
-        )
+        count = 0
+        for count, name in enumerate(newest_first(), 1):
+            if count > int(ref):
+                return name
+        kept = f"{count} are kept, 0 is the newest" if count else "none is kept"
+        raise UnknownSession(f"there is no session {ref}", kept)
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
     folders = (sessions_folder(), archive_folder()) if ref else ()

@@ -12,25 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core import document, files
+from gptsh.core import document, files, references
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
-from gptsh.core.references import (
-    BASE36,
-    FILENAME,
-    ID,
-    archive_folder,
-    filename_named,
-    filename_of,
-    make_private,
-    names_in,
-    path_of,
-    point_name,
-    ref_of,
-    resolve_session_ref,
-    sessions_folder,
-    split_ref,
-)
+from gptsh.core.references import FILENAME, ID, resolve_session_ref, sessions_folder
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError
 from gptsh.messages import (
     Message,
@@ -77,8 +62,8 @@ TITLE_SYSTEM = (
 def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, created for its owner alone. Raises OSError."""
     folder = sessions_folder()
-    make_private(folder.parent)
-    make_private(folder)
+    references.make_private(folder.parent)
+    references.make_private(folder)
     return folder
 
 
@@ -91,12 +76,12 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
     ``note`` gets one line where something malformed was left out. Raises UnknownSession, or BadSession naming path and
     cause where the messages cannot be read.
     """
-    return _read(path_of(filename_of(split_ref(id_or_filename)[0])), note)
+    return _read(references.path_of(references.filename_of(references.split_ref(id_or_filename)[0])), note)
 
 
 def load_at(ref: str, note: Note | None = None) -> Document:
     """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
-    doc, (_, point) = load_session(ref, note), split_ref(ref)
+    doc, (_, point) = load_session(ref, note), references.split_ref(ref)
     return document.at_point(doc, point) if point else doc
 
 
@@ -150,7 +135,7 @@ def fork_session(doc: Document, point: str) -> Document:
 def new_id(taken: Sequence[str] | set[str]) -> str:
     """Four characters of base36 that are not taken, and not all digits, since those are indexes."""
     while True:
-        candidate = "".join(random.choices(BASE36, k=4))
+        candidate = "".join(random.choices(references.BASE36, k=4))
         if not candidate.isdigit() and candidate not in taken:
             return candidate
 
@@ -239,7 +224,7 @@ def save_session(
                 os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
             doc.update(new)  # it is on disk now, whatever fails below
             if at and at.startswith("@"):
-                point_name(at, path.name, durable=durable)
+                references.point_name(at, path.name, durable=durable)
     return str(path)
 
 
@@ -259,26 +244,26 @@ def _fill(doc: Document) -> None:
 def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
-        advice = f"update, or fork it: -s {ref_of(filename)}@"
-        raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
+        advice = f"update, or fork it: -s {references.ref_of(filename)}@"
+        raise BadSession(f"{references.path_of(filename)} was written by a newer gptsh", advice)
 
 
 def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """The file of the document, under the lock. May change the document's id, and only before its first save."""
     folder = sessions_folder()
     if not is_new:
-        if os.path.lexists(path := path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
+        if os.path.lexists(path := references.path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
             return path
-        for name in (*names_in(folder), *names_in(archive_folder())):
+        for name in (*references.names_in(folder), *references.names_in(references.archive_folder())):
             if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
-                return path_of(name)
+                return references.path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
-    if at and (first := filename_named(at)):
+    if at and (first := references.filename_named(at)):
         doc["id"] = first[ID]
-        return path_of(first)
+        return references.path_of(first)
     taken = set()
-    for place in (folder, archive_folder(), folder.parent):
-        names = names_in(place)
+    for place in (folder, references.archive_folder(), folder.parent):
+        names = references.names_in(place)
         files.sweep(place, names)
         taken |= {name[ID] for name in names}
     if doc["id"] in taken:

@@ -31,11 +31,6 @@ def sessions_folder() -> Path:
     return own_folder("state") / "sessions"
 
 
-def memory_folder(agent: str) -> Path:
-    """The folder of an agent's memory, whatever its name is. It may not exist."""
-    return own_folder("state") / "memory" / safe_name(agent)
-
-
 def archive_folder() -> Path:
     """The folder of archived sessions: in no list, still found by id and name. It may not exist."""
     return sessions_folder().parent / "archive"
@@ -204,10 +199,3 @@ def _names() -> dict[str, str]:
     except (OSError, ValueError, RecursionError) as err:
         raise BadSession(f"{_names_file()}: {getattr(err, 'strerror', None) or 'not JSON'}") from err
     return {name: file for name, file in found.items() if is_name(name) and FILENAME.fullmatch(str(file))}
-
-
-def safe_name(text: str) -> str:
-    """A name for a file or a folder, another one for each text: what might lead elsewhere is percent-encoded."""
-    plain = frozenset(f"{BASE36}._-".encode())
-    safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
-    return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"

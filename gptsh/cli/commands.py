@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import click
@@ -128,6 +127,8 @@ def find(line: str) -> tuple[Command, str]:
     said = " ".join(words[:2]).lower()
     if own := [name for name in _NAMED if name.startswith(f"{said} ")]:
         raise UsageError(f"{said} needs to know what", ", ".join(own))
+    from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+
     near = get_close_matches(said, _NAMED, 1, 0.75) or get_close_matches(words[0].lower(), _NAMED, 1, 0.7)
     todo = f"did you mean {near[0]}?" if near else "/help shows them; a blank in front sends the line as it is"
     raise UsageError(f"there is no command {said}", todo)

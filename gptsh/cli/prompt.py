@@ -12,11 +12,12 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import Context, copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -281,6 +282,7 @@ class Prompt:
         self._talk, self._interrupts = talk, interrupts
         self._status: list[tuple[int, str]] = []
         self._is_loaded = self._has_menu = False
+        self._above: Callable[[], None] | None = None  # what is yet to be printed
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
@@ -295,10 +297,15 @@ class Prompt:
             complete_while_typing=Condition(self._is_name),
             bottom_toolbar=lambda: status_line(self._status, self._session.app.output.get_size().columns),
             style=_STYLE,
+            include_default_pygments_style=False,
             enable_suspend=True,
             tempfile_suffix=".md",
         )
         self._session.app.before_render += self._rise
+
+    def print_above(self, do: Callable[[], None]) -> None:
+        """Print something above the line, once it stands and what draws it is imported."""
+        self._above = do
 
     def read(self, suggested: str = "") -> str:
         """A message or a command; Ctrl-C and SIGINT begin the line anew.
@@ -340,20 +347,27 @@ class Prompt:
         if self._is_loaded:
             loop.call_soon(self._look_up)
         else:
-            loop.call_soon(threading.Thread(target=self._load, args=(loop,), daemon=True).start)
+            loop.call_soon(threading.Thread(target=self._load, args=(loop, copy_context()), daemon=True).start)
 
-    def _load(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread, while the first line is typed: load what a turn needs, what an answer does, and commands."""
+    def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        """In a thread, while the first line is typed: load what a turn needs, what an answer does, and commands.
+
+        prompt_toolkit knows its application by the ``context``.
+        """
         import gptsh.cli.turn  # noqa: PLC0415 - the prompt comes before it
 
         self._is_loaded = True
         gc.set_threshold(*_USUAL_GARBAGE)  # the rate of the start is not one for hours
         with contextlib.suppress(RuntimeError):  # the line is typed, the loop closed
             loop.call_soon_threadsafe(self._look_up)
-        with contextlib.suppress(ImportError):  # who needs it will tell
+        with contextlib.suppress(ImportError, RuntimeError):  # who needs it will tell
+            import gptsh.render.terminal  # noqa: PLC0415 - as above
+
+            if self._above:
+                loop.call_soon_threadsafe(run_in_terminal, self._above, context=context)
+                self._above = None
             import gptsh.cli.slash  # noqa: PLC0415 - as above
-            import gptsh.llm.http  # noqa: PLC0415 - as above
-            import gptsh.render.terminal  # noqa: F401, PLC0415 - as above
+            import gptsh.llm.http  # noqa: F401, PLC0415 - as above
 
     def _look_up(self) -> None:
         self._status = status(self._talk, look_up=True)
@@ -424,6 +438,10 @@ class PlainPrompt:
 
     def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
         self._interrupts, self._history = interrupts, _History(talk, Pastes())
+
+    def print_above(self, do: Callable[[], None]) -> None:
+        """Print something above the line."""
+        do()
 
     def read(self, suggested: str = "") -> str:
         """As ``Prompt.read``; what is suggested stands above the line, which cannot begin with it here."""

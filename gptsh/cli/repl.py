@@ -234,9 +234,12 @@ class Conversation:
     def run(self, first: Message | None, interrupts: Interrupts) -> int:
         """Read and do until the user leaves; the exit code. Raises Interrupted for a signal that is not Ctrl-C."""
         prompt = prompt_for(self, interrupts)
-        has_printed, code, ended = bool(self.doc or first), 0, None
+        has_printed, code, ended = first is not None, 0, None
         try:
-            self.show_recap()
+            if self.doc is not None and first is None:
+                prompt.print_above(self._begin_with_recap)
+            elif self.doc is not None:
+                self._begin_with_recap()
             if first is not None:
                 self.suggested = " ".join(self.flags.prompt)
                 failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
@@ -295,6 +298,10 @@ class Conversation:
         if failure:
             self._reporter.fail(failure)
         return failure
+
+    def _begin_with_recap(self) -> None:
+        self.show_recap()
+        stdio.write_lines([""])
 
     def show_recap(self) -> None:
         """Print the last questions and answers as ``--show-session`` does, and what to do about an unfinished turn."""

@@ -148,6 +148,19 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     assert not first & {"litellm", "urllib3", "rich", "pygments", "markdown_it", "jsonschema", "mcp", "gptsh.llm"}
 
 
+def test_the_prompt_comes_before_the_recap_which_is_drawn_above_it(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    terminal = Terminal(home, "-i", "-s", "0")
+    terminal.until(rb"echo")
+    terminal.write("typed")
+    terminal.until(rb"You said: (.|\n)*typed")
+    assert terminal.seen.index(b"2004h") < terminal.seen.index(b"You said: ")
+    terminal.write(" on\r")
+    terminal.until(rb"You said: typed on(.|\n)*echo")
+    terminal.write("\x04")
+    assert terminal.close()[1] == 0
+
+
 # ---- Ctrl-C, at every stage
 
 

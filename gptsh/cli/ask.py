@@ -1,9 +1,7 @@
 """One question: who answers, what is asked of the words, files and pipe, in which session; asked, and the exit code."""
 
-import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
@@ -11,11 +9,9 @@ from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import open_session, saves, session_ref
 from gptsh.config import settings
-from gptsh.config.settings import Agent, Overrides, Settings
+from gptsh.config.settings import Settings
 from gptsh.core import references, sessions
-from gptsh.core.document import Document
 from gptsh.errors import GptshError, UsageError
-from gptsh.jsonio import is_json
 from gptsh.messages import Message, Part, says_nothing, text_part, user_message
 from gptsh.text import is_unicode, shown_size
 
@@ -46,7 +42,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
         waits = reads and stdio.is_awaited(sys.stdin)
         if flags.prompt or flags.file or (reads and not flags.labels):
-            who = resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
+            who = resolve(app, flags, opened.doc)
         question = read_question(flags, loaded)
         if waits:
             opened = open_session(ref)  # it may have grown meanwhile
@@ -65,7 +61,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             again = sessions.take_unanswered(question)
             if again is not None:
                 opened, question = open_session(again), None
-        who = who or resolve(app, flags, opened.doc, agent_for(flags, loaded, opened.doc))
+        who = who or resolve(app, flags, opened.doc)
         turn = Turn(app, flags, interrupts)
         try:
             return turn.run(question, opened, who)
@@ -78,36 +74,6 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
 
 # ---- what is asked of whom
-
-
-def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
-    """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
-    wanted = Overrides(flags.agent, flags.model, flags.system, *params_of(flags.param))
-    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
-
-
-def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
-    """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
-
-    A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
-    """
-    params: dict[str, Any] = {}
-    without: set[str] = set()
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
-        if not value:
-            params.pop(key, None)
-            without.add(key)
-            continue
-        without.discard(key)
-        try:
-            parsed = json.loads(value, parse_constant=str)
-        except (ValueError, RecursionError):
-            parsed = value
-        params[key] = parsed if is_json(parsed) else value
-    return params, without
 
 
 def read_question(flags: Flags, loaded: Settings) -> Message | None:

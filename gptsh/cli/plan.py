@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import Opened, Session
+from gptsh.cli.session import Opened, Session, agent_for
 from gptsh.cli.show import Form, Screen
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
@@ -60,13 +60,14 @@ class Respondent(NamedTuple):
     servers: list[ToolServer]
 
 
-def resolve(app: "App", flags: Flags, stored: Document | None, agent: Agent) -> Respondent:
+def resolve(app: "App", flags: Flags, stored: Document | None) -> Respondent:
     """What can end in exit 2 whatever is asked: agent, model, key, parameters, schema, tools.
 
-    The reporter learns the form of the output. Markdown is for a person: in a pipe it is rendered only where the
-    command line itself asks for it. Raises ConfigError and UsageError.
+    The agent gets its model under its full name; a note says what that refuses. The reporter learns the form of the
+    output. Markdown is for a person: in a pipe it is rendered only where the command line itself asks for it. Raises
+    ConfigError and UsageError.
     """
-    agent = with_tools(agent, flags, app.settings, stored)
+    agent = with_tools(agent_for(flags, app.settings, stored), flags, app.settings, stored)
     output = flags.output or app.settings.output or agent.output
     if output in STRUCTURED and flags.interactive:  # what is configured is for programs
         output = None
@@ -81,7 +82,15 @@ def resolve(app: "App", flags: Flags, stored: Document | None, agent: Agent) -> 
 
         shape = Shape(flags.schema)
     app.reporter.output = output
-    agent, servers = resolve_agent(agent, app.settings, app.client)
+    if agent.model is None:
+        raise no_model(app.client)
+    servers = app.settings.tool_servers.chosen(agent.tools) if agent.tools else []
+    agent = agent._replace(model=app.client.servers.named(agent.model))
+    if left_out := app.client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
+        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
+    for name in agent.params:
+        if near := near_parameter(name):
+            stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
     return Respondent(agent, Form(output, flags.extract, shape, not flags.no_reasoning), servers)
 
 
@@ -102,23 +111,6 @@ def with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | 
 def chooses_tools(flags: Flags) -> bool:
     """Whether the command line says which tools there are to be, from now on."""
     return flags.no_tools or flags.tools is not None or flags.agent is not None
-
-
-def resolve_agent(agent: Agent, loaded: Settings, client: Client) -> tuple[Agent, list[ToolServer]]:
-    """The agent, its model under its full name, and the servers of its tools. A note says what the model refuses.
-
-    Raises ConfigError for what keeps it from being asked, as far as that is known without asking it.
-    """
-    if agent.model is None:
-        raise no_model(client)
-    servers = loaded.tool_servers.chosen(agent.tools) if agent.tools else []
-    agent = agent._replace(model=client.servers.named(agent.model))
-    if left_out := client.prepare(agent.model or "", agent.params, tools=bool(agent.tools)):
-        stdio.note(f"{agent.model} takes no {', '.join(left_out)}: left out")
-    for name in agent.params:
-        if near := near_parameter(name):
-            stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
-    return agent, servers
 
 
 def no_model(client: Client) -> ConfigError:

@@ -10,13 +10,13 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import agent_for, check_snapshot, read_question, seconds_of
+from gptsh.cli.ask import check_snapshot, read_question, seconds_of
 from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.session import Opened, Session, open_session, saves, session_ref
+from gptsh.cli.session import Opened, Session, agent_for, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
@@ -194,7 +194,7 @@ class Conversation:
         with Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts, _typed_ahead(interrupts):
             turn, opened = Turn(self.app, flags, interrupts), self._copied()
             try:
-                who = resolve(self.app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
+                who = resolve(self.app, flags, opened.doc)
                 turn.run(question, opened, who)
             finally:
                 with interrupts.over():
@@ -207,7 +207,7 @@ class Conversation:
         with suppress(SessionGone):
             self.refresh()
         flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied()
-        who = resolve(app, flags, opened.doc, agent_for(flags, self.settings, opened.doc))
+        who = resolve(app, flags, opened.doc)
         doc, _ = begin(flags, app.settings, question, opened, who)
         session = Session(doc, opened.at, flags, app.settings)
         return who, Planner(app, flags, who, session, app.running(who.servers))

@@ -1,16 +1,20 @@
-"""A session as a run works on it: which one, what stands in it, where it is, and what is said where it is not saved."""
+"""A session as a run works on it: which one, who answers in it, where it is, and what is said where it is not saved."""
 
 import contextlib
+import json
 import os
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded
 from gptsh.cli.options import Flags
-from gptsh.config.settings import Settings
+from gptsh.config import settings
+from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.core import document, listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
+from gptsh.jsonio import is_json
 from gptsh.messages import Message, Usage, is_empty
 
 
@@ -61,6 +65,36 @@ def open_session(ref: str | None) -> Opened:
 def saves(flags: Flags, loaded: Settings) -> bool:
     """Whether anything is kept."""
     return loaded.sessions.save and not flags.no_save
+
+
+def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
+    """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
+    wanted = Overrides(flags.agent, flags.model, flags.system, *params_of(flags.param))
+    return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
+
+
+def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+    """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
+
+    A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
+    """
+    params: dict[str, Any] = {}
+    without: set[str] = set()
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
+        if not value:
+            params.pop(key, None)
+            without.add(key)
+            continue
+        without.discard(key)
+        try:
+            parsed = json.loads(value, parse_constant=str)
+        except (ValueError, RecursionError):
+            parsed = value
+        params[key] = parsed if is_json(parsed) else value
+    return params, without
 
 
 class Session:

@@ -14,16 +14,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.cli import commands, exporting, keeping, manage, pager, reading, stdio
-from gptsh.cli.ask import agent_for, attached, params_of, seconds_of
+from gptsh.cli.ask import attached, seconds_of
 from gptsh.cli.complete import models_at_hand
 from gptsh.cli.lists import passing
 from gptsh.cli.memory import remember_left
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
-from gptsh.cli.plan import described, print_request, resolve_agent, with_tools
+from gptsh.cli.plan import described, print_request, resolve, with_tools
 from gptsh.cli.searching import found_sessions
+from gptsh.cli.session import agent_for, params_of
 from gptsh.cli.show import Screen
-from gptsh.config.settings import Agent
 from gptsh.core import document, references, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
@@ -260,15 +260,9 @@ def do_snapshot_delete(talk: "Conversation", args: str) -> None:
 # ---- who answers, and how
 
 
-def _checked(talk: "Conversation", flags: Flags) -> Agent:
-    """Who would answer under these flags. Raises ConfigError where it could not be asked."""
-    agent = with_tools(agent_for(flags, talk.settings, talk.doc), flags, talk.settings, talk.doc)
-    return resolve_agent(agent, talk.settings, talk.app.client)[0]
-
-
 def do_model(talk: "Conversation", args: str) -> None:
     if args:
-        model = _checked(talk, talk.flags._replace(model=args)).model
+        model = resolve(talk.app, talk.flags._replace(model=args), talk.doc).agent.model
         talk.flags = talk.flags._replace(model=model)
         stdio.write_lines([f"{model} answers next"])
         return
@@ -289,7 +283,7 @@ def do_agent(talk: "Conversation", args: str) -> None:
     flags = talk.flags.without_choices._replace(agent=name)
     if name in known and known[name].model is None:
         flags = flags._replace(model=talk.flags.model)
-    agent = _checked(talk, flags)
+    agent = resolve(talk.app, flags, talk.doc).agent
     talk.flags = flags
     stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])
 
@@ -313,7 +307,7 @@ def do_param(talk: "Conversation", args: str) -> None:
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
     stdio.write_lines(map(one_line, lines or ["no parameters: the provider's own"]))
     with contextlib.suppress(GptshError):  # then a turn will say what is wrong
-        _checked(talk, talk.flags)
+        resolve(talk.app, talk.flags, talk.doc)
 
 
 # ---- what is sent

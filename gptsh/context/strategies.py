@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from gptsh.content.attachments import media_of
 from gptsh.context.shorten import pruned, touched
-from gptsh.context.tokens import MARK, Size, count_media, count_text, fitted
+from gptsh.context.tokens import Size, count_media, count_text, fitted
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 
 FULL = "full"
 Record = dict[str, Any]  # a compaction: see ``compaction``
-_ENDS = 400  # characters of either end of an answer that stands for all that was done
 _LEAST = 40  # tokens of a summary or of what was done; less of it says nothing
 _SHARE = 4  # files and state take such a part of the room each at most
 _HEADINGS = 72  # tokens of them all, with the lines between
@@ -201,6 +200,5 @@ def _state(past: SplitHistory, max_tokens: int) -> list[str]:
     if not text:
         answers = (message for message in reversed(past.older) if message["role"] == "assistant" and text_of(message))
         heading, text = _LAST, next(map(text_of, answers), "")
-        text = text if len(text) <= 3 * _ENDS else f"{text[:_ENDS]}\n{MARK}\n{text[-_ENDS:]}"
-    told = fitted(text, max_tokens) if text and max_tokens >= _LEAST else ""
+    told = fitted(text, max_tokens, "head" if past.summary else "ends") if text and max_tokens >= _LEAST else ""
     return [heading, told] if told else []

@@ -11,23 +11,24 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, Request
-from gptsh.content.attachments import media_of, name_of, shown
+from gptsh.content.attachments import name_of, shown
+from gptsh.content.passages import one_text
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.jsonio import as_dicts
 from gptsh.messages import (
     Message,
-    Part,
     Usage,
     is_text,
     new_message_id,
     parts_of,
     text_of,
+    text_parts_of,
     timestamp,
     without_reasoning,
 )
 from gptsh.models.facts import likely_facts, small_params, split_model
-from gptsh.text import shortened, shown_size
+from gptsh.text import shortened
 
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "
@@ -266,41 +267,26 @@ def without_middle(line: str, length: int) -> str:
 
 def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     """One message; empty where it tells nothing. ``names`` of tools, by their calls, grow."""
-    parts = parts_of(message)
-    words = [part["text"] for part in parts if _is_words(part)]
-    others = [_attachment(part, lengths.rest) for part in parts if not _is_words(part)]
     if message["role"] == "tool":
         own = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
-        return f"[tool {_name(own)}{failed}: {shortened(' '.join(map(shown, parts)), lengths.rest)}]"
+        return f"[tool {_name(own)}{failed}: {shortened(one_text(message), lengths.rest)}]"
+    words = [part["text"] for part in text_parts_of(message) if "source" not in part]
     if message["role"] == "assistant":
-        said_words = [without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
-        for call in message.get("tool_calls") or ():
-            given = call["function"].get("arguments")
-            names[call["id"]] = _name(call["function"].get("name"))
-            given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            others.append(f"[call {names[call['id']]}: {shortened(given, lengths.rest)}]")
+        told = [without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
     else:
-        said_words = [without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
-    text = "\n".join(filter(None, [*said_words, *others]))
+        told = [without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
+    for part in parts_of(message):
+        if not is_text(part) or "source" in part:
+            what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
+            told.append(f"[{what}: {shortened(shown(part), lengths.rest)}]")
+    for call in message.get("tool_calls") or ():
+        given = call["function"].get("arguments")
+        names[call["id"]] = _name(call["function"].get("name"))
+        given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        told.append(f"[call {names[call['id']]}: {shortened(given, lengths.rest)}]")
+    text = "\n".join(filter(None, told))
     return f"{message['role'].upper()}: {text}" if text else ""
-
-
-def _is_words(part: Part) -> bool:
-    """Whether a part is text that was said, and not one that was piped or attached."""
-    return is_text(part) and "source" not in part
-
-
-def _attachment(part: Part, most: int) -> str:
-    """What goes along with the words: its name, its kind or size, and how it begins where it is text."""
-    name, media, text = name_of(part), media_of(part), shown(part)
-    what = f"attached {_name(name)}" if name else "attached"
-    if media is None and not is_text(part):
-        return shortened(text, most)
-    if media:
-        return f"[{what}: {shortened(media.described, most)}]"
-    size = len(text.encode("utf-8", "surrogatepass"))
-    return f"[{what}, {shown_size(size)}: {shortened(text, most)}]"
 
 
 def _name(value: object) -> str:

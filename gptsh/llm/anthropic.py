@@ -18,7 +18,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import ADVICE, as_object, load, shown
+from gptsh.llm.sse import ADVICE, as_object, shown
 from gptsh.messages import (
     BROKEN_OFF,
     THINKING,
@@ -126,7 +126,7 @@ def takes(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """What is seen of the answer."""
-    found = payloads(response.chunks(), response.headers.get("content-type", ""))
+    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), whole)
     return sse.read(found, Reader(answer), response.hurry)
 
 
@@ -313,14 +313,8 @@ def _result(message: Message) -> Part:
 # ---- answers
 
 
-def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
-    """The events of a body, of a whole message those that would have brought it. Raises ModelError."""
-    streamed, chunks = sse.peeked(chunks, content_type)
-    if streamed:
-        yield from (load(data) for _name, data in sse.payloads(chunks) if data.strip() not in (b"", b"[DONE]"))
-        return
-    body = b"".join(chunks)
-    message = load(body)
+def whole(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+    """What a stream would have brought of a message; ``body`` is what --debug shows of one that is none."""
     if message.get("type") == "error" or "error" in message:
         yield {"type": "error", **message}
     elif not isinstance(message.get("content"), list):

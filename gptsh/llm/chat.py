@@ -18,7 +18,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import ADVICE, load, shown
+from gptsh.llm.sse import ADVICE, DONE, shown
 from gptsh.messages import (
     BROKEN_OFF,
     DETAILS,
@@ -48,7 +48,6 @@ REFUSABLE = {
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
 # (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
 WANTED_BACK = (DETAILS, "extra_content", "annotations")
-DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; whether its newest models take more is told nowhere
@@ -95,7 +94,7 @@ def takes(part: Part, provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """What is seen of the answer."""
-    found = payloads(response.chunks(), response.headers.get("content-type", ""))
+    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), whole)
     return sse.read(found, Reader(answer), response.hurry)
 
 
@@ -163,30 +162,11 @@ def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
 # ---- answers
 
 
-def payloads(chunks: Iterator[bytes], content_type: str) -> Iterator[dict[str, Any]]:
-    """The objects of a body, streamed or whole as it shows, DONE behind one that ended properly. Raises ModelError."""
-    streamed, chunks = sse.peeked(chunks, content_type)
-    if not streamed:
-        body = b"".join(chunks)
-        yield from whole(load(body), body)
-        return
-    for name, data in sse.payloads(chunks):
-        if data.strip() == b"[DONE]":
-            yield DONE
-            return
-        if data.strip():
-            payload = load(data)
-            if name == "error":
-                payload["error"] = payload.get("error") or _words_of(payload)
-            yield payload
-
-
 def whole(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
-    """The same of a ``chat.completion`` object; ``body`` is what --debug shows of one that is none."""
+    """What a stream would have brought of a ``chat.completion``; ``body`` is what --debug shows of one that is none."""
     if not as_dicts(payload.get("choices")):
         raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=shown(body))
-    yield payload
-    yield DONE
+    yield from (payload, DONE)
 
 
 class Reader(sse.Reader):
@@ -239,16 +219,7 @@ class Reader(sse.Reader):
 
     def _take_delta(self, delta: dict[str, Any], *, whole: bool) -> None:
         answer = self.answer
-        # Some servers send the same reasoning under two names: the first one that says something counts.
-        field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
-        if blocks := as_dicts(delta.get(THINKING)):
-            self._take_thoughts(blocks)
-        elif field:
-            answer.add_reasoning(delta[field], field)
-        else:
-            details = as_dicts(delta.get(DETAILS))
-            texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
-            answer.add_reasoning("".join(filter(None, texts)), "reasoning")
+        self._take_reasoning(delta)
         content = delta.get("content")
         answer.add_text(_text(content) or "")
         for part in as_dicts(content):  # mistral's
@@ -264,17 +235,26 @@ class Reader(sse.Reader):
         if delta.keys() & {*WANTED_BACK, FIELDS}:
             self._keep(delta, whole=whole)
 
-    def _take_thoughts(self, blocks: list[dict[str, Any]]) -> None:
-        """Thinking as litellm passes it on: pieces of text, then one piece with the signature of the whole block."""
-        for block in blocks:
+    def _take_reasoning(self, delta: dict[str, Any]) -> None:
+        answer = self.answer
+        # Some servers send the same reasoning under two names: the first one that says something counts.
+        field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
+        blocks = as_dicts(delta.get(THINKING))
+        for block in blocks:  # as litellm passes them on: pieces of text, then the signature of them all
             if text := _text(block.get("thinking")):
                 self._thought.append(text)
-                self.answer.add_reasoning(text, THINKING)
+                answer.add_reasoning(text, THINKING)
             if block.get("type") != "thinking":
-                self.answer.add_thought(block)
+                answer.add_thought(block)
             elif block.get("signature"):
-                self.answer.add_thought({**block, "thinking": "".join(self._thought)})
+                answer.add_thought({**block, "thinking": "".join(self._thought)})
                 self._thought = []
+        if field and not blocks:
+            answer.add_reasoning(delta[field], field)
+        elif not blocks:
+            details = as_dicts(delta.get(DETAILS))
+            texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
+            answer.add_reasoning("".join(filter(None, texts)), "reasoning")
 
     def _take_call(self, delta: dict[str, Any]) -> None:
         """What one delta has of a call: the one of its index, else of its id, else the last one.
@@ -337,11 +317,6 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _words_of(payload: dict[str, Any]) -> Any:
-    """What an error says that stands bare in the place of an answer."""
-    return {key: payload[key] for key in ("message", "detail", "msg", "code", "type") if key in payload} or True
-
-
 def _error_in(chunk: dict[str, Any]) -> GptshError | None:
     """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
     error = chunk.get("error")
@@ -349,5 +324,5 @@ def _error_in(chunk: dict[str, Any]) -> GptshError | None:
         error = error or choice.get("error")
     bare = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
     if not error and (bare or "error" in (chunk.get("object"), chunk.get("type"))):
-        error = _words_of(chunk)
+        error = sse.words_of(chunk)
     return reported(error, chunk) if error else None

@@ -109,8 +109,9 @@ def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
 
         response = litellm.completion(**call)
         for number, chunk in enumerate(response if call["stream"] else [response]):
-            head = {} if number else {"request_id": _request_id(response)}
-            yield head | _plain(chunk, response, provider)
+            told = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
+            request_id = next((str(told[name]) for name in _REQUEST_IDS if told.get(name)), None)
+            yield {"request_id": request_id} | _plain(chunk, response, provider)
     except Exception as err:  # noqa: BLE001 - litellm raises exceptions of all its libraries
         raise _in_our_words(err, provider) from None  # its causes may show the key
 
@@ -131,11 +132,6 @@ def arguments(request: Request, provider: Provider, network: Network) -> dict[st
         "api_base": provider.base_url.removesuffix(provider.base_path) or None,  # for Google's own API
     }
     return {name: value for name, value in call.items() if value is not None}
-
-
-def _request_id(response: Any) -> str | None:
-    headers = response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - where litellm documents it
-    return next((str(headers[name]) for name in _REQUEST_IDS if headers.get(name)), None)
 
 
 def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:

@@ -115,6 +115,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED = 6  # bytes that tell an event stream from anything else
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 
 
 def peeked(chunks: Iterator[bytes], content_type: str) -> tuple[bool, Iterator[bytes]]:
@@ -127,6 +128,31 @@ def peeked(chunks: Iterator[bytes], content_type: str) -> tuple[bool, Iterator[b
             break
     streamed = "event-stream" in content_type or start.startswith(_STARTS)
     return streamed and not start.startswith(b"{"), chain([first], chunks)
+
+
+def objects(
+    chunks: Iterator[bytes], content_type: str, whole: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """The objects of a body, streamed or ``whole`` as it shows, DONE behind ``[DONE]``. Raises ModelError."""
+    streamed, chunks = peeked(chunks, content_type)
+    if not streamed:
+        body = b"".join(chunks)
+        yield from whole(load(body), body)
+        return
+    for name, data in payloads(chunks):
+        if data.strip() == b"[DONE]":
+            yield DONE
+            return
+        if data.strip():
+            payload = load(data)
+            if name == "error":
+                payload["error"] = payload.get("error") or words_of(payload)
+            yield payload
+
+
+def words_of(error: dict[str, Any]) -> Any:
+    """What an error says that stands bare in the place of an answer."""
+    return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
 
 
 def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:

@@ -58,17 +58,14 @@ class Aside:
             return
         self._last, self._begun = text[-1], True
         try:
-            self._put(self._err, text)
+            if self._dimmed:
+                shown = self._pieces.visible(text)
+                words = shown.rstrip("\n")
+                self._err.draw(f"\x1b[2m{words}\x1b[0m{shown[len(words) :]}" if words else shown)
+            else:
+                self._err.write(text)
         except OSError:
             self._err, self._last = None, "\n"
-
-    def _put(self, err: Sink, text: str) -> None:
-        if not self._dimmed:
-            err.write(text)
-            return
-        shown = self._pieces.visible(text)
-        words = shown.rstrip("\n")
-        err.draw(f"\x1b[2m{words}\x1b[0m{shown[len(words) :]}" if words else shown)
 
     def end(self) -> None:
         """End its line, before anything else is written."""

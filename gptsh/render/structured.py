@@ -8,20 +8,9 @@ from gptsh.errors import GptshError, OutputError
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gptsh.render.plain import Aside, Sink, Writer
 
-_KEYS = (
-    "id",
-    "session",
-    "text",
-    "model",
-    "provider",
-    "finish_reason",
-    "usage",
-    "cost",
-    "tool_calls",
-    "context",
-    "error",
-)
 # Keys are added, never renamed or removed.
+_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context",
+         "error")  # fmt: skip
 _RESULT = ("tool_call_id", "name", "content", "is_error")
 ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 

@@ -41,25 +41,13 @@ _HEADINGS = {"h1": Style(bold=True, underline=True, color="magenta"), "h2": Styl
 _HEADING = Style(bold=True)
 _INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True), "a": _LINK}
 _BULLET = Style(color="magenta")
-_THEME = ANSISyntaxTheme(
-    {
-        ("Comment",): _DIM,
-        ("Keyword",): Style(color="magenta"),
-        ("Operator", "Word"): Style(color="magenta"),
-        ("Name", "Function"): Style(bold=True),
-        ("Name", "Class"): Style(bold=True),
-        ("Name", "Decorator"): Style(color="magenta"),
-        ("Name", "Attribute"): Style(color="magenta"),
-        ("Name", "Tag"): Style(bold=True),
-        ("Name", "Exception"): Style(color="red"),
-        ("Literal", "String"): Style(color="red"),
-        ("Literal", "Number"): Style(color="red"),
-        ("Generic", "Deleted"): Style(color="red"),
-        ("Generic", "Inserted"): Style(bold=True),
-        ("Generic", "Heading"): Style(bold=True),
-        ("Generic", "Subheading"): Style(color="magenta"),
-    }
-)
+_OF_CODE = {
+    _DIM: "Comment",
+    _CODE: "Keyword Operator.Word Name.Decorator Name.Attribute Generic.Subheading",
+    _HEADING: "Name.Function Name.Class Name.Tag Generic.Inserted Generic.Heading",
+    Style(color="red"): "Name.Exception Literal.String Literal.Number Generic.Deleted",
+}
+_THEME = ANSISyntaxTheme({tuple(kind.split(".")): style for style, kinds in _OF_CODE.items() for kind in kinds.split()})
 
 
 class Canvas:

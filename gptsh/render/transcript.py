@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
-from gptsh.messages import Message
 from gptsh.render.portrait import Fact
 from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
 
@@ -15,17 +14,12 @@ def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> I
     yield f"# {escaped(title_of(doc))}"
     yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)
     for message in doc["messages"]:
-        yield f"## {escaped(_heading(message))}"
+        who, at, early = message.get("model") or message.get("name"), message.get("timestamp"), partial(message)
+        said_by = f"{message['role']} ({who})" if who else message["role"]
+        words = filter(None, (said_by, at and local_time(at), early and f"[{early}]"))
+        yield f"## {escaped(' '.join(words))}"
         for passage in passages(message):
             yield from _full(passage) if full else _folded(passage)
-
-
-def _heading(message: Message) -> str:
-    who = message.get("model") or message.get("name")
-    said_by = f"{message['role']} ({who})" if who else message["role"]
-    at = f" {local_time(message['timestamp'])}" if message.get("timestamp") else ""
-    early = partial(message)
-    return f"{said_by}{at}{f' [{early}]' if early else ''}"
 
 
 def _folded(passage: Passage) -> Iterator[str]:

@@ -13,20 +13,11 @@ from typing import IO, Any
 
 import anyio
 import httpx2
+import mcp_types
 from mcp import ClientSession, MCPError
 from mcp.client import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
-from mcp_types import (
-    CONNECTION_CLOSED,
-    METHOD_NOT_FOUND,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    Implementation,
-    PaginatedRequestParams,
-)
 from pydantic import ValidationError
 
 from gptsh import __version__
@@ -72,7 +63,7 @@ class Server:
     async def serve(self, report: Callable[[Opened | ToolServerError], None]) -> None:
         """Connect, report the tools or what failed, and stay connected until cancelled."""
         transport = self._over_pipes(self._process) if self._process else self._over_http()
-        us = Implementation(name="gptsh", version=__version__)
+        us = mcp_types.Implementation(name="gptsh", version=__version__)
         patience = self._config.timeout or _STARTING
         try:
             async with (
@@ -97,15 +88,15 @@ class Server:
         started = time.monotonic()
         patience = self._config.timeout or _CALLING
         # Not ``call_tool``, which holds a result against the tool's own schema: that is for the model to judge.
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         try:
             with anyio.fail_after(patience):
-                found = await self._session.send_request(request, CallToolResult)
+                found = await self._session.send_request(request, mcp_types.CallToolResult)
             result = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
         except TimeoutError as err:
             raise await self._failed(err, patience) from None
         except MCPError as err:
-            if err.code == CONNECTION_CLOSED and err.message.startswith(_CLOSED):
+            if err.code == mcp_types.CONNECTION_CLOSED and err.message.startswith(_CLOSED):
                 raise await self._failed(err, patience) from None
             result = _error(err.message)
         except ValidationError:
@@ -198,7 +189,7 @@ class Server:
             case TimeoutError():
                 return f"did not answer within {patience:g} s"
             case MCPError(code=code, message=message):
-                return "closed the connection" if code == CONNECTION_CLOSED else f"refused: {message}"
+                return "closed the connection" if code == mcp_types.CONNECTION_CLOSED else f"refused: {message}"
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
                 return f"answered what MCP does not know: {'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -241,7 +232,7 @@ async def _tools(session: ClientSession) -> list[Tool]:
     try:
         await session.initialize()
     except MCPError as err:
-        if err.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
+        if err.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
             raise
         await session.discover()  # servers of 2026 may know no other way
     tools: list[Tool] = []
@@ -249,9 +240,9 @@ async def _tools(session: ClientSession) -> list[Tool]:
     characters = 0
     for _ in range(_MOST_PAGES):
         try:
-            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+            page = await session.list_tools(params=mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None)
         except MCPError as err:
-            if err.code != METHOD_NOT_FOUND:
+            if err.code != mcp_types.METHOD_NOT_FOUND:
                 raise
             return tools  # it offers something else, such as resources
         for tool in page.tools:

@@ -15,7 +15,7 @@ from gptsh.jsonio import encoded, parsed
 from gptsh.llm import anthropic, chat, errors, ollama
 from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.sse import encode, read
+from gptsh.llm.sse import encode, objects, read
 from gptsh.messages import Tool
 from gptsh.models.providers import OWN, PROVIDERS, Provider
 from gptsh.render.portrait import portrait
@@ -120,8 +120,8 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(anthropic.payloads(pieces, of), anthropic.Reader(answer)),
-        "chat": lambda: read(chat.payloads(pieces, of), chat.Reader(answer)),
+        "anthropic": lambda: read(objects(pieces, of, anthropic.whole), anthropic.Reader(answer)),
+        "chat": lambda: read(objects(pieces, of, chat.whole), chat.Reader(answer)),
         "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None)),
     }
     try:

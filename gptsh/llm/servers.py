@@ -26,8 +26,8 @@ from gptsh.models.facts import Facts, facts, models_of, split_model
 from gptsh.models.providers import DIRECT, LOCAL, ApiName, Provider
 
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
-SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
-LEAST = 4096  # tokens of a window that Ollama is asked for
+_SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
+_LEAST = 4096  # tokens of a window that Ollama is asked for
 _PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is kept
 _PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
 _LISTING = 1 << 25  # bytes of a list of all models
@@ -220,14 +220,19 @@ class Servers:
     def num_ctx(self, provider: Provider, needed: int, wanted: Any = None) -> Any:
         """The window to ask Ollama for: the wanted or the configured one, else by need; None leaves it to the server.
 
-        A model that is asked for another window than it has is loaded again, which takes seconds.
+        ``needed``: tokens of prompt and answer, 0 where unknown. For a larger window a model is loaded anew.
         """
         known, window = self._of(provider), wanted or provider.context_window
         if not window:
             if "loaded" not in known:
                 known["loaded"] = [self._running(provider), time.time() + _LOADED]
-            allocated, until = known["loaded"]
-            window = num_ctx(needed, allocated if time.time() < until else None, lambda: self.shown(provider))
+            allocated = known["loaded"][0] if time.time() < known["loaded"][1] else None
+            if allocated is not None and allocated >= needed:
+                window = allocated
+            elif allocated is not None or needed > _SMALL:
+                shown = self.shown(provider) if needed > _SMALL else Shown()
+                wanted = max(1 << (max(needed, _LEAST) - 1).bit_length(), shown.num_ctx or 0)
+                window = min(wanted, shown.trained or wanted)
         known["loaded"] = [token_count(window), time.time() + _LOADED]
         return window
 
@@ -290,20 +295,6 @@ def _read() -> dict[str, dict[str, Any]]:
     since = time.time() - _DAY
     entries = {place: as_dict(entry) for place, entry in as_dict(kept).items()}
     return {place: entry for place, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
-
-
-def num_ctx(needed: int, allocated: int | None, shown: Callable[[], Shown]) -> int | None:
-    """The window to ask Ollama for; ``needed``: tokens of prompt and answer, 0 where unknown.
-
-    ``allocated``: what the model is loaded with now. ``shown`` is asked only where that is too little.
-    """
-    if allocated is not None and allocated >= needed:
-        return allocated
-    if allocated is None and needed <= SMALL:
-        return None
-    known = shown() if needed > SMALL else Shown()
-    wanted = max(1 << (max(needed, LEAST) - 1).bit_length(), known.num_ctx or 0)
-    return min(wanted, known.trained or wanted)
 
 
 # ---- documents

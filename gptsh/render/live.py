@@ -55,10 +55,8 @@ class Region:
 
 def plain_rows(text: str, width: int) -> list[str]:
     """A text as rows of so many columns."""
-    return [row for line in visible(text).split("\n") for row in cut(line, width)]
-
-
-def cut(line: str, width: int) -> list[str]:
-    """A line as rows of so many columns."""
-    starts = [0, *row_starts(line, width)]
-    return [line[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    rows = []
+    for line in visible(text).split("\n"):
+        starts = [0, *row_starts(line, width)]
+        rows += [line[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return rows

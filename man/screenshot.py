@@ -125,7 +125,7 @@ def _picker() -> list[Text]:
         for at, (days, title, turns, model) in enumerate(_SESSIONS):
             path = put(
                 home, f"aaa{at}", days, title=title, agent={"name": "default", "model": model},
-                meta={"tags": [], "project": str(home.cwd) if at < _HERE else "/elsewhere"},
+                meta={"tags": [], "project": str(home.cwd) if at < _HERE else "/src/website"},
             )  # fmt: skip
             doc = json.loads(path.read_bytes())
             doc["messages"] = [{**doc["messages"][0], "id": f"{at}-{turn}"} for turn in range(turns)]

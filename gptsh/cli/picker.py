@@ -6,6 +6,7 @@ titles at once, by contents a moment behind the last key.
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -85,16 +86,23 @@ def title_of(row: SessionSummary) -> str:
     return visible(one_line(called(row["title"], row["preview"])))
 
 
-def row_line(row: SessionSummary, width: int, now: float, *, picked: bool = False) -> StyleAndTextTuples:
-    """A session: its age, its title or how it begins; turns and model where there is room for them."""
-    used = "?"
+def row_line(
+    row: SessionSummary, width: int, now: float, *, project: str | None, picked: bool = False
+) -> StyleAndTextTuples:
+    """A session: its age, its title or how it begins; turns and model where there is room for them.
+
+    One of another project than this has the name of that folder before its title.
+    """
+    used, elsewhere = "?", ""
     with contextlib.suppress(ValueError):
         used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
+    if row["project"] != project:
+        elsewhere = f"{visible(os.path.basename(row['project'] or '?'))}: "
     before, behind = f"{'> ' if picked else '  '}{used:>4}  ", ""
     if width >= _WIDE:
         behind = f"{counted(row['turns'], 'turn'):>11}  {beginning(visible(one_line(row['model'] or '')), 28):<28}"
     room = max(0, width - len(before) - len(behind))
-    title = beginning(title_of(row), room)
+    title = beginning(elsewhere + title_of(row), room)
     title += " " * (room - columns(title))
     if picked:
         return [("class:picked", f"{before}{title}{behind}")]
@@ -102,27 +110,21 @@ def row_line(row: SessionSummary, width: int, now: float, *, picked: bool = Fals
 
 
 class _List(UIControl):
-    """The rows, of which only those in sight are drawn; a heading stands before the sessions of other projects."""
+    """The rows, of which only those in sight are drawn."""
 
     def __init__(self, picker: "_Picker") -> None:
         self._picker = picker
 
     def create_content(self, width: int, height: int) -> UIContent:
         """The lines as prompt_toolkit takes them."""
-        picker, shown, now = self._picker, self._picker.shown, time.time()
-        here = len([row for row in shown if row["project"] == picker.project])
-        heading = here < len(shown)
+        picker, now = self._picker, time.time()
 
-        def line(number: int) -> StyleAndTextTuples:
-            if heading and number == here:
-                return [("class:dim", f"── other projects {'─' * width}"[:width])]
-            at = number - (heading and number > here)
-            if at < len(shown):
-                return row_line(shown[at], width, now, picked=at == picker.at)
+        def line(at: int) -> StyleAndTextTuples:
+            if at < len(picker.shown):
+                return row_line(picker.shown[at], width, now, project=picker.project, picked=at == picker.at)
             return [("class:dim", "  no session has these words" if picker.rows else "  there is no session yet")]
 
-        cursor = Point(0, picker.at + (heading and picker.at >= here))
-        return UIContent(line, max(1, len(shown) + heading), cursor, show_cursor=False)
+        return UIContent(line, max(1, len(picker.shown)), Point(0, picker.at), show_cursor=False)
 
 
 class _Picker:

@@ -37,11 +37,10 @@ def test_rows_keys_and_a_narrow_screen(home: Home) -> None:
     with Tmux(home, "-r", "-m", "echo", "x") as tmux:
         seen = tmux.until(r"^>   2d  Nginx proxy +1 turn  echo")
         assert [line[:8].strip(" >") for line in seen.splitlines()[1:4]] == ["2d", "1w", "1y"]
-        assert "── other projects ──" in seen.splitlines()[4]
-        assert "1d  Elsewhere" in seen.splitlines()[5]
+        assert "1d  elsewhere: Elsewhere" in seen.splitlines()[4]
         assert "日本語 ␛[31m\\u202e docker" in seen
         tmux.keys("Down", "C-n", "C-n")
-        tmux.until("^>   1d  Elsewhere")
+        tmux.until("^>   1d  elsewhere: Elsewhere")
         tmux.keys("Home", "End", "Up", "C-p", "PageUp", "PageDown", "Up")
         tmux.until('^>   1y  "how to dance" +1 turn')
         tmux.resize(40, 8)

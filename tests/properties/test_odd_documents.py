@@ -14,8 +14,7 @@ from tests.support.sessions import keep
 DOC: dict[str, Any] = {
     "version": 1, "id": "7x2m", "title": "T", "created_at": "2026-01-01T00:00:00.000Z",
     "updated_at": "2026-01-02T00:00:00.000Z", "provider": {"name": "echo"},
-    "usage": {"tokens": {"prompt": 1, "completion": 2, "total": 3}, "cost": 0.5, "carried": 0.1, "carried_model": "m",
-              "carried_tokens": {"total": 2},
+    "usage": {"tokens": {"prompt": 1, "completion": 2, "total": 3}, "cost": 0.5,
               "calls": [{"id": "c", "kind": "title", "model": "m", "tokens": {"total": 1}, "cost": 0.1, "at": "x"}]},
     "stats": {"turns": 1, "messages": 2, "preview": "q"},
     "meta": {"output": "text", "cwd": "/", "project": "/", "tags": ["t"], "forked_from": "a@1",

@@ -5,7 +5,6 @@ nothing, and a prompt that is streamed and does not fit gets no answer. It lives
 ``.venv-llama``, or the one whose Python ``LLAMA_PYTHON`` names.
 """
 
-import json
 import os
 import random
 import re
@@ -18,7 +17,6 @@ import pytest
 
 from tests.support.home import Home, read_until, wait_for
 from tests.support.paths import ROOT, SUPPORT
-from tests.support.screens import Tmux, needs_tmux
 from tests.support.servers import free_port, wait_until_ready
 from tests.support.talks import prose
 
@@ -81,31 +79,6 @@ def test_a_session_of_30_turns_goes_through_a_window_that_nobody_tells(tiny: Hom
     assert codes.count(5) < 5, codes
 
 
-def test_of_eight_parallel_runs_each_is_whole_or_says_what_ended_it(tiny: Home) -> None:
-    first = tiny.start("-p", "min_tokens=1900", "Run 0")
-    begun = read_until(first.stdout, b".").decode()
-    forms = ["text", "json"] * 4
-    others = [tiny.start("-p", "min_tokens=200", "-o", forms[at], f"Run {at}") for at in range(1, 8)]
-    ended = [(*process.communicate(timeout=120), process.returncode) for process in (first, *others)]
-    saved = {doc["messages"][0]["content"]: doc["messages"][1:] for doc in tiny.docs()}
-    assert len(saved) == 8
-    for at, (stdout, stderr, code) in enumerate(ended):
-        (answer,) = saved[f"Run {at}"]
-        told = json.loads(stdout) if forms[at] == "json" else {"text": stdout.decode().removesuffix("\n")}
-        if at == 0:
-            told["text"] = begun + told["text"]
-            assert code == 5
-        assert told["text"] == answer["content"]
-        if code == 0:
-            assert WHOLE.fullmatch(answer["content"])
-            assert (answer["finish_reason"], told.get("error")) == ("stop", None)
-        else:
-            assert (code, answer["finish_reason"], told.get("finish_reason")) == (5, None, None), stderr
-            assert b"when another request arrives" in stderr
-            assert forms[at] == "text" or told["error"]["exit_code"] == 5
-    assert any(code == 0 for *_, code in ended)  # whoever came last was ended by nobody
-
-
 def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> None:
     process = tiny.start("-p", "min_tokens=1900", "Tell me all.")
     seen = read_until(process.stdout, b".")
@@ -117,20 +90,6 @@ def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> N
     again = tiny.process("-s", "0", "Again, briefly.")
     assert (again.stderr, again.code) == ("", 0)
     assert WHOLE.fullmatch(again.stdout.removesuffix("\n"))
-
-
-@needs_tmux
-def test_two_turns_at_the_prompt(tiny: Home) -> None:
-    with Tmux(tiny, "-i", "-p", "min_tokens=150") as tmux:
-        for question in ("What is good?", "What is better?"):
-            assert tmux.did(question).endswith(".")
-        tmux.keys("C-d")
-        assert tmux.code() == 0
-    doc = tiny.doc()
-    answers = doc["messages"][1::2]
-    assert [answer["finish_reason"] for answer in answers] == ["stop", "stop"]
-    assert all(WHOLE.fullmatch(answer["content"]) for answer in answers)
-    assert doc["title"]
 
 
 def test_a_schema_that_it_does_not_take_is_asked_for_in_words(tiny: Home) -> None:

@@ -198,9 +198,3 @@ def test_without_a_terminal_it_names_the_list(home: Home) -> None:
     assert (seen.replace(b"\r\n", b"\n").decode(), code) == (NEEDS, 2)
     seen, code = Terminal(home, command=["sh", "-c", '"$0" -m gptsh -r > out', sys.executable]).close()
     assert (code, b"standard output is none" in seen, b"1049" in seen) == (2, True, False)  # nothing is picked first
-
-
-@pytest.mark.parametrize("other", ["-c", "-n", "--list-sessions"])
-def test_it_goes_with_no_other_choice(home: Home, other: str) -> None:
-    done = home.run("-r", other)
-    assert (done.code, "-r" in done.stderr) == (2, True)

@@ -98,30 +98,10 @@ def test_a_first_question_that_is_refused_is_to_be_asked_again(home: Home, model
     assert len(home.files()) == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["-i"], "-i answers on a terminal, and standard output is none"),
-        (["-i", "-o", "json"], "-o json is for programs, and -i for a person"),
-        (["-i", "-x", "hi"], "-x does not go with -i: leave out -i to ask once"),
-        (["-i", "--list-sessions"], "-i does not go with --list-sessions"),
-        (["-i", "--dry-run"], "--dry-run does not go with -i"),
-        (["-c", "-r"], "-c and -r exclude each other"),
-    ],
-)
-def test_what_it_does_not_go_with_is_exit_2(lab: Home, args: list[str], said: str) -> None:
-    run = lab.run(*args)
-    assert (run.code, said in run.stderr) == (2, True)
-    assert not lab.files()
-
-
 @pytest.mark.parametrize(("args", "said"), [
     ([], "no model is chosen"),
     (["-m", "echo", "-s", "zzzz"], "no session 'zzzz'"),
-    (["-m", "echo", "--timeout", "soon"], "--timeout: "),
     (["-m", "echo", "--timeout", "-1", "words"], "--timeout: "),
-    (["-m", "echo", "--no-save", "--snapshot", "here"], "--snapshot needs a saved session"),
-    (["-m", "echo", "--snapshot", "1st"], "letters, digits"),
     (["-m", "echo", "--snapshot", "here"], "a new session has nothing yet to take a snapshot of"),
 ])  # fmt: skip
 def test_what_is_wrong_at_the_start_ends_it_with_2(home: Home, args: list[str], said: str) -> None:

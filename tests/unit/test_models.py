@@ -143,61 +143,31 @@ def test_parameters_of_a_title(model: str, params: dict[str, Any]) -> None:
     assert small_params(likely_facts(*split_model(model)), 24) == params
 
 
-PRICED = [
-    "openai/gpt-4.1", "openai/gpt-5.4", "openai/gpt-5.6", "openai/o4-mini", "anthropic/claude-sonnet-4-5",
-    "anthropic/claude-opus-4-6", "anthropic/claude-haiku-5-5", "gemini/gemini-2.5-pro", "gemini/gemini-3.5-flash",
-    "deepseek/deepseek-v4-flash", "xai/grok-4.3", "mistral/mistral-medium-latest", "groq/openai/gpt-oss-120b",
-    "moonshot/kimi-k3", "dashscope/qwen3-max", "perplexity/sonar", "azure/gpt-4.1", "vertex_ai/gemini-2.5-pro",
-]  # fmt: skip
-
-
-def usages(seed: int) -> dict[str, Any]:
-    """A usage as providers send it: tokens from the cache and for reasoning within their sums, prompts up to 600k."""
-    dice = random.Random(seed)
-    prompt = dice.choice([dice.randint(1, 3000), dice.randint(1, 600_000), 128_000, 200_000, 200_001, 272_001])
-    completion, read = dice.randint(0, 20_000), dice.choice([0, dice.randint(0, prompt)])
-    return {
-        "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-        "cache_creation_input_tokens": dice.choice([0, dice.randint(0, prompt - read)]),
-        "completion_tokens_details": {"reasoning_tokens": dice.choice([0, dice.randint(0, completion)])},
-        "prompt_tokens_details": {"cached_tokens": read},
-    }  # fmt: skip
-
-
-# What the real litellm computes: whose a bare name is, what an answer costs.
+# Whose a bare name is, as the real litellm says.
 LITELLM = """
-import json, os, sys, litellm
+import json, sys, litellm
 litellm.suppress_debug_info = True
 def provider(name):
     try:
         return litellm.get_llm_provider(name)[1].replace("bedrock_converse", "bedrock")
     except litellm.BadRequestError:
         return None
-def price(model, usage):
-    provider, _, name = model.partition("/")
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
-    answer = {"id": "x", "object": "chat.completion", "created": 0, "model": name, "choices": [choice], "usage": usage}
-    return litellm.completion_cost(litellm.ModelResponse(**answer), model=name, custom_llm_provider=provider)
-names, answers = json.load(sys.stdin)
-print("\\n" + json.dumps([[provider(name) for name in names], [price(*one) for one in answers]]))
+print("\\n" + json.dumps([provider(name) for name in json.load(sys.stdin)]))
 """
 
 
 @pytest.mark.slow
-def test_names_and_prices_are_those_of_litellm() -> None:
+def test_names_are_those_of_litellm() -> None:
     names = [key for key, entry in catalog.entries().items() if "/" not in key and entry.get("mode") == "chat"]
     names += ["claude-newfamily-7", "mystery", "llama3.2", "gpt-oss-120b"]
-    answers = [(model, usages(seed)) for seed, model in enumerate(PRICED * 12)]
     done = subprocess.run(
         [sys.executable, "-c", LITELLM], capture_output=True, text=True, check=True, timeout=100,
-        input=json.dumps([names, answers]),
+        input=json.dumps(names),
         env={"PATH": os.environ["PATH"], "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "CRITICAL"},
     )  # fmt: skip
-    whose, prices = json.loads(done.stdout.splitlines()[-1])
-    for name, said in zip(names, whose, strict=True):  # what it cannot route is what its table knows under no prefix
+    for name, said in zip(names, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        # what it cannot route is what its table knows under no prefix
         assert split_model(name)[0] == said or (said is None and name in catalog.entries()), name
-    for (model, usage), said in zip(answers, prices, strict=True):
-        assert cost(facts(*split_model(model)), usage_from(usage)) == pytest.approx(said, rel=1e-9), (model, usage)
 
 
 def test_a_call_costs_its_tokens_at_the_models_prices() -> None:

@@ -472,10 +472,7 @@ def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) ->
     [
         ('command = "c"\nurl = "http://x/"', "mcp.servers.s: expected either command or url"),
         ("timeout = 3", "mcp.servers.s: expected either command or url"),
-        ("timeout = 0", "mcp.servers.s.timeout: expected a number of seconds above 0, not 0"),
-        ("command = 1", "mcp.servers.s.command: expected a string, not 1"),
         ('command = " "', "mcp.servers.s.command: expected the name of a program"),
-        ('cmd = "c"', "mcp.servers.s.cmd: unknown key: expected one of command, args, env, url, headers, type, "),
         ('type = "http"\ncommand = "c"', "mcp.servers.s: expected either command or url"),
         ('command = "c"\nargs = ["a\\u0000b"]', "mcp.servers.s.args: expected a list of strings without NUL"),
         ('command = "c"\nenv = { "A=B" = "x" }', "mcp.servers.s.env: expected a table of variables"),
@@ -506,9 +503,7 @@ def test_what_is_wrong_with_a_server_is_a_line_and_no_matter_where_no_tools_are_
     run = home.run("--list-tools")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert said in run.stderr
-    if "unknown key" not in said and "not 0" not in said and "not 1" not in said:  # the config file itself is sound
-        assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)
-        assert home.run("--list-sessions").code == 0
+    assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)  # the config file itself is sound
 
 
 def test_tab_offers_tool_servers(two: Home) -> None:

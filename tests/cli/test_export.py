@@ -126,13 +126,6 @@ def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_mor
     assert {**header, "updated_at": None} == {**json.loads(before[0]), "updated_at": None}
 
 
-def test_lines_of_nanobots_that_are_none_are_written_anew(home: Home) -> None:
-    odd = {"format": "nanobot", "name": "x", "header": '{"a"\n:1}', "after": 7}
-    doc = of({"role": "user", "content": "hi", "source": {"lines": ["[]\n"]}}, meta={"imported": odd})
-    header, message = map(json.loads, out(home, "nanobot", doc).splitlines())
-    assert (header["key"], header["_type"], message["content"]) == ("x", "metadata", "hi")
-
-
 def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> None:
     text = {**words("piped"), "source": "stdin"}
     pdf = {"type": "document", "source": PDF, "title": "a.pdf"}

@@ -4,9 +4,6 @@ import base64
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +12,12 @@ import pytest
 from tests.support.attached import HOSTILE, a_pdf, a_png
 from tests.support.histories import put, session
 from tests.support.home import Home
+from tests.support.server import ModelServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-
-
-@pytest.fixture
-def site() -> Iterator[tuple[str, list[str]]]:
-    """A server's URL, and the paths that it was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(404)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
 
 
 def look(page: Path) -> tuple[str, str]:
@@ -91,16 +69,20 @@ def a_page(home: Home, said: list[str]) -> Path:
 
 
 @pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="has no Chromium")
-def test_nothing_of_a_session_runs_or_is_loaded(site: tuple[str, list[str]], home: Home) -> None:
+def test_nothing_of_a_session_runs_or_is_loaded(home: Home, model: ModelServer) -> None:
     """The same words in a page that obeys them come first: without that nothing would be proved."""
     assert CHROMIUM, f"none of {', '.join(NAMES)} is there"
-    url, asked = site
+    url = model.base_url.removesuffix("/v1")
     bare = home.folder / "bare.html"
     bare.write_text(f"<title>A Talk</title>{attacks(url)[0]}{attacks(url)[1]}<script>console.error('heard')</script>")
     seen, said = look(bare)
-    assert ("<title>ran</title>" in seen, {"/script", "/img"} <= set(asked), "heard" in said) == (True, True, True)
-    asked.clear()
+    assert (
+        "<title>ran</title>" in seen,
+        {"/script", "/img"} <= {asked.path for asked in model.asked},
+        "heard" in said,
+    ) == (True, True, True)
+    model.asked.clear()
     seen, said = look(a_page(home, [*attacks(url), *HOSTILE]))
     assert "<title>A Talk</title>" in seen
     assert "document.title='ran'" in seen  # shown as text
-    assert (asked, said) == ([], "")
+    assert (model.asked, said) == ([], "")

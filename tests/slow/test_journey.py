@@ -15,7 +15,8 @@ from tests.support.anthropic_server import AnthropicServer
 from tests.support.attached import a_png
 from tests.support.home import Home, read_until, until, wait_for
 from tests.support.ollama_server import OllamaServer
-from tests.support.server import ModelServer, answer, chunk, complaint, event
+from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.strict import strict
 from tests.support.tools import SERVER, call
 
 CHAT, CLAUDE, LLAMA = "deepseek/deepseek-v4-flash", "anthropic/claude-sonnet-4-5", "ollama/m"
@@ -33,17 +34,9 @@ THOUGHT = "first I look, then I add"
 
 def wrong_for_deepseek(body: dict[str, Any]) -> str | None:
     """As every strict server, and a call's reasoning must come back."""
-    bare = []
-    for message in body["messages"]:
-        if message.get("tool_calls") and not message.get("reasoning_content"):
-            return "The reasoning_content in the thinking mode must be passed back to the API."
-        parts = message["content"] if isinstance(message["content"], list) else []
-        if any(set(part) - {"type", part["type"]} for part in parts):
-            return f"unknown keys in {parts}"
-        shown = json.dumps(parts) if parts else message["content"]
-        bare.append({**{key: value for key, value in message.items() if key != "reasoning_content"}, "content": shown})
-    ids = [made["id"] for message in body["messages"] for made in message.get("tool_calls", ())]
-    return complaint({"messages": bare}) or ("two calls with one id" if len(set(ids)) < len(ids) else None)
+    if any(message.get("tool_calls") and not message.get("reasoning_content") for message in body["messages"]):
+        return "The reasoning_content in the thinking mode must be passed back to the API."
+    return strict("deepseek")(body)
 
 
 class Servers(NamedTuple):

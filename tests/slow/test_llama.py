@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.home import Home, read_until, wait_for
 from tests.support.paths import ROOT, SUPPORT
-from tests.support.servers import free_port, wait_until_ready
+from tests.support.servers import free_port, running
 from tests.support.talks import prose
 
 pytestmark = [pytest.mark.llama, pytest.mark.timeout(300)]
@@ -31,15 +31,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     python = os.environ.get("LLAMA_PYTHON") or str(ROOT / ".venv-llama" / "bin" / "python")
     assert Path(python).exists(), "make llama builds the server"
     folder, port = tmp_path_factory.mktemp("llama"), free_port()
-    model, log = folder / "tiny.gguf", folder / "log"
+    model = folder / "tiny.gguf"
     subprocess.run([python, SUPPORT / "tiny_gguf.py", model], check=True, timeout=60)
     command = [python, "-m", "llama_cpp.server", "--model", model, "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink, cwd=folder) as process:
-        try:
-            wait_until_ready(f"http://127.0.0.1:{port}/v1/models", process, log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
+    with running(command, f"http://127.0.0.1:{port}/v1/models", folder):
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Against real servers from packages: ``make servers``. Each listens on loopback and is ended with its test."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.home import Home, kind_of_session
-from tests.support.servers import free_port, wait_until_ready
+from tests.support.servers import free_port, running
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
@@ -28,17 +27,13 @@ general_settings:
 @pytest.fixture
 def proxy(home: Home) -> Iterator[str]:
     """The base URL of litellm's own proxy, whose only model answers a fixed text."""
-    config, log, port = home.folder / "proxy.yaml", home.folder / "proxy.log", free_port()
+    config, port = home.folder / "proxy.yaml", free_port()
     config.write_text(PROXY)
     command = [Path(sys.executable).parent / "litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port)]
     env = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
            "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True", "LITELLM_MODE": "PRODUCTION", "NO_DOCS": "True"}  # fmt: skip
-    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=home.cwd) as process:
-        try:
-            wait_until_ready(f"http://127.0.0.1:{port}/health/liveliness", process, log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
+    with running(command, f"http://127.0.0.1:{port}/health/liveliness", home.cwd, env):
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 def test_litellms_own_proxy_leaves_the_same_kind_of_session(home: Home, proxy: str) -> None:

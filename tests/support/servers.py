@@ -1,11 +1,14 @@
 """What starting a real server takes: a port, and the patience until it answers."""
 
+import contextlib
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def free_port() -> int:
@@ -15,14 +18,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 120) -> None:
-    """Return once the server answers with status 200."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert process.poll() is None, log.read_text()
+@contextlib.contextmanager
+def running(command: list[Any], url: str, folder: Path, env: dict[str, str] | None = None) -> Iterator[None]:
+    """A server's process, from when it answers with status 200 to its end."""
+    log, end = folder / "log", time.monotonic() + 120
+    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process:
         try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text())
+            while True:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < end, log.read_text()
+                with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2):
+                    break
+                time.sleep(0.2)
+            yield
+        finally:
+            process.terminate()

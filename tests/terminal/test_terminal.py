@@ -195,20 +195,6 @@ def test_no_letter_is_lost(pieces: list[str]) -> None:
     assert all(words.count(char) <= shown.count(char) for char in set(words) - {" ", "\n"})
 
 
-@given(
-    st.sampled_from(["", "sh", "python", "json", "js", "yaml", "text", "sql", "diff", "html", "make", "c", "mermaid"]),
-    st.lists(st.sampled_from(["1. ", "- ", "> "]), max_size=3),
-    st.text(st.sampled_from("ab '\"#$-<>{}()=;|\\/\t"), max_size=60),
-)
-@example("py", ["1. "], "x = 'the first'; y = some_function('the second', 'the third') # end")
-def test_code_is_whole_wherever_it_stands(language: str, containers: list[str], code: str) -> None:
-    first = "".join(containers)
-    more = "".join(mark if mark == "> " else " " * len(mark) for mark in containers)
-    for how in (PLAIN, COLORED):
-        shown = rendered(f"{first}~~~{language}\n{more}|{code}|\n{more}~~~", width=20, how=how)
-        assert f"|{code}|\n" in SGR.sub("", shown)
-
-
 # ---- what comes between, behind and too late
 
 

@@ -10,30 +10,26 @@ import pytest
 from gptsh.core import document, sessions
 from tests.support.home import Home
 from tests.support.paths import ROOT
+from tests.support.sessions import Store
 
 API, FORMAT = ((ROOT / "docs" / name).read_text() for name in ("api.md", "file-format.md"))
 
 
-@pytest.fixture
-def store(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """The home of a script that runs in this process."""
-    monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
-    return home
-
-
-def test_the_page_about_the_functions_runs(store: Home) -> None:
+def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", API, re.DOTALL)
     for block in blocks:
         exec(compile(block, "docs/api.md", "exec"), names)
     assert len(blocks) == 4
     assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
-    assert sessions.get_sessions_dir() == Path(names["path"]).parent == store.sessions
-    assert "Feeling Fine Check (script|openai/gpt-4.1)" in store.run("--list-sessions").stdout
-    assert json.loads(store.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
+    assert sessions.get_sessions_dir() == Path(names["path"]).parent == home.sessions
+    assert "Feeling Fine Check (script|openai/gpt-4.1)" in home.run("--list-sessions").stdout
+    assert json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
 
 
-def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_refused(store: Home) -> None:
+def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_refused(
+    store: Store, home: Home
+) -> None:
     doc: dict[str, Any] = {
         "id": "7x2m", "created_at": "2025-10-27T09:15:30Z", "updated_at": "2025-10-27T09:15:30Z",
         "agent": {"name": "default", "model": "echo"}, "provider": {"name": "echo"},
@@ -48,7 +44,7 @@ def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_
     for wrong in ({"title": 7}, {"messages": ["x"]}, {"messages": 7}, {"title": float("nan")}):
         with pytest.raises(sessions.StoreError):
             sessions.save_session({**wrong})
-    assert store.files() == [path]
+    assert home.files() == [path]
 
 
 def test_the_recording_can_be_played_and_has_nothing_of_the_machine_that_made_it() -> None:

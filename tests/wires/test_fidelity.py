@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from gptsh.core import document, sessions
 from gptsh.jsonio import parsed
+from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary
 from tests.support.dialects import DIALECTS, QUESTION, STRICT, everything_with, request
 
@@ -33,6 +34,27 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
         sessions.save_session(loaded, durable=False)
         times = rb'"updated_at":"[^"]*"'
         assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)
+
+
+def _turn_of(messages: list[Message], ident: str) -> str | None:
+    at = next(at for at, message in enumerate(messages) if message["id"] == ident)
+    return next((message["id"] for message in reversed(messages[: at + 1]) if starts_turn(message)), None)
+
+
+@settings(max_examples=40)
+@given(vocabulary.messages("b"), vocabulary.messages("o"), vocabulary.messages("t"))
+def test_a_union_keeps_every_message_once_and_every_turn_together(
+    base: list[Message], ours: list[Message], theirs: list[Message]
+) -> None:
+    ours, theirs = [*base, *ours], [*base, *theirs]
+    joined = document.join_messages(ours, theirs)
+    assert sorted(message["id"] for message in joined) == sorted({m["id"] for m in [*ours, *theirs]})
+    assert [m for m in joined if m in theirs] == theirs  # what was on disk keeps its order
+    for message in ours:
+        if _turn_of(ours, message["id"]) is not None:
+            assert _turn_of(joined, message["id"]) == _turn_of(ours, message["id"])
+    assert document.join_messages(ours, joined) == joined  # saving twice changes nothing
+    assert document.join_messages(theirs, joined) == joined
 
 
 @pytest.mark.parametrize("dialect", STRICT)

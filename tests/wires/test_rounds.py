@@ -30,11 +30,10 @@ def results(doc: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 class Way(NamedTuple):
-    """A turn: the calls of each round and its words, the last words; what is printed, and the results that are kept."""
+    """A turn: the calls of each round and its words; what is printed, and the results that are kept."""
 
     rounds: list[tuple[str, list[dict[str, Any]]]]
     results: list[tuple[str, bool]]
-    said: str = "done"
     stdout: str = "done\n"
     args: tuple[str, ...] = ()
 
@@ -62,7 +61,7 @@ def test_a_turn_with_tools(tooled: Home, model: ModelServer, name: str) -> None:
     way = WAYS[name]
     for words, calls in way.rounds:
         model.script(*calling(*calls, text=words))
-    model.say(way.said)
+    model.say("done")
     assert tooled.run(*way.args, "go") == (way.stdout, "", 0)
     assert results(tooled.doc()) == way.results
     last = model.sent[-1]["messages"]

@@ -28,7 +28,8 @@ def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model
     model.whole(TITLE, model="small")
     assert titled.run("the words", stdin="the piped text") == ("You said: the words\n\nthe piped text\n", "", 0)
     assert model.sent[1]["messages"][1]["content"] == "the words"
-    assert titled.doc()["title"] == TITLE
+    (call,) = titled.doc()["usage"]["calls"]
+    assert (titled.doc()["title"], call["kind"], call["model"]) == (TITLE, "title", "lab/small")
     assert titled.run("-s", "0", "more").code == 0
     assert (asked(model), titled.doc()["title"]) == (["m", "small", "m"], TITLE)
 

@@ -21,7 +21,7 @@ SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
 STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
 _TAIL = 64  # bytes; the end of the messages must be found in them
-_MESSAGES, _MESSAGE = b',"messages":[', b'{"id":"'  # as our own writer begins them
+_CONTEXT, _MESSAGES, _MESSAGE = b',"context":{', b',"messages":[', b'{"id":"'  # as our own writer begins them
 _MOST = 1_000_000_000  # bytes of a file that is read at all
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
 
@@ -152,7 +152,7 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
 
 
 def parse(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
-    """What the bytes of a file hold: the head of its document, and its messages, at least those that are wanted.
+    """What the bytes of a file hold: its document up to the context, and its messages, at least those that are wanted.
 
     ``wanted`` gets the bytes of a message in small letters. Raises ValueError when it is no session, also between its
     messages.
@@ -177,7 +177,7 @@ def _messages(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> Iterat
 
 
 def read_head(path: str) -> Document:
-    """The document without its messages, unchecked, read from the first block of the file where that holds it.
+    """The document up to its context, unchecked, read from the first block of the file where that holds it.
 
     A file that our writer did not leave is read whole. Raises ValueError when it is no session, OSError when it cannot
     be read.
@@ -187,7 +187,7 @@ def read_head(path: str) -> Document:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # else that was all
             size = _size(descriptor)
-            while _MESSAGES not in data and (more := os.read(descriptor, len(data))):
+            while _CONTEXT not in data and (more := os.read(descriptor, len(data))):
                 data += more
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
@@ -197,11 +197,11 @@ def read_head(path: str) -> Document:
 
 
 def _head(data: bytes, path: str) -> Document | None:
-    """The keys before the messages, as our own writer leaves them: ``version`` first; None where it looks otherwise.
+    """The keys before the context, as our own writer leaves them: ``version`` first; None where it looks otherwise.
 
     No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
     """
-    end = data.find(_MESSAGES)
+    end = data.find(_CONTEXT)
     try:
         head: Any = parsed_from(f"{data[:end].decode()}}}")[0] if end > 0 else None
     except (ValueError, RecursionError):

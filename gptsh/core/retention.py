@@ -77,14 +77,6 @@ def remove(
 # ---- which of them
 
 
-def last_used(summary: SessionSummary) -> datetime | None:
-    """The time of ``updated_at``; None where that is no time."""
-    try:
-        return datetime.fromisoformat(summary["updated_at"]).astimezone(UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 def to_prune(
     items: Iterable[SessionSummary], keep: int | None, before: datetime | None, limit: int | None
 ) -> list[SessionSummary]:
@@ -92,7 +84,10 @@ def to_prune(
 
     The ``keep`` sessions used last stay, and those used since ``before``; so does one without a time.
     """
-    dated = [(used, item["filename"], item) for item in items if (used := last_used(item)) is not None]
+    dated: list[tuple[datetime, str, SessionSummary]] = []
+    for item in items:
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            dated.append((datetime.fromisoformat(item["updated_at"]).astimezone(UTC), item["filename"], item))
     dated.sort(key=lambda entry: entry[:2], reverse=True)
     pruned = [item for used, _, item in dated[keep or 0 :] if before is None or used < before]
     return pruned[::-1][:limit]

@@ -34,6 +34,7 @@ from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, near_parameter, split_model
 from gptsh.models.names import safe_params
 from gptsh.models.providers import DIRECT
+from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.turn import App
@@ -316,8 +317,8 @@ class Planner:
         questions = plan.choice.prompt.questions
         if questions > self._noted:
             self._noted = questions
-            what = "1 earlier question is" if questions == 1 else f"{questions:,} earlier questions are"
-            stdio.note(f"{what} left out: the session outgrew the window")
+            is_left = "is" if questions == 1 else "are"
+            stdio.note(f"{counted(questions, 'earlier question')} {is_left} left out: the session outgrew the window")
         return plan
 
     def _planned(self, choice: Choice, messages: Sequence[Message]) -> Plan:
@@ -477,17 +478,17 @@ class Planner:
         lacks = frozenset(
             k for k in {media.kind for *_, media in found} if client.servers.can(model, ABILITIES[k]) is False
         )
-        if own := {NAMES[media.kind] for message, _, media in found if message is asked and media.kind in lacks}:
-            raise UsageError(f"{model} takes no {', no '.join(sorted(own))}", "choose another model with -m")
-        odd = [
-            media.kind
-            for message, part, media in found
-            if message["role"] != "assistant" and media.kind not in lacks and not client.takes(model, part)
-        ]
-        if left := len(odd) + sum(media.kind in lacks for *_, media in found):
-            what = "1 attachment" if left == 1 else f"{left} attachments"
-            names = sorted({*(NAMES[kind] for kind in lacks), *(f"{NAMES[kind]} of that form" for kind in odd)})
-            stdio.note(f"{what} of the session not sent: {model} takes no {', no '.join(names)}")
+        left = []
+        for message, part, media in found:
+            if message is asked and media.kind in lacks:
+                raise UsageError(f"{model} takes no {NAMES[media.kind]}", "choose another model with -m")
+            if media.kind in lacks:
+                left.append(NAMES[media.kind])
+            elif message["role"] != "assistant" and not client.takes(model, part):
+                left.append(f"{NAMES[media.kind]} of that form")
+        if left:
+            what = f"{counted(len(left), 'attachment')} of the session not sent"
+            stdio.note(f"{what}: {model} takes no {', no '.join(sorted(set(left)))}")
         return lacks
 
     # -- compaction

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import DETAILS, FIELDS, SIGNATURES, Message, Tool, labelled, parts_of, starts_turn, token_count
+from gptsh.models.names import is_by
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -188,15 +189,18 @@ def size_of(
     Where it is certain that they take no more than ``small`` (None: than anybody asks), or more than ``most``, nothing
     is counted. ``scale`` is what counts are multiplied with, see ``scale_of``; it is asked where something is counted.
     """
-    at = _reported(messages, before, target)
     known, new = 0, list(messages)
-    if at is not None:
-        known = _usage(messages[at])["prompt"] + _kept(messages[at])
-        start = next((place for place in reversed(range(at)) if starts_turn(messages[place])), 0)
-        since = messages[start].get("timestamp") or ""
-        # What other runs have said meanwhile stands in front of the question, and was not sent with it.
-        late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
-        new = [*late, *messages[at + 1 :]]
+    for at, usage in _reports(messages, target):
+        if messages[at].get("compaction") == target.compaction:
+            size = _sizes(messages[:at], at_most)[0] + sum(map(at_most, before))
+            if size / _LONGEST <= usage["prompt"]:  # else it is of something else
+                known = usage["prompt"] + _kept(messages[at])
+                start = next((place for place in reversed(range(at)) if starts_turn(messages[place])), 0)
+                since = messages[start].get("timestamp") or ""
+                # What other runs have said meanwhile stands in front of the question, and was not sent with it.
+                late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
+                new = [*late, *messages[at + 1 :]]
+            break
     bound, media = _sizes(new, at_most)
     bound += 0 if known else sum(map(at_most, before))
     if small is None or known + bound + media <= small or (most is not None and bound > _LONGEST * most):
@@ -214,16 +218,10 @@ def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target)
 
     That is one of a whole session up to there, which the messages are. None where there is none.
     """
-    for at in reversed(range(1, len(messages))):
-        answer = messages[at]
-        if (
-            _is_by(answer, target)
-            and not answer.get("compaction")
-            and not answer.get("server_truncated")
-            and _usage(answer)
-        ):
+    for at, usage in _reports(messages, target):
+        if not messages[at].get("compaction"):
             counted = sum(map(count_message, messages[:at])) + sum(map(count_text, before))
-            ratio = _usage(answer)["prompt"] / max(1, counted)
+            ratio = usage["prompt"] / max(1, counted)
             if counted > _TELLING and _LOWEST / 2 <= ratio <= 2 * _HIGHEST:  # else it speaks of something else
                 return min(max(ratio, _LOWEST), _HIGHEST)
     return None
@@ -244,20 +242,13 @@ def was_cut(reported: int, size: Size, messages: Sequence[Message]) -> bool:
     return reported < _CUT_FAR_BELOW * sum(map(count_text, texts))
 
 
-def _reported(messages: Sequence[Message], before: Sequence[str], target: Target) -> int | None:
-    """Where the newest answer of this model stands whose provider said how long prompt and answer were, sent as now."""
+def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int, dict[str, int]]]:
+    """Where answers of this model stand whose provider has said how long prompt and answer were, the newest first."""
     for at in reversed(range(len(messages))):
         answer = messages[at]
-        sent_as_now = _is_by(answer, target) and answer.get("compaction") == target.compaction
-        if sent_as_now and _usage(answer) and not answer.get("server_truncated"):
-            size = _sizes(messages[:at], at_most)[0] + sum(map(at_most, before))
-            return at if size / _LONGEST <= _usage(answer)["prompt"] else None  # else it is of something else
-    return None
-
-
-def _is_by(message: Message, target: Target) -> bool:
-    by = message.get("model"), message.get("provider")
-    return message["role"] == "assistant" and target.model is not None and by == (target.model, target.provider)
+        is_its_own = target.model is not None and is_by(answer, target.provider or "", target.model)
+        if is_its_own and not answer.get("server_truncated") and (usage := _usage(answer)):
+            yield at, usage
 
 
 def _usage(message: Message) -> dict[str, int]:

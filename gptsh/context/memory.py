@@ -102,8 +102,7 @@ def pending(doc: Document) -> list[Message]:
     messages: list[Message] = doc["messages"]
     at = doc["context"].get("consolidated")
     start = next((place for place, message in enumerate(messages, 1) if message["id"] == at), 0)
-    end = document.turns(messages)[-1] if document.unfinished(messages) else len(messages)
-    return [message for message in messages[start:end] if not document.is_imported(message)]
+    return [message for message in messages[start : document.asked_at(messages)] if not document.is_imported(message)]
 
 
 def due(doc: Document, rules: ContextRules) -> list[Message]:

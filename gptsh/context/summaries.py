@@ -15,7 +15,6 @@ from gptsh.content.attachments import name_of, shown
 from gptsh.content.passages import one_text
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.errors import EmptyAnswer, TooLong
-from gptsh.jsonio import as_dicts
 from gptsh.messages import (
     Message,
     Usage,
@@ -142,7 +141,7 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str,
         "model": model,
         "first": messages[0]["id"],
         "last": messages[-1]["id"],
-        "until": max(map(_time, messages)) or None,
+        "until": max(message.get("timestamp") or "" for message in messages) or None,
         "messages": len(messages),
         "text": text,
         "tokens": count_text(text),
@@ -160,12 +159,8 @@ def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, An
     ``ids`` are those of the session's messages. A summary whose first and last are not among them does not count.
     """
     at = {own: place for place, own in enumerate(ids)}
-    found = [
-        (summary, at[_text(summary.get("last"))])
-        for summary in _with_text(context)
-        if _text(summary.get("first")) in at and _text(summary.get("last")) in at
-    ]
-    return max(found, key=lambda one: (one[1], _text(one[0].get("created_at"))), default=None)
+    found = [(one, at[one["last"]]) for one in _with_text(context) if one.get("first") in at and one.get("last") in at]
+    return max(found, key=lambda one: (one[1], one[0].get("created_at") or ""), default=None)
 
 
 def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[Message]:
@@ -174,23 +169,15 @@ def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[M
     The answer of a run beside this one stands behind its own question, in the midst of the others. A summary whose
     last is not among the messages reaches beyond them.
     """
-    last, until = summary.get("last"), _text(summary.get("until")) or _text(summary.get("created_at"))
+    last, until = summary.get("last"), summary.get("until") or summary.get("created_at")
     end = next((place for place, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
-    later = [message for message in messages[:end] if until and _time(message) > until]
+    later = [message for message in messages[:end] if until and (message.get("timestamp") or "") > until]
     return [*later, *messages[end:]]
 
 
 def _with_text(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The summaries but for those of which only the cost is still known."""
-    return [summary for summary in as_dicts(context.get("summaries")) if _text(summary.get("text"))]
-
-
-def _time(message: Message) -> str:
-    return _text(message.get("timestamp"))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return [summary for summary in context["summaries"] if summary.get("text")]
 
 
 # ---- messages as the small model reads them

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import DETAILS, FIELDS, SIGNATURES, Message, Tool, labelled, parts_of, starts_turn, token_count
+from gptsh.messages import (
+    DETAILS,
+    FIELDS,
+    SIGNATURES,
+    Message,
+    Tool,
+    is_text,
+    labelled,
+    parts_of,
+    starts_turn,
+    token_count,
+)
 from gptsh.models.names import is_by
 
 if TYPE_CHECKING:
@@ -102,7 +113,7 @@ def _sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[in
 def _texts(message: Message) -> Iterator[str]:
     """All texts that go out with a message."""
     for part in parts_of(message):
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
+        if is_text(part):
             yield labelled(part)
         elif media := media_of(part):
             yield media.title or ""

@@ -109,7 +109,7 @@ def messages_of(turn: Turn, number: int, *, whole: bool = True) -> list[dict[str
 
 @cache
 def tokens_of(text: str) -> int:
-    return corpus.tokenizers()["o200k"](text.encode("utf-8", "replace").decode())
+    return corpus.tokens(text.encode("utf-8", "replace").decode())
 
 
 def prompt_tokens(value: Any) -> int:

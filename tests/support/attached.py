@@ -13,13 +13,10 @@ def a_png(width: int = 1, height: int = 1) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def a_pdf(count: int = 1, *, compressed: bool = False, more: int = 0) -> bytes:
+def a_pdf(count: int = 1, *, more: int = 0) -> bytes:
     """``more`` bytes stand before its page tree."""
     tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
     filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
-    if compressed:
-        packed = zlib.compress(b"2 0 " + tree)
-        tree = b"<< /Type /ObjStm /N 1 /First 4 /Length %d >>\nstream\r\n%s\nendstream" % (len(packed), packed)
     return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"
 
 

@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SIZE = 3000  # characters of a sample
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
@@ -27,14 +28,18 @@ LANGUAGES = {
 }
 
 
-def tokenizers() -> dict[str, Callable[[str], int]]:
-    """Counters by name; each takes a text and returns its tokens. Their files are packaged with litellm."""
+@cache
+def _encoding() -> Any:
+    """A real tokenizer. Its files are packaged with litellm."""
     (litellm,) = importlib.util.find_spec("litellm").submodule_search_locations
     os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(litellm) / "litellm_core_utils" / "tokenizers")
     import tiktoken  # noqa: PLC0415 - only now does it know where its files are
 
-    encoding = tiktoken.get_encoding("o200k_base")
-    return {"o200k": lambda text: len(encoding.encode(text, disallowed_special=()))}
+    return tiktoken.get_encoding("o200k_base")
+
+
+def tokens(text: str) -> int:
+    return len(_encoding().encode(text, disallowed_special=()))
 
 
 @cache

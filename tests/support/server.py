@@ -8,11 +8,10 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from tests.support.corpus import tokenizers
+from tests.support import corpus
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}
 
@@ -107,19 +106,14 @@ def complaint(body: dict[str, Any]) -> str | None:
     return None
 
 
-@cache
-def _o200k() -> Callable[[str], int]:
-    return tokenizers()["o200k"]
-
-
 def prompt_tokens(body: dict[str, Any]) -> int:
     """What a request's prompt takes, by a real tokenizer: its texts, calls and tools, and 4 a message. No media."""
     tokens = 0
     for message in body.get("messages") or ():
         content, calls = message.get("content") or "", message.get("tool_calls")
         texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-        tokens += 4 + sum(map(_o200k(), [*texts, *([json.dumps(calls)] if calls else [])]))
-    return tokens + sum(_o200k()(json.dumps(tool)) for tool in body.get("tools") or ())
+        tokens += 4 + sum(map(corpus.tokens, [*texts, *([json.dumps(calls)] if calls else [])]))
+    return tokens + sum(corpus.tokens(json.dumps(tool)) for tool in body.get("tools") or ())
 
 
 def overflow(body: dict[str, Any], window: int) -> dict[str, Any] | None:
@@ -279,7 +273,7 @@ class ModelServer:
         if not self.refuses and (wrong := complaint(body)):
             return _refusal(wrong)
         said = f"You said: {body['messages'][-1]['content']}"
-        usage = _usage(prompt_tokens(body), _o200k()(said)) if self.window else USAGE
+        usage = _usage(prompt_tokens(body), corpus.tokens(said)) if self.window else USAGE
         if not body.get("stream"):
             return whole(said, usage=usage)
         return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said), usage=usage)), "chunked")

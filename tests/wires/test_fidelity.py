@@ -13,7 +13,7 @@ from gptsh.core import document, sessions
 from gptsh.jsonio import parsed
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary
-from tests.support.dialects import DIALECTS, QUESTION, STRICT, everything_with, request
+from tests.support.dialects import DIALECTS, STRICT, request
 
 
 @settings(max_examples=15)
@@ -65,18 +65,3 @@ def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messag
     sent = json.loads(DIALECTS[dialect](request(messages, dialect)))
     assert STRICT[dialect](sent) is None, sent
     assert json.dumps(messages) == before
-
-
-CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "/ho'}}
-ASKED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-KEYS = ["thinking", "order", "replay", "raw", "usage", "parent", "name", "is_error", "model"]
-VALUES: list[Any] = [None, "x", 7, True, [], ["x", None, 3], [[]], {}, {"x": {"y": 1}}, {"prompt": []}]
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_value_of_another_type_does_no_harm(key: str) -> None:
-    asked = {**ASKED, "id": "a", "provider": "lab"}
-    result = {"role": "tool", "tool_call_id": "c1", "content": "x", "id": "r"}
-    for value in VALUES:
-        for messages in ([{**asked, key: value}], [asked, {**result, key: value}], [{**QUESTION, key: value}]):
-            everything_with({"version": 1, "id": "7x2m", "messages": messages})

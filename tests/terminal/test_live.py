@@ -153,20 +153,3 @@ def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model:
         assert [len(re.findall(word, seen)) for word in ("whole", "one", "two", "three", "end")] == [1] * 5
         tmux.write("typed")
         tmux.until("typed")  # the terminal draws again what is typed
-
-
-@needs_tmux
-def test_a_conversation_shows_words_as_they_come(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    first, *rest = answer("```py\nx = 1\ny = ", *(f"{n}\n" for n in range(9)))[1:]
-    model.script(first, hold, *rest)
-    with Tmux(lab, "-i", size=(40, 8)) as tmux:
-        tmux.until(r"^> *$")
-        tmux.say("go")
-        tmux.until(r"^x = 1$")
-        tmux.write("next")
-        hold.set()
-        tmux.until(r"^> next$")
-        shown = tmux.screen(history=True)
-        assert re.search(r"^x = 1\ny = 0\n1\n2\n3\n4\n5\n6\n7\n8\n$", shown, re.MULTILINE)
-        assert shown.count("x = 1") == 1

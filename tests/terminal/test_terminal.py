@@ -132,14 +132,6 @@ def test_no_line_ends_in_spaces() -> None:
     assert not re.search(r"[ \t]$", SGR.sub("", rendered(source, how=COLORED)), re.MULTILINE)
 
 
-def test_a_table_is_as_wide_as_it_may_be_and_loses_nothing() -> None:
-    cells = ["alpha " * 6, "beta" * 9, "漢字" * 9]
-    shown = rendered("|h1|h2|h3|\n|-|-|-|\n" + "|".join(["", *cells, ""]) + "\n|1|2|3|\n", width=40)
-    assert max(len(line) + sum(char > "\u3000" for char in line) for line in shown.splitlines()) <= 40
-    assert [shown.count(part) for part in ("alpha", "漢")] == [6, 9]
-    assert "\n\n1" in shown  # rows of more than one line stand apart
-
-
 # ---- when it is out
 
 

@@ -234,7 +234,7 @@ class Commands(Completer):
                 if found.display_text.isprintable() and not is_hidden:
                     yield found
         elif row.value:
-            with contextlib.suppress(GptshError, OSError):
+            with contextlib.suppress(GptshError, OSError, ValueError):
                 yield from islice(self._values(row.value, rest), _FEW)
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:

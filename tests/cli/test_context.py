@@ -7,7 +7,6 @@ import pytest
 
 from tests.support import corpus
 from tests.support.answers import told
-from tests.support.dry import hold
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import report
@@ -146,19 +145,6 @@ def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: H
     assert place == 1
     assert first.startswith(f"sum up\n\n{LINES[:start]}[gptsh: ")
     assert first.endswith(f"]\n{LINES[stop:]}")
-
-
-def test_truncate_is_refused_where_the_window_is_unknown(lab: Home, model: ModelServer) -> None:
-    run = lab.run("--truncate", "tail", "sum up", stdin="text")
-    assert (run.code, run.stdout) == (2, "")
-    assert "context_window under [providers.lab]" in run.stderr
-    assert not any("messages" in (body or {}) for body in model.sent)
-    assert not lab.state.exists()
-
-
-def test_echo_which_counts_words_is_not_said_to_cut_a_long_session(home: Home) -> None:
-    hold(home, *[{"role": role, "content": "a(b);c[d]" * 3} for role in ("user", "assistant") * 400])
-    assert home.run("-s", "0", "-m", "echo", "and now?").stderr == ""
 
 
 # ---- dry run

@@ -302,15 +302,6 @@ def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
 # ---- what is said
 
 
-def test_programs_get_objects(home: Home) -> None:
-    path = written(home.folder / "in", session())
-    (item,) = json.loads(home.run("--import-session", path, "-o", "json").stdout)
-    assert item == {
-        "state": "imported", "session": "7x2m", "name": None, "title": "From elsewhere", "source": path,
-        "format": "gptsh", "messages": 2, "added": 2, "completed": 0,
-    }  # fmt: skip
-
-
 def test_the_page_has_a_row_for_each_format_and_its_commands_read(home: Home) -> None:
     section = EXCHANGE.partition("\n## Import\n")[2].partition("\n## ")[0]
     known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip()

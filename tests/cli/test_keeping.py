@@ -97,17 +97,6 @@ def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
     assert (kept(home), archived(home)) == ([], ["20250101-000000-cccc.json"])
 
 
-def test_programs_get_objects(home: Home) -> None:
-    point(home, "work", put(home, "aaaa", 1))
-    put(home, "gggg", 1).write_text("{")
-    one = {"session": "aaaa", "state": "archived", "title": "Title of aaaa", "turns": 1,
-           "file": "20250101-000000-aaaa.json", "names": ["@work"]}  # fmt: skip
-    assert objects(home, ARCHIVE, "aaaa") == [one]
-    gone = [json.loads(line) for line in home.run(DELETE, "aaaa", DELETE, "g", "-o", "jsonl").stdout.splitlines()]
-    unread = {"session": "gggg", "title": None, "turns": None, "file": "20250101-000000-gggg.json", "names": []}
-    assert gone == [{**one, "state": "deleted"}, {**one, **unread, "state": "deleted"}]
-
-
 def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) -> None:
     put(home, "aaaa", 1)
     put(home, "cccc", 1)

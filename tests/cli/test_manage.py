@@ -48,11 +48,6 @@ def test_a_part_of_a_model_name_chooses_and_what_none_has_is_a_note(four: Home, 
     assert four.run(*args, "-m", "nobody").stderr == "gptsh: nothing found with a model like nobody\n"
 
 
-def test_a_list_without_sessions_is_empty_and_makes_no_folder(home: Home) -> None:
-    assert home.run("--list-sessions") == ("", "", 0)
-    assert not home.state.exists()
-
-
 @pytest.mark.parametrize(
     ("args", "indexes"),
     [

@@ -163,12 +163,6 @@ def test_filters_are_those_of_the_list(three: Home, args: list[str], expected: l
     assert three.run("--search-sessions", *args)[1:] == ("", 0 if expected else 1)
 
 
-def test_no_words_and_no_store(home: Home) -> None:
-    assert home.run("--search-sessions", "x") == ("", "", 1)
-    assert home.run("--search-sessions", " ").code == 2
-    assert not home.state.exists()
-
-
 def test_a_program_gets_the_objects_of_the_list_and_the_match(three: Home) -> None:
     listed = json.loads(three.run("--list-sessions", "-o", "json").stdout)
     items = json.loads(three.run("--search-sessions", "needle", "-o", "json").stdout)

@@ -338,19 +338,6 @@ def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(lab
     assert terminal.close()[1] == 0
 
 
-@pytest.mark.slow
-def test_the_spinner_goes_on_between_blocks_and_only_on_a_line_of_its_own(lab: Home, model: ModelServer) -> None:
-    first, more = answer("one\n\n", "two\n")[1:3]
-    thoughts = [event(chunk({"reasoning": "deep"})), 0.8, event(chunk({"reasoning": " thought\n"})), 0.8]
-    model.script(*thoughts, first, 0.8, more, 0.8, *answer()[1:])
-    seen, code = Terminal(lab, "go").close()
-    assert code == 0
-    seen = re.sub(rb"\x1b\[\?\d+[hl]", b"", seen)
-    frame = rb"\r\x1b\[K[-|/\\] [^\r]*"
-    assert re.search(rb"deep\x1b\[0m\x1b\[2m thought\x1b\[0m\r\n(%s)+\r\x1b\[K" % frame, seen)
-    assert re.search(rb"one\r\n(%s)+\r\x1b\[K\r\ntwo\r\n$" % frame, re.sub(rb"two\r\n.*", b"two\r\n", seen))
-
-
 @pytest.mark.parametrize("code", ["java\n" + "the quick brown fox jumps over the lazy dog\n" * 1400,
                                   f"make\n{'x' * 60_000}\n"], ids=["words", "a long line"])  # fmt: skip
 def test_words_in_the_wrong_language_do_not_freeze_the_end(code: str) -> None:

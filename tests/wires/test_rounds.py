@@ -339,23 +339,10 @@ def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
             process.send_signal(signal.Signals[name])
         assert wait_for(process) == code
         process.communicate()
-    left(stubborn)
-    assert stubborn.doc()["messages"][1]["content"] == "Let me see."
-
-
-@pytest.mark.slow
-def test_the_deadline_leaves_no_server_behind(stubborn: Home, model: ModelServer) -> None:
-    model.script(*calling(call("hang")))
-    run = stubborn.run("--timeout", "2", "go")
-    assert (run.code, "session" in run.stderr) == (124, True)
-    left(stubborn)
-
-
-def left(stubborn: Home) -> None:
-    """Wait until none of the servers is left."""
     servers = [int(line) for line in (stubborn.cwd / "pids").read_text().split()]
     assert len(servers) == 2
     until(lambda: not any(map(is_running, servers)))
+    assert stubborn.doc()["messages"][1]["content"] == "Let me see."
 
 
 def test_a_signal_keeps_the_results_that_came(tooled: Home, model: ModelServer) -> None:

@@ -39,9 +39,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         app = App(loaded, environ, reporter)
         ref = session_ref(flags, loaded)
         opened, who = open_session(ref), None
-        reads = reads_stdin(flags, loaded) and not stdio.is_terminal(sys.stdin)
-        waits = reads and stdio.is_awaited(sys.stdin)
-        if flags.prompt or flags.file or (reads and not flags.labels):
+        pipes = loaded.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
+        waits = pipes and stdio.is_awaited(sys.stdin)
+        if flags.prompt or flags.file or (pipes and not flags.labels):
             who = resolve(app, flags, opened.doc)
         question = read_question(flags, loaded)
         if waits:
@@ -82,7 +82,7 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
     words, sources = " ".join(flags.prompt), [(path, stdio.read_file(path)) for path in flags.file]
-    if reads_stdin(flags, loaded):
+    if loaded.read_stdin and not flags.no_stdin:
         expects_more = words.strip() or sources or flags.title or flags.tag or flags.interactive
         piped = stdio.read_piped(prompted=bool(expects_more))
         sources += [("stdin", piped)] if piped and not piped.isspace() else []
@@ -134,11 +134,6 @@ def parts_of(sources: Sequence[tuple[str, bytearray]]) -> list[Part]:
 
 def _size(size: int) -> str:
     return f"more than {shown_size(stdio.ENOUGH)}" if size > stdio.ENOUGH else shown_size(size)
-
-
-def reads_stdin(flags: Flags, loaded: Settings) -> bool:
-    """Whether standard input belongs to the question."""
-    return loaded.read_stdin and not flags.no_stdin
 
 
 # ---- what can be wrong with it

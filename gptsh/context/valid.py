@@ -125,6 +125,8 @@ def pair_calls(
     no limits, since some gateways keep a signature in them. A missing result becomes an error; one without a call is
     left out. ``readable``: arguments become the text of a JSON object, whatever they are.
     """
+    if not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+        return [*messages]
     results = _results(messages)
     pattern = _IDS.get(provider, _IDS["openai"])
     taken: set[str] = set()

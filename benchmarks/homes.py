@@ -17,6 +17,7 @@ from benchmarks.servers import AnthropicServer
 from benchmarks.talks import Talks
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer
+from tests.support.tools import SERVER
 
 BIN = Path(sys.executable).parent
 GPTSH = (str(BIN / "gptsh"),)
@@ -125,6 +126,12 @@ class Lab:
         server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
         config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
         return _filled(self.home(config), 20)
+
+    @cached_property
+    def tools(self) -> Home:
+        """A home with two tool servers."""
+        server = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(str(SERVER))}]\n"
+        return self.home(f"[mcp.servers.one]\n{server}[mcp.servers.two]\n{server}")
 
     @cached_property
     def llm(self) -> Home:

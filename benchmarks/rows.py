@@ -24,6 +24,8 @@ ASK_TEXT = (*GPTSH, "-o", "text", "hello")
 ASK_CLAUDE = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
 ASK_LITELLM = (*GPTSH, "-m", "azure_ai/claude-sonnet-4-5", "hello")
 LIST = (*GPTSH, "--list-sessions")
+LIST_TOOLS = (*GPTSH, "--list-tools")
+SDK_COMMAND = (sys.executable, "-c", "import mcp")
 TALK = (*GPTSH, "-i", "-s", "0")
 SHOW = (*GPTSH, "--show-session", "0")
 
@@ -141,6 +143,7 @@ WRITE_TEN = Yardstick("write, 10 MB", "the same with 10 MB", lambda lab: plain_w
 TEXT_WORD = Yardstick(
     "text", "first word of the same answer with -o text", lambda lab: first_word(ASK_TEXT, lab.direct.env, "You")
 )
+SDK = Yardstick("SDK", 'python -c "import mcp"', lambda lab: whole(SDK_COMMAND, lab.usual.env))
 FLOOR_MEMORY = Yardstick(
     "floor memory", "peak memory of the floor", lambda lab: peak_memory(FLOOR_COMMAND, lab.usual.env)
 )
@@ -177,6 +180,7 @@ ROWS = (
         BARE_WHOLE,
         DEAREST,
     ),
+    Row("--list-tools, two servers", lambda lab: whole(LIST_TOOLS, lab.tools.env), times(1.2), SDK),
     Row("list 10,000 sessions", lambda lab: whole(LIST, lab.many.env), beyond(0.25, "s"), FLOOR),
     Row("its first line, list of 10,000", lambda lab: first_byte(LIST, lab.many.env), beyond(0.02, "s"), FLOOR),
     Row("resolve 0 among 100,000", lambda lab: whole(SHOW, lab.most.env), beyond(0.15, "s"), FLOOR),

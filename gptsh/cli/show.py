@@ -71,7 +71,7 @@ class Screen:
 
     def turning(self, text: str) -> Spinner:
         """The spinner of one wait, which turns for as long as it is entered."""
-        self.spinner = Spinner(self._frames, lambda: stdio.width(sys.stderr), text, patience=stdio.PATIENCE)
+        self.spinner = Spinner(self._frames, lambda: stdio.width(sys.stderr), text)
         return self.spinner
 
     @cached_property

@@ -32,8 +32,8 @@ class Spinner:
     ``hide`` before anything else is written, ``show`` behind its newline. A terminal that is halted halts nobody.
     """
 
-    def __init__(self, screen: Screen | None, width: Callable[[], int], text: str, *, patience: float) -> None:
-        self._screen, self._width, self._text, self._patience = screen, width, text, patience
+    def __init__(self, screen: Screen | None, width: Callable[[], int], text: str) -> None:
+        self._screen, self._width, self._text = screen, width, text
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)
         self._drawing = False  # no lock: a signal may be raised anywhere, also between taking one and giving it back
@@ -68,15 +68,14 @@ class Spinner:
         """End it before anything else is written to the terminal. What that does not take at once is left."""
         self._stopped.set()
         if self._screen and self._thread.is_alive():
-            self._thread.join(self._patience)
-            if self._draws_from(math.inf):
+            self._thread.join()
+            if self._drawn:
                 self._screen.offer(_ERASE)
 
     def _draws_from(self, moment: float) -> bool:
         """Set when the next frame may be drawn; whether one stands there that is now to be erased."""
         self._since = moment
-        end = time.monotonic() + self._patience  # a frame may be stuck: halted between a look and a write
-        while self._drawing and time.monotonic() < end:
+        while self._drawing:
             time.sleep(0.001)
         return self._drawn
 

@@ -86,17 +86,11 @@ def two(home: Home) -> Home:
     return home
 
 
-@pytest.mark.parametrize(
-    ("args", "tools"),
-    [
-        ([], [f"{server}__{name}" for server in ("one", "two") for name in NAMES]),
-        (["-a", "few"], ["one__tell"]),
-        (["-a", "none"], []),
-        (["--tools", "two__say , one__hang,"], ["two__say", "one__hang"]),
-        (["-a", "few", "--tools", "all", "--limit", "2"], ["one__die", "one__hang"]),
-        (["--no-tools"], []),
-    ],
-)
+@pytest.mark.parametrize(("args", "tools"), [
+    ([], [f"{server}__{name}" for server in ("one", "two") for name in NAMES]), (["-a", "few"], ["one__tell"]),
+    (["-a", "none"], []), (["--no-tools"], []), (["--tools", "two__say , one__hang,"], ["two__say", "one__hang"]),
+    (["-a", "few", "--tools", "all", "--limit", "2"], ["one__die", "one__hang"]),
+])  # fmt: skip
 def test_the_list(two: Home, args: list[str], tools: list[str]) -> None:
     done = two.run("--list-tools", *args)
     assert (done.stderr, done.code) == ("", 0)
@@ -189,14 +183,11 @@ def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str
         assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in lacking.stderr
 
 
-@pytest.mark.parametrize(
-    ("tool", "said"),
-    [
-        ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
-        ("hang", "tool server bad did not answer within 1 s"),
-        ("garble", 'tool server bad answered what is no JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
-    ],
-)
+@pytest.mark.parametrize(("tool", "said"), [
+    ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
+    ("hang", "tool server bad did not answer within 1 s"),
+    ("garble", 'tool server bad answered what is no JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
+])  # fmt: skip
 def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     home: Home, model: ModelServer, tool: str, said: str
 ) -> None:
@@ -416,14 +407,9 @@ auto_approve = ["git_log"]
         made("git__git_commit", {"repo_path": str(folder), "message": "no"}, "denied"),
     )  # fmt: skip
     assert run.code == 4
-    expected = {
-        "now": "Europe/Prague",
-        "there": "21:00",
-        "wrong": "Nowhere",
-        "log": "the first one",
-        "denied": "denied",
-    }
-    for ident, part in expected.items():
+    for ident, part in (
+        ("now", "Europe/Prague"), ("there", "21:00"), ("wrong", "Nowhere"), ("log", "first one"), ("denied", "denied")
+    ):  # fmt: skip
         result = results(home)[ident]
         assert (part in result["content"], result["is_error"]) == (True, ident in ("wrong", "denied"))
 
@@ -431,17 +417,12 @@ auto_approve = ["git_log"]
 # ---- names
 
 
-@pytest.mark.parametrize(
-    ("own", "names"),
-    [
-        ([("time", "get")], ["time__get"]),
-        ([("my.fs", "read/file")], ["my_fs__read_file"]),
-        ([("a", "b.c"), ("a", "b_c")], ["a__b_c_HASH", "a__b_c"]),
-        ([("a", "b__c"), ("a__b", "c")], ["a__b__c_HASH", "a__b__c_HASH"]),
-        ([("s", "x" * 61)], ["s__" + "x" * 61]),
-        ([("s", "x" * 62)], ["s__" + "x" * 52 + "_HASH"]),
-    ],
-)
+@pytest.mark.parametrize(("own", "names"), [
+    ([("time", "get")], ["time__get"]), ([("my.fs", "read/file")], ["my_fs__read_file"]),
+    ([("a", "b.c"), ("a", "b_c")], ["a__b_c_HASH", "a__b_c"]),
+    ([("a", "b__c"), ("a__b", "c")], ["a__b__c_HASH", "a__b__c_HASH"]),
+    ([("s", "x" * 61)], ["s__" + "x" * 61]), ([("s", "x" * 62)], ["s__" + "x" * 52 + "_HASH"]),
+])  # fmt: skip
 def test_the_names_that_a_model_reads(own: list[tuple[str, str]], names: list[str]) -> None:
     found = list(names_for_model(own).values())
     assert [re.sub("_[0-9a-f]{8}$", "_HASH", name) for name in found] == names

@@ -5,6 +5,7 @@ that one, and which ends the servers.
 """
 
 import contextlib
+import gc
 import hashlib
 import importlib.util
 import json
@@ -100,10 +101,14 @@ class Toolbox:
             logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what the SDK logs
             warnings.simplefilter("ignore")
 
+            gc.disable()  # what the SDK makes stays until the end: to look through it is a fifth of its import
             try:
                 from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK: half a second and more
             except ImportError as err:
                 raise ConfigError(f"the package mcp cannot be used: {err}", _INSTALL) from err
+            finally:
+                gc.freeze()
+                gc.enable()
             asyncio.run(self._serve(Server))
         except BaseException as err:  # noqa: BLE001 - raised in the main thread, which waits for it
             self._opened.put(err)

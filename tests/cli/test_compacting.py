@@ -70,10 +70,11 @@ def in_rounds(turns: int, result: str) -> list[dict[str, Any]]:
         (chat(30), "", "full"),
         (in_rounds(6, NUMBERED[:12_000]), "", "pruned-tools"),
         (chat(TURNS), "", "summary"),
+        (chat(200, words=6, of_answers=200), "", "summary"),
         (chat(200, words=60), "", "minimal"),
         (chat(30), "[context]\ncompact_at = 0.4\n", "summary"),
     ],
-    ids=["small", "results of tools", "answers", "words", "a mark of one's own"],
+    ids=["small", "results of tools", "answers", "more than four summaries hold", "words", "a mark of one's own"],
 )
 def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     home: Home, talker: Talker, messages: list[Any], more: str, strategy: str

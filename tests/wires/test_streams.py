@@ -50,6 +50,7 @@ SAID: dict[str, tuple[list[Any], str, str, dict[str, Any]]] = {
     "reasoning as reasoning_text": (
         [chunk({"reasoning_text": "hm "}), chunk({"reasoning_text": "hm", "content": None}), chunk({"content": "yes"})],
         "yes\n", "hm hm\n", {"replay": {"reasoning_text": "hm hm"}}),
+    "mistral's list": ([chunk({"content": [{"type": "text", "text": "yes"}]})], "yes\n", "", {"content": "yes"}),
     "a block with its signature at the end": (
         [details(type=TEXT, text="Let", index=0, signature=None), details(type=TEXT, text=" me", index=0),
          details(type=TEXT, signature="s", index=0, format="f"), chunk({"content": "x"})], "x\n", "Let me\n",

@@ -38,7 +38,7 @@ FILES = (
     ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "The configuration."),
     (f"{_STATE}/sessions/", "The sessions, one JSON file each."),
     (f"{_STATE}/archive/", "Archived sessions."),
-    (f"{_STATE}/names.json", "What each `@NAME` stands for."),
+    (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
     (f"{_STATE}/typed", "What was typed in conversations."),
     ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report of themselves, kept for a day."),

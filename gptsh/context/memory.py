@@ -21,7 +21,7 @@ from gptsh.context.summaries import Lengths, Small, fenced, lines_of, moment_of
 from gptsh.context.tokens import count_text, fitted
 from gptsh.core import document, files, sessions
 from gptsh.core.document import Document
-from gptsh.core.references import BASE36, is_kept, make_private, names_in
+from gptsh.core.references import is_kept, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message
@@ -132,7 +132,7 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     folder = memory_folder(agent)
     logged = set(_MARK.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
     piece: Sequence[Message] = []
-    last = next((message["id"] for message in reversed(messages) if _safe_name(message["id"]) in logged), None)
+    last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged), None)
     if last is None:  # else it was interrupted, or went in from a fork
         before = _read(folder / _MEMORY)
         piece, told = _next_piece(messages, small, _decoded(before), agent)
@@ -140,7 +140,7 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
         if told:
             entry, memory = _asked(doc, filename, small, _decoded(before), told)
             moment = moment_of(piece[-1]) or datetime.now().astimezone()
-            line = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']}) {entry} <!-- {_safe_name(last)} -->"
+            line = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']}) {entry} <!-- {safe_name(last)} -->"
             _write(folder, before, memory, line)
     doc["context"]["consolidated"] = last
     sessions.save_session(doc, at=filename, touch=False)
@@ -205,14 +205,7 @@ def _clean(text: str) -> str:
 
 def memory_folder(agent: str) -> Path:
     """The folder of an agent's memory, whatever its name is. It may not exist."""
-    return own_folder("state") / "memory" / _safe_name(agent)
-
-
-def _safe_name(text: str) -> str:
-    """A name for a file or a folder, another one for each text: what might lead elsewhere is percent-encoded."""
-    plain = frozenset(f"{BASE36}._-".encode())
-    safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
-    return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
+    return own_folder("state") / "memory" / safe_name(agent)
 
 
 @contextlib.contextmanager

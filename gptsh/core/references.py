@@ -1,4 +1,4 @@
-"""Where sessions are and what a reference to one means: the folder, file names, each ``@NAME``.
+"""Where sessions are and what a reference to one means: the folder, file names, ``@NAME`` pointers.
 
 Everything here is found by file names alone, but for sessions of one second, whose heads are read.
 """
@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import unquote
 
 from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.errors import BadSession, UnknownSession
-from gptsh.jsonio import as_dict, encoded, parsed
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 INDEX = re.compile("[0-9]{1,9}")
@@ -157,45 +157,53 @@ def in_short(names: Sequence[str]) -> str:
 # ---- names
 
 
+def names_folder() -> Path:
+    """The folder of the pointers: a file for each ``@NAME``, which holds a file name. It may not exist."""
+    return sessions_folder().parent / "names"
+
+
 def names_by_file() -> dict[str, list[str]]:
-    """Each ``@NAME`` by the alphabet, under the file name of the session that it stands for. Raises BadSession."""
+    """Each ``@NAME`` by the alphabet, under the file name of the session that it points at. Raises BadSession."""
     names: dict[str, list[str]] = {}
-    for name, filename in sorted(_names().items()):
-        if is_kept(filename):
+    for name in sorted(f"@{unquote(entry)}" for entry in names_in(names_folder())):
+        if is_name(name) and (filename := filename_named(name)):
             names.setdefault(filename, []).append(name)
     return names
 
 
 def filename_named(name: str) -> str | None:
-    """The file name of the session that an ``@NAME`` stands for; None where it stands for none.
+    """The file name of the session that an ``@NAME`` points at; None where it dangles or was never used.
 
-    Raises UnknownSession for a name with characters that names do not have, BadSession as ``names_by_file``.
+    Raises UnknownSession for a name with characters that names do not have, BadSession for a pointer that cannot be
+    read.
     """
     if not is_name(name):
         raise UnknownSession(
             f"{name!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
-    filename = _names().get(name)
-    return filename if filename and is_kept(filename) else None
+    try:
+        filename = files.read_bytes(_pointer(name)).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise BadSession(f"{_pointer(name)}: {err.strerror}") from err
+    return filename if FILENAME.fullmatch(filename) and is_kept(filename) else None
 
 
 def point_name(name: str, filename: str, *, durable: bool) -> None:
-    """Let an ``@NAME`` that is free stand for a session; under the store's lock. Raises OSError."""
+    """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
     if filename_named(name) is None:
-        names = {other: file for other, file in _names().items() if is_kept(file)}
-        files.replace(_names_file(), encoded({**names, name: filename}), durable=durable)
+        make_private(names_folder())
+        files.replace(_pointer(name), f"{filename}\n".encode(), durable=durable)
 
 
-def _names_file() -> Path:
-    return sessions_folder().parent / "names.json"
+def _pointer(name: str) -> Path:
+    """The file of an ``@NAME``. Capitals are percent-encoded, too: some file systems fold case."""
+    return names_folder() / safe_name(name[1:])
 
 
-def _names() -> dict[str, str]:
-    """The file name for each ``@NAME``. One whose session was deleted is free again."""
-    try:
-        found = as_dict(parsed(files.read_bytes(_names_file()).decode()))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as err:
-        raise BadSession(f"{_names_file()}: {getattr(err, 'strerror', None) or 'not JSON'}") from err
-    return {name: file for name, file in found.items() if is_name(name) and FILENAME.fullmatch(str(file))}
+def safe_name(text: str) -> str:
+    """A name for a file or a folder, another one for each text: what might lead elsewhere is percent-encoded."""
+    plain = frozenset(f"{BASE36}._-".encode())
+    safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
+    return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"

@@ -262,7 +262,7 @@ def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
         doc["id"] = first[ID]
         return references.path_of(first)
     taken = set()
-    for place in (folder, references.archive_folder(), folder.parent):
+    for place in (folder, references.archive_folder(), references.names_folder(), folder.parent):
         names = references.names_in(place)
         files.sweep(place, names)
         taken |= {name[ID] for name in names}

@@ -20,7 +20,8 @@ DELETE, ARCHIVE = "--delete-session", "--archive-session"
 
 def point(home: Home, name: str, path: Path) -> None:
     """An ``@NAME`` for a session."""
-    (home.state / "names.json").write_text(json.dumps({f"@{name}": path.name}))
+    (home.state / "names").mkdir(exist_ok=True)
+    (home.state / "names" / name).write_text(f"{path.name}\n")
 
 
 def objects(home: Home, *args: str) -> list[dict[str, Any]]:

@@ -61,14 +61,14 @@ def test_an_id_that_is_taken_is_not_given_again(store: Store, home: Home) -> Non
 
 
 def test_leftovers_of_killed_processes_are_swept_after_an_hour(home: Home, one: Path) -> None:
-    folders = [home.sessions, home.state / "archive", home.state]
+    folders = [home.sessions, home.state / "archive", home.state / "names", home.state]
     for folder in folders:
         folder.mkdir(exist_ok=True)
         for name, age in (("old", 4000), ("young", 0)):
             (folder / f"{name}.tmp").write_text("{")
             os.utime(folder / f"{name}.tmp", (time.time() - age,) * 2)
     home.run("-m", "echo", "another")
-    assert [[path.name for path in folder.glob("*.tmp")] for folder in folders] == [["young.tmp"]] * 3
+    assert [[path.name for path in folder.glob("*.tmp")] for folder in folders] == [["young.tmp"]] * 4
 
 
 def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelServer) -> None:
@@ -133,7 +133,8 @@ def many(home: Home) -> Home:
         moment = f"2025-10-27T09:15:31.{at}00Z"
         doc = {"version": 1, "id": ident, "title": ident, "created_at": moment, "messages": TALK, "context": SNAPSHOTS}
         keep(home, f"20251027-091531-{ident}", doc)
-    (home.state / "names.json").write_text('{"@Work:a.b": "20251027-091531-7x9q.json"}')
+    (home.state / "names").mkdir()
+    (home.state / "names" / "%57ork%3Aa.b").write_text("20251027-091531-7x9q.json\n")
     return home
 
 

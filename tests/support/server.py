@@ -193,6 +193,10 @@ class ModelServer:
         sent = {"Content-Type": "text/event-stream", **(headers or {})}
         self._scripts[model].append(Script(status, sent, steps, framing))
 
+    def forget(self) -> None:
+        """Drop what is queued."""
+        self._scripts.clear()
+
     def say(self, *pieces: str, model: str = "", **more: Any) -> None:
         """Queue a well-formed streamed answer."""
         self.script(*answer(*pieces, **more), model=model)

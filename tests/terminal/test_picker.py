@@ -132,7 +132,7 @@ def test_a_new_session_where_there_is_none_at_all(home: Home, keys: str) -> None
     terminal.write(keys)
     assert terminal.close()[1] == 0
     assert texts(home.doc()) == ["user: first", "assistant: You said: first"]
-    assert not (home.state / "names.json").exists()
+    assert not (home.state / "names").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from functools import cache
 
 MASK = "***"
 _NAMES = re.compile("(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$", re.IGNORECASE)
@@ -22,7 +23,19 @@ def names_a_secret(name: str) -> bool:
 
 
 def masked(text: str, secrets: Collection[str]) -> str:
-    """The text without the secrets."""
+    """The text without the secrets, in capitals, percent-encoded or escaped as in JSON too: servers repeat them so."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
+        text = _spellings(secret).sub(MASK, text)
     return text
+
+
+@cache
+def _spellings(secret: str) -> re.Pattern[str]:
+    return re.compile("".join(map(_character, secret)))
+
+
+def _character(char: str) -> str:
+    """A pattern that begins with letters alone, so that a long text is passed over quickly."""
+    plain = "|".join(re.escape(way) for way in sorted({char, char.lower(), char.upper()}))
+    percent = "".join(f"%(?i:{byte:02x})" for byte in char.encode("utf-8", "surrogateescape"))
+    return rf"(?:{plain}|{percent}|\\{{1,3}}(?:{plain}|u(?i:{ord(char):04x})))"

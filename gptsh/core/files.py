@@ -35,6 +35,9 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until, pause = time.monotonic() + wait, 0.001
     try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            with contextlib.suppress(PermissionError):  # somebody else's, and shared on purpose
+                os.fchmod(descriptor, 0o600)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -49,7 +49,7 @@ class Routes:
         if (model, api) not in self._routes:
             provider = provider._replace(api=api)
             if api != "echo":
-                provider = self._with_key(provider)
+                provider = self._with_key(provider, params)
                 try:
                     self.http.way(provider.base_url or _ANYWHERE)
                 except GptshError as err:
@@ -59,13 +59,13 @@ class Routes:
 
     def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, most: int) -> bytes:
         """A document of a provider's server. Raises GptshError where none comes in time."""
-        provider = self._with_key(provider)
+        provider = self._with_key(provider, {})
         try:
             return self.http.fetch(url, seconds, headers(provider), body, most)
         except GptshError as err:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 
-    def _with_key(self, provider: Provider) -> Provider:
+    def _with_key(self, provider: Provider, params: Mapping[str, Any]) -> Provider:
         """The provider with its key and what must not be shown. Raises ConfigError when the key is missing."""
         from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - as in ``http``
 
@@ -83,6 +83,7 @@ class Routes:
         self._keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
+        secrets |= {str(value) for name, value in params.items() if names_a_secret(name)}
         if provider.api == "litellm":  # which may use a key that gptsh does not know
             found = {value.strip() for variable, value in self._environ.items() if names_a_secret(variable)}
             secrets |= {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}

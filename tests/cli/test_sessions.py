@@ -33,6 +33,7 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     change(home.files()[0], "x_mine", {"a": [1, None, False]})
     home.run("-m", "echo", "-s", "@work", "two")
     (path,) = home.files()
+    (home.state / ".lock").chmod(0o666)
     home.run("-s", "0", "--tag", "t")
     raw, doc = path.read_bytes(), home.doc()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}\.json", path.name)

@@ -48,6 +48,18 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
     assert texts(home.doc()) == ["user: hi"]
 
 
+@pytest.mark.parametrize("spelled", ["SK-A/B+0123", "sk-a%2Fb%2b0123", "sk-a\\/b+0123", "sk-a\\u002fb\\u002B0123"])
+@pytest.mark.parametrize("args", [(), ("-o", "jsonl"), ("--debug",)])
+def test_a_key_that_a_server_repeats_in_another_spelling_is_masked(
+    home: Home, model: ModelServer, spelled: str, args: tuple[str, ...]
+) -> None:
+    home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
+    for given, env in (((), {"LAB_KEY": "sk-a/b+0123"}), (("-p", "api_key=sk-a/b+0123"), {"LAB_KEY": "another"})):
+        model.refuse(401, {"error": {"message": f"bad key {spelled}."}})
+        run = home.run(*args, *given, "hi", env=env)
+        assert (run.code, spelled in run.stdout + run.stderr, "bad key ***." in run.stderr) == (1, False, True)
+
+
 BUSY = {"error": {"message": "slow down"}}
 TOLD_NOT_TO = {"Retry-After": "0", "x-should-retry": "false"}
 TOLD_TO = {"Retry-After": "0", "x-should-retry": "true"}

@@ -1,0 +1,356 @@
+"""What was made to hurt: session files, imports, configurations, answers and tool servers, each with a bound."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from proof.table import Row, Table
+from tests.support.histories import put, session
+from tests.support.home import COMMAND, Home, lab_config
+from tests.support.server import ModelServer, chunk, event
+from tests.support.terminal import Terminal
+from tests.support.tools import BAD
+
+SECONDS, MIB = 15.0, 100  # what each attack may take
+_OWN = re.compile(r"\x1b\[[0-9;?]*[mKJAHlhGCDBdr]|\x1b[=>78]|\x1b\(B")  # what our own output consists of
+_BAD = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+EVIL = "\x1b]0;taken\x07\x1b[2J\x9b31m\u202eevil\u2066\x08\r"
+KEY = "sk-Planted/Key+0123456789abcdef"
+
+
+# A child's peak counts what its parent had in memory when it started it, so a small process starts it.
+_LAUNCHER = """
+import os, signal, sys
+child = os.posix_spawn(sys.argv[3], sys.argv[3:], os.environ)
+signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
+_, status, usage = os.wait4(child, 0)
+os.write(int(sys.argv[1]), b"%d" % usage.ru_maxrss)
+code = os.waitstatus_to_exitcode(status)
+os._exit(code if code >= 0 else 128 - code)
+"""
+
+
+class Ended(NamedTuple):
+    """How a run ended: its exit code, what it wrote, its seconds and the most memory it held, in MiB."""
+
+    code: int
+    out: bytes
+    err: bytes
+    seconds: float
+    memory: float
+
+
+class Attack(NamedTuple):
+    """One attack: what is prepared, and the command that meets it."""
+
+    name: str
+    prepare: Callable[[Home, ModelServer], object]
+    args: tuple[str, ...]
+
+
+def ran(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Ended:
+    """A run in a process of its own; after so many seconds it is killed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as peak:
+        started = time.monotonic()
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(peak.fileno()), str(seconds), *COMMAND, *args]
+        process = subprocess.Popen(
+            command, env=home.env, cwd=home.cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            pass_fds=(peak.fileno(),),
+        )  # fmt: skip
+        process.wait()
+        took = time.monotonic() - started
+        written = [os.pread(file.fileno(), 1 << 22, 0) for file in (out, err)]
+        memory = int(os.pread(peak.fileno(), 100, 0))
+    return Ended(process.returncode, *written, took, memory / 1024)
+
+
+@contextlib.contextmanager
+def world() -> Iterator[tuple[Home, ModelServer]]:
+    """A home and its model server."""
+    folder = Path(tempfile.mkdtemp(prefix="proof-hostile-"))
+    home, model = Home(folder), ModelServer()
+    home.configure(lab_config(model))
+    try:
+        yield home, model
+    finally:
+        home.end()
+        model.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- files
+
+
+def _file(name: str, write: Callable[[Path], object]) -> Callable[[Home, ModelServer], object]:
+    def prepare(home: Home, _model: ModelServer) -> None:
+        put(home, session(messages=[{"id": "m", "role": "user", "content": "hi"}]))
+        write(home.sessions / name)
+
+    return prepare
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+
+
+def _session_of(**keys: Any) -> Callable[[Path], object]:
+    doc = session(messages=[{"id": "m", "role": "user", "content": "hi"}]) | {"id": "evil"} | keys
+    return lambda path: path.write_text(json.dumps(doc))
+
+
+_NAME = "20300101-000000-evil.json"
+_FILES: dict[str, Callable[[Path], object]] = {
+    "a session is a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "a session is a sparse file of 3 GB": _sparse,
+    "a session is a pipe that nobody writes to": lambda path: os.mkfifo(path),
+    "a session is a folder": lambda path: path.mkdir(),
+    "a session is a link to itself": lambda path: path.symlink_to(path),
+    "a session of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
+    "a session with an object 100,000 deep": lambda path: path.write_text('{"version":1,"x":' * 100_000),
+    "a session that is no UTF-8": lambda path: path.write_bytes(b'{"version":1,"id":"\xff\xfe"}'),
+    "a title of 100 MB": _session_of(title="x" * 100_000_000),
+    "a million tags": _session_of(meta={"tags": [f"t{number}" for number in range(1_000_000)]}),
+    "50,000 empty answers": _session_of(messages=[{"role": "assistant", "content": ""}] * 50_000),
+    "a number of 5,000 digits": lambda path: path.write_text('{"version":' + "9" * 5000 + "}"),
+}
+_LOOKS = (("--list-sessions",), ("--search-sessions", "hi"), ("--usage",), ("--show-session", "evil"))
+
+
+def _import(name: str, write: Callable[[Path], object]) -> Callable[[Home, ModelServer], object]:
+    return lambda home, _model: write(home.cwd / name)
+
+
+_IMPORTS: dict[str, Callable[[Path], object]] = {
+    "an import from /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "an import of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
+    "an import of 100,000 lines": lambda path: path.write_text('{"role":"user","content":"x"}\n' * 100_000),
+    "an import of a line of 100 MB": lambda path: path.write_text('{"role":"user","content":"' + "x" * 10**8 + '"}'),
+    "an import of a database that is none": lambda path: path.write_bytes(b"SQLite format 3\0" + b"\xff" * 100_000),
+}
+_CONFIGS = {
+    "a configuration of 10 MB": "x = 1\n" + "# " + "y" * 10_000_000,
+    "a configuration 3,000 deep": "a = " + "[" * 3000,
+    "a configuration that is binary": "\x00\x01\x02",
+    "a command for a key that never ends, `--timeout 3`": '[agents.default]\nmodel = "lab/m"\n[providers.lab]\n'
+    'base_url = "http://127.0.0.1:9/v1"\napi_key_command = "sleep 600"\n',
+}
+
+# ---- answers
+
+
+def _answers(*steps: Any, **more: Any) -> Callable[[Home, ModelServer], object]:
+    def prepare(_home: Home, model: ModelServer) -> None:
+        for _ in range(9):
+            model.script(*steps, **more)
+
+    return prepare
+
+
+_DONE = event(chunk({}, "stop")) + event(b"[DONE]")
+_CALLS = [{"index": at, "id": f"c{at}", "function": {"name": "x", "arguments": "{}"}} for at in range(5_000)]
+_ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
+    "an answer of 50 MB in one event": _answers(event(chunk({"content": "x" * 50_000_000})), _DONE),
+    "an answer of 100,000 events": _answers(event(chunk({"content": "x"})) * 100_000, _DONE),
+    "100 MB without an end of line": _answers(b"x" * 100_000_000),
+    "a million comments before the answer": _answers(b": wait\n\n" * 1_000_000, event(chunk({"content": "x"})), _DONE),
+    "5,000 tool calls": _answers(event(chunk({"tool_calls": _CALLS})), _DONE),
+    "a call with an index of a billion": _answers(
+        event(chunk({"tool_calls": [{"index": 10**9, "id": "c", "function": {"name": "x", "arguments": "{}"}}]})), _DONE
+    ),
+    "an event 100,000 deep": _answers(b'data: {"choices":' + b"[" * 100_000 + b"\n\n", _DONE),
+    "a header of 1 MB": _answers(_DONE, headers={"x-long": "x" * 1_000_000}),
+    "2,000 headers": _answers(_DONE, headers={f"x-{number}": "x" for number in range(2000)}),
+    "an error of 50 MB": _answers(b"x" * 50_000_000, status=500, framing="length"),
+    "a redirect to itself": _answers(b"", status=308, headers={"Location": "/v1/chat/completions"}),
+    "escapes in an error": _answers(
+        json.dumps({"error": {"message": EVIL}}).encode(), status=400, headers={"Content-Type": "application/json"}
+    ),
+}
+
+
+def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
+    def prepare(home: Home, model: ModelServer) -> None:
+        text = f'[mcp.servers.bad]\ncommand = "{sys.executable}"\nargs = ["{BAD}", "{mode}"]\ntimeout = 3\n'
+        home.configure(lab_config(model, '[sessions]\ntitles = "off"\n' + text))
+
+    return prepare
+
+
+def bounded() -> Table:
+    """A row for each attack: how it ended, and what it took."""
+    attacks = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
+    attacks += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
+    attacks += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
+    for name, write in _FILES.items():
+        attacks += [Attack(f"{name}, `{' '.join(look)}`", _file(_NAME, write), look) for look in _LOOKS]
+    modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(r'MODE in \("(\w+)"', BAD.read_text())
+    attacks += [Attack(f"a tool server of the kind `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
+    heads = ("Attack", "Exit code", "Seconds", "MiB")
+    return Table("What was made to hurt", _TEXT, heads, [_bounded(attack) for attack in attacks])
+
+
+def _configured(text: str) -> Callable[[Home, ModelServer], object]:
+    return lambda home, _: home.configure(text)
+
+
+def _bounded(attack: Attack) -> Row:
+    with world() as (home, model):
+        attack.prepare(home, model)
+        ended = ran(home, attack.args)
+        held = b"Traceback" not in ended.err and ended.code in (*range(7), 124) and ended.seconds <= SECONDS
+        held = held and ended.memory <= MIB + _size(attack)
+        if not held:
+            print(
+                attack.name, ended.code, round(ended.seconds, 1), round(ended.memory), ended.err[-150:], file=sys.stderr
+            )
+        return Row((attack.name, ended.code, f"{ended.seconds:.1f}", f"{ended.memory:.0f}"), held)
+
+
+def _size(attack: Attack) -> int:
+    """What is read whole may be held a few times: an answer, or a file that is asked for."""
+    return 600 if re.search("MB|million|,000", attack.name) else 200 if "tool server" in attack.name else 0
+
+
+_TEXT = f"""\
+Each attack is met by one command in a new process. It must end by itself with one of our exit codes and no traceback,
+in {SECONDS:.0f} s and {MIB} MiB; what hands over thousands of things or megabytes may take 600 MiB
+more, and the SDK of tool servers 200."""
+
+# ---- what reaches a terminal
+
+
+def escapes() -> Table:
+    """A row for each command that shows what others wrote: every field holds escapes and overrides."""
+    rows = []
+    with world() as (home, model):
+        put(home, _evil_session())
+        home.configure(lab_config(model, _EVIL_CONFIG))
+        for args in _SHOWING:
+            model.refuse(400, {"error": {"message": EVIL}}, model="m")
+            model.say(EVIL, model="echoes")
+            terminal = Terminal(home, *args, env={"PAGER": "cat", "LESS": ""}, columns=200)
+            if "-r" in args:
+                terminal.until(b"evil")
+                terminal.write("\x1b")
+            seen, _ = terminal.close()
+            shown = _OWN.sub("", seen.decode("utf-8", "replace"))
+            passed = _BAD.findall(shown.replace("\r\n", "\n"))
+            marked = "evil" in shown
+            command = " ".join("EVIL" if arg == EVIL else arg for arg in args)
+            rows.append(Row((f"`gptsh {command}`", "yes" if marked else "no", len(passed)), marked and not passed))
+    return Table("Escapes on a terminal", _ESCAPES, ("Command", "Shown", "Control characters that passed"), rows)
+
+
+def _evil_session() -> dict[str, Any]:
+    call = {"id": EVIL, "type": "function", "function": {"name": EVIL, "arguments": EVIL}}
+    messages: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": EVIL, "source": EVIL}, {"type": "text", "text": EVIL}]},
+        {"role": "assistant", "content": EVIL, "tool_calls": [call], "model": EVIL, "agent": EVIL, "provider": EVIL,
+         "resolved_model": EVIL, "finish_reason": EVIL, "thinking": [{"type": "thinking", "thinking": EVIL}]},
+        {"role": "tool", "content": EVIL, "tool_call_id": EVIL, "name": EVIL},
+        {"role": "assistant", "content": _EVIL_MARKDOWN},
+    ]  # fmt: skip
+    named = [{"id": f"m{at}", "timestamp": "2025-10-27T09:15:30.120Z", **m} for at, m in enumerate(messages)]
+    snapshot = {"name": EVIL, "message": "m3", "created_at": "2025-10-27T09:15:30.120Z"}
+    return session(
+        title=EVIL, messages=named, agent={"name": EVIL, "model": EVIL, "system": EVIL}, provider={"name": EVIL},
+        meta={"cwd": EVIL, "project": EVIL, "tags": [EVIL], "forked_from": {"id": EVIL, "message": EVIL}},
+        context={"summaries": [], "snapshots": [snapshot], "consolidated": None},
+    )  # fmt: skip
+
+
+_EVIL_MARKDOWN = f"# {EVIL}\n\n```{EVIL}\n{EVIL}\n```\n\n| {EVIL} | b |\n|---|---|\n| {EVIL} | x |\n"
+_QUOTED = json.dumps(EVIL)
+_EVIL_CONFIG = f"""[sessions]
+titles = "off"
+[agents.{_QUOTED}]
+model = "lab/m"
+description = {_QUOTED}
+[mcp.servers.evil]
+command = {json.dumps(sys.executable)}
+args = [{json.dumps(str(BAD))}, "evil"]
+"""
+_SHOWING = (
+    ("--list-sessions",), ("--show-session", "7x2m"), ("--show-session", "7x2m", "--full"), ("--list-agents",),
+    ("--search-sessions", "evil"), ("--usage",), ("-r",), ("--export-session", "7x2m", "--format", "markdown"),
+    ("hi",), ("-m", "lab/echoes", "hi"), ("-m", "lab/echoes", "-o", "text", "hi"), ("-m", EVIL, "evil"),
+    ("-s", EVIL, "evil"), ("-p", EVIL, "evil"), ("-f", EVIL, "evil"), ("-a", EVIL, "--dry-run", "evil"),
+)  # fmt: skip
+_ESCAPES = """\
+A session and a configuration hold a title for the window, a cleared screen, C1 controls, bidirectional overrides and
+backspaces in every field; a server sends them as answer and as error. Commands show them on a pseudo-terminal."""
+
+# ---- keys
+
+
+def keys() -> Table:
+    """A row for each place that holds a key: where it is found afterwards, in whatever spelling."""
+    rows = []
+    for place, (config, env, args) in _PLACES.items():
+        for status in (200, 401):
+            with world() as (home, model):
+                home.configure(config.format(base=model.base_url, key=KEY))
+                home.config.chmod(0o600)
+                home.env |= {name: value.format(base=model.base_url, key=KEY) for name, value in env.items()}
+                leaks = []
+                for spelling in _spellings():
+                    for more in ((), ("-o", "jsonl"), ("--debug",), ("--dry-run", "-o", "json")):
+                        model.forget()
+                        if status == 200:
+                            model.say(f"the key is not {spelling[:4]}")
+                        else:
+                            for _ in range(3):
+                                model.refuse(status, {"error": {"message": f"bad key {spelling}"}})
+                        run = home.run(*more, *(arg.format(key=KEY) for arg in args), "hi")
+                        leaks += [" ".join(more) or "text"] if _has_key((run.stdout + run.stderr).encode()) else []
+                leaks += [path.name for path in _written(home) if _has_key(path.read_bytes())]
+                rows.append(Row((place, status, ", ".join(sorted(set(leaks))) or "nowhere"), not leaks))
+    return Table("Keys", _KEYS, ("Where the key stands", "The server's status", "Found in"), rows)
+
+
+def _spellings() -> list[str]:
+    escaped = json.dumps(KEY)[1:-1].replace("/", "\\/")
+    return [KEY, KEY.upper(), quote(KEY, safe=""), escaped, "".join(f"\\u{ord(char):04x}" for char in KEY)]
+
+
+def _has_key(data: bytes) -> bool:
+    text = unquote(data.decode("utf-8", "replace")).replace("\\/", "/").lower()
+    with contextlib.suppress(UnicodeDecodeError):
+        text += re.sub(r"\\+u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+    return KEY.lower() in text
+
+
+def _written(home: Home) -> Iterator[Path]:
+    for path in home.folder.rglob("*"):
+        if path.is_file() and path != home.config:
+            yield path
+
+
+_LAB = '[agents.default]\nmodel = "lab/m"\n[sessions]\ntitles = "off"\n[providers.lab]\nbase_url = "{base}"\n'
+_PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
+    "a variable": (_LAB + 'api_key_env = "LAB_KEY"\n', {"LAB_KEY": "{key}"}, ()),
+    "`api_key` in the configuration": (_LAB + 'api_key = "{key}"\n', {}, ()),
+    "`api_key_command`": (_LAB + 'api_key_command = "echo {key}"\n', {}, ()),
+    "a header in the configuration": (_LAB + '[providers.lab.headers]\nx-token = "Bearer {key}"\n', {}, ()),
+    "a parameter, `-p api_key=`": (_LAB, {}, ("-p", "api_key={key}")),
+    "a provider's own variable": (
+        '[sessions]\ntitles = "off"\n', {"OPENAI_API_KEY": "{key}", "OPENAI_BASE_URL": "{base}"},
+        ("-m", "openai/gpt-4.1"),
+    ),
+}  # fmt: skip
+_KEYS = """\
+A key stands in one place. A server that answers, and one that repeats the key in its refusal in five spellings (as it
+is, in capitals, percent-encoded, with escaped slashes, as escapes of JSON), are asked with text, JSONL, `--debug` and
+`--dry-run`. All that is printed, and every file that is written, is searched."""

@@ -1,0 +1,120 @@
+"""A short answer of each API, cut, stalled and spoilt at each of its bytes: none is taken for whole."""
+
+import multiprocessing
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proof.table import Row, Table
+from tests.support import anthropic_server, ollama_server, server
+from tests.support.home import Home
+
+PIECES = ("An answer ", "of a few words, ", "é 😀.")
+SPOILT = 0x80  # what is changed of a byte: it is no UTF-8 then
+PATIENCE = 10  # seconds after which a run counts as hung
+HEADS = ("API", "How", "Tried", "Taken for whole", "Shown and not saved", "Tracebacks", "Hung")
+
+
+class Api(NamedTuple):
+    """How one API is spoken: the bytes of the answer, and the text by which its end is known."""
+
+    model: str
+    config: str
+    body: bytes
+    end: bytes
+    server: Callable[[], server.ModelServer]
+
+
+APIS = {
+    "Chat Completions": Api(
+        "lab/m", '[providers.lab]\nbase_url = "{server.base_url}"',
+        b"".join(server.answer(*PIECES)), b'"finish_reason": "stop"', server.ModelServer,
+    ),
+    "Anthropic": Api(
+        "anthropic/claude-sonnet-4-5", '[providers.anthropic]\nbase_url = "{server.base_url}"',
+        b"".join(anthropic_server.stream(anthropic_server.said(0, *PIECES))), b'"stop_reason": "end_turn"',
+        anthropic_server.AnthropicServer,
+    ),
+    "Ollama": Api(
+        "ollama/m", '[providers.ollama]\nbase_url = "{server.root}"',
+        ollama_server.ndjson(*map(ollama_server.line, PIECES), ollama_server.last()), b'"done": true',
+        ollama_server.OllamaServer,
+    ),
+}  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What became of one answer."""
+
+    taken_for_whole: bool
+    lost: bool
+    traceback: bool
+    hung: bool
+
+
+def every_byte(step: int) -> Table:
+    """Each API's answer, at each ``step``-th byte."""
+    rows = []
+    for how, workers in (("cut", 2), ("spoilt", 2), ("stalled", 8)):  # a stall is waiting and no work
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            for name, api in APIS.items():
+                places = [(name, how, at) for at in range(0, len(api.body), step)]
+                outcomes = list(pool.map(_tried, places, chunksize=10))
+                counts = [sum(column) for column in zip(*outcomes, strict=True)]
+                rows.append(Row((name, how, len(places), *counts), not any(counts)))
+    return Table("Streams that break", _TEXT, HEADS, rows)
+
+
+def _tried(place: tuple[str, str, int]) -> Outcome:
+    name, how, at = place
+    api, home, model = APIS[name], *_home(name)
+    spoilt = bytearray(api.body)
+    if how == "spoilt":
+        spoilt[at] ^= SPOILT
+    release = threading.Event()
+    steps: dict[str, tuple[Any, ...]] = {
+        "cut": (api.body[:at], server.Cut), "stalled": (api.body[:at], release), "spoilt": (bytes(spoilt),)
+    }  # fmt: skip
+    kind = "application/x-ndjson" if name == "Ollama" else "text/event-stream"
+    model.forget()
+    for _ in range(5):  # what breaks before its first word may be asked for again
+        model.script(*(step for step in steps[how] if step != b""), headers={"Content-Type": kind})
+    for path in home.files():
+        path.unlink()
+    begun = time.monotonic()
+    run = home.run("-m", api.model, "--title", "t", "hi")
+    took = time.monotonic() - begun
+    release.set()
+    answers = [
+        message["content"] for doc in home.docs() for message in doc["messages"] if message["role"] == "assistant"
+    ]
+    saved = answers[-1] if answers else ""
+    whole = api.body.index(b"\n", api.body.index(api.end))
+    missing = len(saved) < len("".join(PIECES))
+    return Outcome(
+        run.code == 0 and (missing if how == "spoilt" else at < whole),
+        run.stdout.removesuffix("\n") != saved,
+        "Traceback" in run.stderr,
+        took > PATIENCE,
+    )
+
+
+@cache
+def _home(name: str) -> tuple[Home, server.ModelServer]:
+    api = APIS[name]
+    home, model = Home(Path(tempfile.mkdtemp(prefix="proof-streams-"))), api.server()
+    home.env["ANTHROPIC_API_KEY"] = "k"
+    impatient = "[network]\nidle_timeout = 0.3\nfirst_byte_timeout = 0.3\nretries = 0\n"
+    home.configure(f"{api.config.format(server=model)}\n{impatient}")
+    return home, model
+
+
+_TEXT = f"""\
+A server on loopback sends {len("".join(PIECES))} characters as each API does. The connection is cut, stands still, or
+brings a byte that is no UTF-8, at each byte of that stream. *Taken for whole* counts runs that ended with 0 before the
+end of the answer had come."""

@@ -1,0 +1,49 @@
+"""What a proof prints: tables in Markdown, with the row that failed marked as such."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Tally:
+    """What became of many runs of one sort."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.tried = self.lost = self.torn = self.left = self.hung = 0
+
+    def row(self) -> "Row":
+        """The row of the table: what was tried must have been, and all else is 0."""
+        counts = (self.lost, self.torn, self.left, self.hung)
+        return Row((self.what, self.tried, *counts), self.tried > 0 and not any(counts))
+
+
+TALLIED = ("What", "Tried", "Lost", "Torn", "Left behind", "Hung")
+
+
+class Row(NamedTuple):
+    """One line of a table, and whether the promise held."""
+
+    cells: tuple[object, ...]
+    held: bool = True
+
+
+class Table(NamedTuple):
+    """A table under a heading, with a paragraph that says how it was made."""
+
+    title: str
+    text: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+
+
+def markdown(table: Table, seconds: float) -> str:
+    """The table as it stands in docs/; ``seconds`` is what it took."""
+    took = f"It took {seconds / 60:.1f} minutes."
+    lines = [f"## {table.title}", "", f"{table.text} {took}", "", *_grid(table.heads, table.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _grid(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    head = f"| {' | '.join(heads)} | Held |"
+    rule = "|---" * (len(heads) + 1) + "|"
+    return [head, rule, *(f"| {' | '.join(map(str, row.cells))} | {'yes' if row.held else '**no**'} |" for row in rows)]

@@ -3,8 +3,6 @@
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gptsh.llm.sse import payloads
 
@@ -42,11 +40,6 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
     events = payloads(chunks())  # type: ignore[arg-type]
     assert next(events) == ("", b"one")
     assert not seen
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_make_it_fail(data: bytes) -> None:
-    list(payloads([data]))
 
 
 def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:

@@ -246,7 +246,7 @@ class Chooser:
                 recent = self._split(record).recent
                 record["room"] = budget - self._size(recent)
                 choice = self.sent(record)
-                for _ in range(2):  # less room for what is older, where our counts of it were too low
+                for _ in range(8):  # less room for what is older, where our counts of it were too low
                     if (over := self._taken(choice) - budget) > 0:
                         record = {**record, "room": record["room"] - over}
                         choice = self.sent(record)

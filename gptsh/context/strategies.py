@@ -16,13 +16,13 @@ FULL = "full"
 Record = dict[str, Any]  # a compaction: see ``compaction``
 _LEAST = 40  # tokens of a summary or of what was done; less of it says nothing
 _SHARE = 4  # files and state take such a part of the room each at most
-_HEADINGS = 72  # tokens of them all, with the lines between
+_HEADINGS = 74  # tokens of them all, with the lines between
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _LATELY = "What the user said, word for word ({left:,} earlier questions do not fit and are left out):"
 _OUTCOMES = "What the answers and tools came to:"
 _TASK = "The task as it was first put:"
-_FILES = "Files that tool calls named:"
+_FILES = "Files touched:"
 _LAST = "The last answer, shortened:"
 _END = "[The conversation goes on:]"
 

@@ -166,7 +166,7 @@ def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Ho
     assert f"gptsh: {len(lost)} earlier questions are left out: the session outgrew the window\n" in run.stderr
     assert f"{len(lost)} earlier questions" in sent
     assert "1. Build it" in sent
-    assert "Files that tool calls named:\n- b.rs (git_commit)\n- src/a.rs (write_file, git_commit)\n\n" in sent
+    assert "Files touched:\n- b.rs (git_commit)\n- src/a.rs (write_file, git_commit)\n\n" in sent
     assert for_summaries(talker) == []  # no summary would leave room for more words
     assert "earlier questions are left out" in home.run("-s", "0", "and then?").stderr
 

@@ -176,6 +176,8 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
             data.append(value)
         elif field == b"event":
             name = value.decode("utf-8", "replace")
+        elif not field.isascii():  # no field is called so: the line was spoilt on its way
+            raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=shown(line))
     if data:
         yield name, b"\n".join(data)
 

@@ -186,12 +186,7 @@ LONG_WORDS = {**ANY, "turns": st.lists(WORDY, min_size=8, max_size=25), "window"
 SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS)))
 
 
-@pytest.mark.timeout(300)  # on a machine that others use
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
-@given(SESSIONS)
-def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
-    place: Place, session: dict[str, Any]
-) -> None:
+def holds(place: Place, session: dict[str, Any]) -> None:
     """The session goes on: with its last turn, else with a new question. The window is in tokens, or in sessions."""
     api, turns, odd, window, last, told = (session[key] for key in ANY)
     said = [*turns, *([last] if last else [])]
@@ -222,6 +217,23 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
     assert len(missing) == int(noted[1] if noted else 0) or (odd and noted)
     context = json.loads(run.stdout)["context"]
     assert not missing or context["tokens"] + min(map(count_text, missing)) + LINE > context["budget"]
+
+
+@pytest.mark.timeout(300)  # on a machine that others use
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(SESSIONS)
+def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_room(
+    place: Place, session: dict[str, Any]
+) -> None:
+    holds(place, session)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(SESSIONS)
+def test_the_same_of_many_sessions(place: Place, session: dict[str, Any]) -> None:
+    holds(place, session)
 
 
 def as_sent(value: Any) -> str:

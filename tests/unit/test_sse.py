@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from gptsh.errors import ModelError
 from gptsh.llm.sse import payloads
 
 STREAM = (
@@ -40,6 +41,11 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
     events = payloads(chunks())  # type: ignore[arg-type]
     assert next(events) == ("", b"one")
     assert not seen
+
+
+def test_a_spoilt_line_is_not_passed_over() -> None:
+    with pytest.raises(ModelError):
+        list(payloads([b"data: one\n\n", b"d\xe1ta: two\n\n"]))
 
 
 def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:

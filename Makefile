@@ -29,9 +29,10 @@ test: ## The README's second command: install into .venv, run the whole suite
 .venv/bin/ruff:
 	$(call into,.venv,-e '.[test]')
 
-lint: .venv/bin/ruff ## Lint and format
+lint: .venv/bin/ruff ## Lint, format, and the workflows against GitHub's schema
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 types: .venv/bin/ruff ## Strict types
 	.venv/bin/mypy

@@ -165,7 +165,7 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
     if ref is None:
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if asks and not flags.apply:
-        raise UsageError("--compact shows, and asks nothing", "leave out the prompt, or add --apply")
+        raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
     if flags.labels and not flags.apply:
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):

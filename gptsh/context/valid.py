@@ -62,12 +62,12 @@ def build(messages: Sequence[Message], system: str | None, provider: str, model:
     """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take; none for none.
 
     A system prompt goes behind those that stand among the messages: some servers take one, and at the beginning.
-    Raises UsageError where the question says nothing: some servers leave it out, and refuse a prompt that is empty or
+    Raises UsageError where the prompt is blank: some servers leave it out, and refuse a prompt that is empty or
     ends with an answer.
     """
     prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1]))):
-        raise UsageError("the question says nothing", "give words or pipe text in")
+        raise UsageError("the prompt is blank", "give words or pipe text in")
     words = [text_of(message) for message in messages if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
     return [{"role": "system", "content": text}, *prompt] if text else prompt

@@ -202,7 +202,9 @@ class Http:
             try:
                 import socks  # noqa: F401, PLC0415 - a package that few install
             except ImportError as err:
-                raise ConfigError("a SOCKS proxy is set", "pip install PySocks, or use an HTTP proxy") from err
+                raise ConfigError(
+                    "a SOCKS proxy needs the package PySocks", "pip install PySocks, or name an HTTP proxy"
+                ) from err
         secure = "https" in (target.scheme, proxy and proxy.scheme)
         return Way(target, proxy, self._context if secure else None)
 

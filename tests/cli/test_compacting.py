@@ -513,7 +513,7 @@ def test_compact_with_a_question(long: Home, talker: Talker) -> None:
         (["-s", "0@2", "--compact", "--apply"], "a point cannot be compacted"),
         (["-s", "0", "--no-save", "--compact", "--apply"], "save"),
         (["-s", "0", "--apply"], "--apply goes with --compact"),
-        (["-s", "0", "--compact", "hi"], "--compact shows, and asks nothing"),
+        (["-s", "0", "--compact", "hi"], "--compact alone takes no prompt"),
         (["-s", "0", "--compact", "--title", "x"], "--compact shows, and changes nothing: add --apply"),
         (["--list-sessions", "--compact"], "--compact does not go with --list-sessions"),
     ],

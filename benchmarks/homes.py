@@ -81,12 +81,12 @@ class Lab:
     @cached_property
     def usual(self) -> Home:
         """A home with a few sessions, for what only reads."""
-        return _filled(self.home(), 20)
+        return filled(self.home(), 20)
 
     @cached_property
     def many(self) -> Home:
         """A home with 10,000 sessions."""
-        return _filled(self.home(), 10_000)
+        return filled(self.home(), 10_000)
 
     @cached_property
     def searched(self) -> Home:
@@ -96,7 +96,7 @@ class Lab:
     @cached_property
     def most(self) -> Home:
         """A home with 100,000 sessions."""
-        return _filled(self.home(), 100_000)
+        return filled(self.home(), 100_000)
 
     def asking(self) -> Home:
         """A new home whose default model is on the model server."""
@@ -106,17 +106,17 @@ class Lab:
     @cached_property
     def direct(self) -> Home:
         """A home with a few sessions that gets one more with every question."""
-        return _filled(self.asking(), 20)
+        return filled(self.asking(), 20)
 
     @cached_property
     def through_litellm(self) -> Home:
         """The same, for a provider that gptsh asks through litellm."""
-        return _filled(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
+        return filled(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
 
     @cached_property
     def claude(self) -> Home:
         """The same, for a provider with a dialect of its own that gptsh speaks."""
-        return _filled(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
+        return filled(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
 
     @cached_property
     def ollama(self) -> Home:
@@ -125,7 +125,7 @@ class Lab:
         self._closing.callback(server.close)
         server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
         config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
-        return _filled(self.home(config), 20)
+        return filled(self.home(config), 20)
 
     @cached_property
     def tools(self) -> Home:
@@ -144,17 +144,17 @@ class Lab:
     @cached_property
     def megabyte(self) -> Home:
         """A home with one session of 1,000 messages in 1 MB."""
-        return _long(self.home(), 1_000_000)
+        return long(self.home(), 1_000_000)
 
     @cached_property
     def five_thousand(self) -> Home:
         """A home with one session of 5,000 messages in 5 MB."""
-        return _long(self.home(), 5_000_000, 5_000)
+        return long(self.home(), 5_000_000, 5_000)
 
     @cached_property
     def ten_megabytes(self) -> Home:
         """The same in 10 MB."""
-        return _long(self.home(), 10_000_000)
+        return long(self.home(), 10_000_000)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _bytes(doc: dict[str, Any]) -> bytes:
     return json.dumps(doc, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _filled(home: Home, count: int) -> Home:
+def filled(home: Home, count: int) -> Home:
     """The home with that many sessions of a usual size, one a second."""
     _, doc = _first(home)
     template = _bytes(doc | {"id": "<id>", "created_at": "<time>"})
@@ -211,7 +211,7 @@ def _named(home: Home, number: int) -> tuple[str, str, str]:
     return f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json", ident, created
 
 
-def _long(home: Home, size: int, messages: int = 1000) -> Home:
+def long(home: Home, size: int, messages: int = 1000) -> Home:
     """The home with a single session of so many messages that together have about that many bytes."""
     path, doc = _first(home)
     question, answer = doc["messages"]

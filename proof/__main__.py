@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gptsh import __version__
-from proof import crowd, hostile, kills, signals, streams
+from proof import crowd, hostile, kills, scale, signals, streams
 from proof.table import Table, markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -41,6 +41,9 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "hurtful": hostile.bounded,
         "escapes": hostile.escapes,
         "keys": hostile.keys,
+        "sessions": scale.many,
+        "sizes": scale.large,
+        "turns": scale.turns,
     }
 
 

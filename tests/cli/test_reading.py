@@ -169,9 +169,9 @@ def test_a_terminal_gets_it_rendered_through_what_pager_there_is(home: Home, pag
 def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) -> None:
     keep(home, LONG)
     terminal = Terminal(home, *SHOW)
-    terminal.until(b":")
+    terminal.until(rb"\n:\x1b")
     os.write(terminal.fd, b"\x03 ")  # Ctrl-C is the pager's, which goes on to the next page
-    terminal.until(rb":(.|\n)*:")
+    terminal.until(rb"\n:\x1b(.|\n)*\n:\x1b")
     assert os.waitpid(terminal.pid, os.WNOHANG) == (0, 0)
     os.write(terminal.fd, b"q")
     seen, code = terminal.close()

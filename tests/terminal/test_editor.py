@@ -189,6 +189,7 @@ def test_what_is_to_be_asked_again_stands_in_the_line_and_an_answer_in_the_clipb
         model.say(text)
         lab.run(*["-s", "0"] * number, f"q{number}")
     with Tmux(lab, "-i", "-s", "0", size=(100, 30)) as tmux:
+        tmux.until("no code")  # what was said is drawn above the first prompt
         for line in ("/copy code", "/copy 3"):
             assert "there is no such answer, or no such block of code, to copy" in tmux.did(line)
         assert "sent to the clipboard" in tmux.did("/copy 1")

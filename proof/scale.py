@@ -1,0 +1,116 @@
+"""How the time of each command grows with the number of sessions, and with the size of one; its curves as SVG."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.clocks import whole
+from benchmarks.homes import Home, filled, lab, long
+from proof.table import Row, Table
+from tests.support.home import COMMAND
+
+DOCS = Path(__file__).parent.parent / "docs"
+_COUNTS = (1_000, 10_000, 100_000)
+_SIZES = (1_000_000, 10_000_000, 100_000_000)
+_TURNS = (100, 1_000, 10_000)
+_ROUNDS = 3
+_COLORS = ("#1b6ca8", "#b8336a", "#2e7d32", "#b26a00", "#5e35b1", "#37474f")
+_WIDTH, _HEIGHT, _LEFT, _TOP = 640, 320, 60, 20
+
+
+class Curve(NamedTuple):
+    """The seconds of one command at each scale."""
+
+    name: str
+    args: tuple[str, ...]
+    allowed: float  # the exponent of its growth at most: 0 is flat, 1 in proportion
+    seconds: Sequence[float] = ()
+
+    @property
+    def growth(self) -> float:
+        """The exponent of its growth over the last tenfold, from what a start takes on."""
+        *_, before, last = self.seconds
+        return math.log10(last / before)
+
+
+OF_MANY = (
+    Curve("a list", ("--list-sessions",), 1.15),
+    Curve("a search", ("--search-sessions", "absent"), 1.15),
+    Curve("a sum", ("--usage",), 1.15),
+    Curve("a session shown", ("--show-session", "0"), 0.6),
+    Curve("a question to an old session", ("-m", "echo", "-s", "0", "hi"), 0.6),
+    Curve("a question to a new session", ("-m", "echo", "hi"), 0.6),
+)
+OF_ONE = (
+    Curve("a list", ("--list-sessions",), 0.3),
+    Curve("a session shown", ("--show-session", "0"), 1.15),
+    Curve("a session exported", ("--export-session", "0"), 1.15),
+    Curve("a question", ("-m", "echo", "-s", "0", "hi"), 1.15),
+)
+
+
+def many() -> Table:
+    """By the number of sessions."""
+    return _table("The number of sessions", "sessions", _COUNTS, OF_MANY, filled)
+
+
+def large() -> Table:
+    """By the size of one session of 1,000 messages."""
+    return _table("The size of a session", "bytes", _SIZES, OF_ONE, long)
+
+
+def turns() -> Table:
+    """By the number of its turns."""
+    return _table("The turns of a session", "turns", _TURNS, OF_ONE, lambda home, n: long(home, 2000 * n, 2 * n))
+
+
+def _table(
+    title: str, unit: str, scales: Sequence[int], wanted: Sequence[Curve], fill: Callable[[Home, int], Home]
+) -> Table:
+    found = [list[float]() for _ in wanted]
+    with lab() as place:
+        for scale in scales:
+            home = fill(place.home(), scale)
+            for curve, seconds in zip(wanted, found, strict=True):
+                seconds.append(min(whole([*COMMAND, *curve.args], home.env) for _ in range(_ROUNDS)))
+    measured = [curve._replace(seconds=seconds) for curve, seconds in zip(wanted, found, strict=True)]
+    name = f"scale-{unit}.svg"
+    (DOCS / name).write_text(_svg(unit, scales, measured))
+    text = f"Seconds of a process, the least of {_ROUNDS}. *Growth* is the exponent over the last tenfold: 0 is flat, "
+    text += f"1 in proportion.\n\n![Seconds by the number of {unit}]({name})\n\n"
+    rows = [
+        Row((c.name, *(f"{s:.2f}" for s in c.seconds), f"{c.growth:.2f}", f"{c.allowed:.2f}"), c.growth <= c.allowed)
+        for c in measured
+    ]
+    return Table(title, text, ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"), rows)
+
+
+def _svg(unit: str, scales: Sequence[int], curves: Sequence[Curve]) -> str:
+    """Both axes are logarithmic, so that what grows in proportion is a straight line."""
+    times = [second for curve in curves for second in curve.seconds]
+    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+
+    def x(scale: float) -> float:
+        first, last = math.log10(scales[0]), math.log10(scales[-1])
+        return _LEFT + (_WIDTH - _LEFT - 230) * (math.log10(scale) - first) / (last - first)
+
+    def y(second: float) -> float:
+        return _TOP + (_HEIGHT - _TOP - 40) * (high - math.log10(second)) / (high - low)
+
+    drawn = [f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>']
+    for power in range(low, high + 1):
+        at = y(10.0**power)
+        drawn.append(f'<path d="M{_LEFT} {at:.0f}H{_WIDTH - 230}" stroke="#ddd"/>')
+        drawn.append(f'<text x="{_LEFT - 6}" y="{at + 4:.0f}" text-anchor="end">{10.0**power:g} s</text>')
+    for scale in scales:
+        drawn.append(f'<text x="{x(scale):.0f}" y="{_HEIGHT - 20}" text-anchor="middle">{scale:,}</text>')
+    drawn.append(f'<text x="{_LEFT}" y="{_HEIGHT - 4}">{unit}</text>')
+    for number, (color, curve) in enumerate(zip(_COLORS, curves, strict=False)):
+        points = " ".join(f"{x(n):.1f},{y(s):.1f}" for n, s in zip(scales, curve.seconds, strict=True))
+        drawn.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+        label = f"{curve.name}: n^{curve.growth:.2f}"
+        drawn.append(f'<text x="{_WIDTH - 222}" y="{_TOP + 14 + 18 * number}" fill="{color}">{label}</text>')
+    inner = "\n".join(drawn)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif"'
+    return f'{head} font-size="12">\n{inner}\n</svg>\n'

@@ -61,6 +61,7 @@ SAMPLING = [
     (SONNET, {**WARM, "top_p": 0.9}, WARM, "top_p beside temperature"),
     (OPUS, {**WARM, "top_k": 3}, {}, "temperature, top_k"),
     (NEWER, {**WARM, "top_k": 3}, {}, "temperature, top_k"),
+    (SONNET, {"temperature": 1.5, "reasoning_effort": "none"}, {}, "temperature above 1"),
     ("ollama/m", SEVERAL, {"options": SEVERAL}, ""),
 ]
 OTHERS = [

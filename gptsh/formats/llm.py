@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_part, url_part
+from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
 from gptsh.formats.source import LARGEST, Found, Refused, Source, open_plain
 from gptsh.jsonio import as_dict, as_dicts, parsed
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
 
 NAME = "llm"
 _LARGEST_DATABASE = 4_000_000_000  # bytes
+_COPIES = "gptsh-import-"  # the folders of the copies
 _SECONDS = 20.0  # that a query may take
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _ASKING = ("user", "tool")  # the roles of what a model is asked with
-_INDEXED = (("responses", "conversation_id"), ("tool_calls", "response_id"), ("tool_results", "response_id"))
+_INDEXED = (
+    ("responses", "conversation_id"), ("tool_calls", "response_id"), ("tool_results", "response_id"),
+    ("turns", "thread_id"), ("parts", "message_hash"),
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -44,8 +49,12 @@ def read(source: Source) -> Found | None:
 def _sessions(source: Source) -> Found:
     import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
+    for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}*"):  # by an import that was killed
+        with contextlib.suppress(OSError):  # another one is done with it
+            if time.time() - left.stat().st_mtime > STALE_AFTER:
+                shutil.rmtree(left, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory(prefix="gptsh-") as folder, contextlib.closing(_opened(source, folder)) as db:
+        with tempfile.TemporaryDirectory(prefix=_COPIES) as folder, contextlib.closing(_opened(source, folder)) as db:
             log = _Log(db)
             if not log.tables >= {"threads", "turns", "messages", "parts"} and not log.tables >= {"responses"}:
                 yield source.unread("a database, but not the log of llm")._replace(is_foreign=True)

@@ -43,6 +43,16 @@ def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_rea
     assert list(temporary.iterdir()) == []
 
 
+def test_the_copy_of_an_import_that_was_killed_goes_with_the_next_one(home: Home) -> None:
+    left, going = (home.folder / "tmp" / f"gptsh-import-{name}" for name in ("left", "going"))
+    for folder in (left, going):
+        folder.mkdir(parents=True)
+        (folder / "copy.db").touch()
+    os.utime(left, (0, 0))
+    home.run("--import-session", str(LOGS), env={"TMPDIR": str(home.folder / "tmp")})
+    assert (left.exists(), going.exists()) == (False, True)
+
+
 def test_no_path_and_no_url_of_a_file_is_opened(home: Home) -> None:
     os.mkfifo(pipe := home.folder / "pipe")  # whoever opened it would wait
     places = f"""INSERT INTO attachments VALUES ('p', 'image/png', '{pipe}', NULL, NULL),

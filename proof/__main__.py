@@ -1,6 +1,6 @@
-"""``python -m proof [PART ...]``: try the promises and print a table each; all of them write docs/reliability.md.
+"""``python -m proof [PART ...]``: try the promises, print a table each, and put it into docs/reliability.md.
 
-Exit 1 where a promise did not hold. ``--quick`` tries a tenth of what is tried by chance, to see that all parts run.
+Exit 1 where a promise did not hold. ``--quick`` tries a tenth of what is tried by chance, and writes no page.
 """
 
 import argparse
@@ -21,10 +21,7 @@ _INTRO = """\
 # Reliability
 
 What gptsh promises was tried until it should break. `make proof` repeats all of it on Linux, in half an hour on two
-cores, and writes this page. It needs `strace`. Models are servers on this machine.
-
-{machine}
-
+cores, and writes this page. It needs `strace`. Models are servers on the same machine.
 """
 
 
@@ -47,6 +44,21 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
     }
 
 
+def _machine() -> str:
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    made = f"gptsh {__version__}, Python {platform.python_version()}, {system}"
+    return f"{time.strftime('%Y-%m-%d')}, {made}, {os.cpu_count()} cores"
+
+
+def _keep(title: str, section: str) -> None:
+    """Put a section into the page in the place of the one of its title, else at the end."""
+    page = PAGE.read_text() if PAGE.exists() else _INTRO
+    _, *sections = page.split("\n## ")
+    by_title = {one.partition("\n")[0]: one.rstrip("\n") for one in sections}
+    by_title[title] = section.removeprefix("## ").rstrip("\n")
+    PAGE.write_text("\n## ".join([_INTRO, *(f"{one}\n" for one in by_title.values())]))
+
+
 def main() -> int:
     """Print the tables; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m proof", description="Try the promises of gptsh.")
@@ -57,17 +69,15 @@ def main() -> int:
     known = parts(quick=options.quick)
     if unknown := set(options.parts) - set(known):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    tables, held = [], True
+    held = True
     for name in options.parts or known:
         started = time.monotonic()
         table = known[name]()
         held = held and all(row.held for row in table.rows)
-        tables.append(markdown(table, time.monotonic() - started))
-        print(tables[-1], flush=True)
-    if not options.parts and not options.quick:
-        machine = f"{time.strftime('%Y-%m-%d')}: gptsh {__version__}, Python {platform.python_version()}, "
-        machine += f"{platform.system()} {platform.release()}, {os.cpu_count()} cores."
-        PAGE.write_text(_INTRO.format(machine=machine) + "\n".join(tables))
+        section = markdown(table, f"{_machine()}: {(time.monotonic() - started) / 60:.1f} minutes.")
+        print(section, flush=True)
+        if not options.quick:
+            _keep(table.title, section)
     return 0 if held else 1
 
 

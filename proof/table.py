@@ -36,11 +36,9 @@ class Table(NamedTuple):
     rows: Sequence[Row]
 
 
-def markdown(table: Table, seconds: float) -> str:
-    """The table as it stands in docs/; ``seconds`` is what it took."""
-    took = f"It took {seconds / 60:.1f} minutes."
-    lines = [f"## {table.title}", "", f"{table.text} {took}", "", *_grid(table.heads, table.rows)]
-    return "\n".join(lines) + "\n"
+def markdown(table: Table, measured: str) -> str:
+    """The table as it stands in docs/, and when and where it was ``measured``."""
+    return "\n".join([f"## {table.title}", "", table.text, "", measured, "", *_grid(table.heads, table.rows), ""])
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:

@@ -174,10 +174,10 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
-        elif field == b"event":
-            name = value.decode("utf-8", "replace")
-        elif not field.isascii():  # no field is called so: the line was spoilt on its way
+        elif field and not line.isascii():  # neither a comment nor what any server sends: it was spoilt on its way
             raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=shown(line))
+        elif field == b"event":
+            name = value.decode()
     if data:
         yield name, b"\n".join(data)
 

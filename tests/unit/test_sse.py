@@ -43,9 +43,10 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
     assert not seen
 
 
-def test_a_spoilt_line_is_not_passed_over() -> None:
+@pytest.mark.parametrize("line", [b"d\xe1ta: two", b"event: a\x8adata: two"])
+def test_a_spoilt_line_is_not_passed_over(line: bytes) -> None:
     with pytest.raises(ModelError):
-        list(payloads([b"data: one\n\n", b"d\xe1ta: two\n\n"]))
+        list(payloads([b"data: one\n\n", line, b"\n\n"]))
 
 
 def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:

@@ -225,8 +225,8 @@ def _size(attack: Attack) -> int:
 
 _TEXT = f"""\
 Each attack is met by one command in a new process. It must end by itself with one of our exit codes and no traceback,
-in {SECONDS:.0f} s and {MIB} MiB; what hands over thousands of things or megabytes may take 600 MiB
-more, and the SDK of tool servers 200."""
+in {SECONDS:.0f} s and {MIB} MiB. What hands over megabytes or thousands of things may take 600 MiB more, and the SDK of
+tool servers 200."""
 
 # ---- what reaches a terminal
 
@@ -289,8 +289,8 @@ _SHOWING = (
     ("-s", EVIL, "evil"), ("-p", EVIL, "evil"), ("-f", EVIL, "evil"), ("-a", EVIL, "--dry-run", "evil"),
 )  # fmt: skip
 _ESCAPES = """\
-A session and a configuration hold a title for the window, a cleared screen, C1 controls, bidirectional overrides and
-backspaces in every field; a server sends them as answer and as error. Commands show them on a pseudo-terminal."""
+A session and a configuration hold a title for the window, a cleared screen, C1 controls and bidirectional overrides in
+every field. A server sends them as answer and as error. Commands show them on a pseudo-terminal."""
 
 # ---- keys
 
@@ -351,6 +351,6 @@ _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 _KEYS = """\
-A key stands in one place. A server that answers, and one that repeats the key in its refusal in five spellings (as it
-is, in capitals, percent-encoded, with escaped slashes, as escapes of JSON), are asked with text, JSONL, `--debug` and
-`--dry-run`. All that is printed, and every file that is written, is searched."""
+A key stands in one place. One server answers, another repeats the key in its refusal. It does so in five spellings: as
+it is, in capitals, percent-encoded, with escaped slashes, as escapes of JSON. Both are asked with text, JSONL,
+`--debug` and `--dry-run`. All that is printed, and every file that is written, is searched."""

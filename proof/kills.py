@@ -137,8 +137,8 @@ def _conclude(target: Store, tally: Tally) -> None:
 
 _RANDOM = """\
 A run is started and gets SIGKILL at a moment of chance between a third of its usual time and a little behind its end.
-Of ten runs one lives. *Lost* counts turns whose run ended with 0 and which no session holds; *torn* counts session
-files that are no whole JSON; *left behind* counts temporary files that are there an hour and a run later."""
+Of ten runs one lives. *Lost* counts turns whose run ended with 0 and which no session holds. *Torn* counts session
+files that are no whole JSON. *Left behind* counts temporary files that are there an hour and a run later."""
 _CALLS = """\
 `strace` lists the system calls of a run that touch the state folder. For each of them one run is killed right there."""
 _REFUSED = """\

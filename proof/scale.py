@@ -36,7 +36,7 @@ class Curve(NamedTuple):
 
 OF_MANY = (
     Curve("a list", ("--list-sessions",), 1.15),
-    Curve("a search", ("--search-sessions", "absent"), 1.15),
+    Curve("a search that finds all", ("--search-sessions", "what"), 1.15),
     Curve("a sum", ("--usage",), 1.15),
     Curve("a session shown", ("--show-session", "0"), 0.6),
     Curve("a question to an old session", ("-m", "echo", "-s", "0", "hi"), 0.6),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from proof.store import Kind, Store, store, waited
 from proof.table import TALLIED, Row, Table, Tally
-from tests.support.home import in_mid_answer
+from tests.support.home import COMMAND, in_mid_answer
 
-_GOES_ON = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1)
-_BEGINS = Kind("64 writers to one new name", ("-s", "@new", "turn {n}"))
+_GOES_ON = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1, old=5)
+_BEGINS = Kind("64 writers to one new name", ("-s", "@new", "turn {n}"), old=5)
 _BESIDE = (
     ("--prune-sessions", "--older-than", "30d", "--archive", "--yes"),
     ("--archive-session", "old1"),
@@ -21,7 +21,7 @@ _BESIDE = (
 def at_once(writers: int) -> Table:
     """Writers to one session and to one new name, old sessions taken away beside them."""
     tallies = []
-    for kind in (_GOES_ON._replace(old=5), _BEGINS._replace(old=5)):
+    for kind in (_GOES_ON, _BEGINS):
         tally = Tally(kind.name)
         with store(kind) as target:
             target.ready()
@@ -30,18 +30,16 @@ def at_once(writers: int) -> Table:
                 running.append((number, target.start(target.command(number))))
                 if number % 8 == 7:
                     target.ready()
-                    beside = [*target.command(0)[:3], *_BESIDE[number // 8 % len(_BESIDE)]]
-                    running.append((-1, target.start(beside)))
+                    running.append((-1, target.start([*COMMAND, *_BESIDE[number // 8 % len(_BESIDE)]])))
             for number, process in running:
                 code = waited(process, tally)
                 if number >= 0:
                     tally.tried += 1
                     tally.lost += code != 0
                     target.ended(number, code)
-            target.look()
             named = [doc for doc in target.home.docs() if doc["stats"]["turns"] >= writers]
             tally.lost += len(named) != 1  # all of them in one session
-            tally.lost, tally.torn, tally.left = tally.lost + target.lost, tally.torn + target.torn, target.left()
+            target.conclude(tally)
         tallies.append(tally)
     return Table("Many at once", _CROWD, TALLIED, [tally.row() for tally in tallies])
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -36,23 +36,22 @@ class Call(NamedTuple):
 
 def at_random(kills: int) -> Table:
     """So many runs of all kinds are killed, each at a moment of chance."""
-    with ThreadPoolExecutor(2) as lanes:
-        tallies = list(lanes.map(lambda kind: _killed(kind, kills // len(KINDS) + 1), KINDS))
-    return Table("Killed at a random moment", _RANDOM, TALLIED, [tally.row() for tally in tallies])
+    return _of_each_kind("Killed at a random moment", _RANDOM, lambda kind: _killed(kind, kills // len(KINDS) + 1))
 
 
 def at_each_call() -> Table:
     """A run of each kind is killed before each system call that touches the state folder."""
-    with ThreadPoolExecutor(2) as lanes:
-        tallies = list(lanes.map(lambda kind: _at_calls(kind, "signal=KILL"), KINDS))
-    return Table("Killed at each system call of a save", _CALLS, TALLIED, [tally.row() for tally in tallies])
+    return _of_each_kind("Killed at each system call of a save", _CALLS, lambda kind: _at_calls(kind, "signal=KILL"))
 
 
 def refused() -> Table:
     """A run of each kind meets a disk that refuses one call, at each call that touches the state folder."""
+    return _of_each_kind("A disk that fails", _REFUSED, lambda kind: _at_calls(kind, "error"))
+
+
+def _of_each_kind(title: str, text: str, tried: Callable[[Kind], Tally]) -> Table:
     with ThreadPoolExecutor(2) as lanes:
-        tallies = list(lanes.map(lambda kind: _at_calls(kind, "error"), KINDS))
-    return Table("A disk that fails", _REFUSED, TALLIED, [tally.row() for tally in tallies])
+        return Table(title, text, TALLIED, [tally.row() for tally in lanes.map(tried, KINDS)])
 
 
 def _killed(kind: Kind, kills: int) -> Tally:
@@ -73,7 +72,7 @@ def _killed(kind: Kind, kills: int) -> Tally:
             target.ended(number, code)
             if number % 25 == 0:
                 target.look()
-        _conclude(target, tally)
+        target.conclude(tally)
     return tally
 
 
@@ -97,7 +96,7 @@ def _at_calls(kind: Kind, how: str) -> Tally:
                     tally.torn += 1
                     sys.stderr.write(err.decode())
             target.look()
-        _conclude(target, tally)
+        target.conclude(tally)
     return tally
 
 
@@ -127,12 +126,6 @@ def _calls(target: Store) -> list[Call]:
                 found.append(Call(name, seen[name]))
     shutil.rmtree(log.parent)
     return found
-
-
-def _conclude(target: Store, tally: Tally) -> None:
-    target.ready()
-    target.look()
-    tally.lost, tally.torn, tally.left = tally.lost + target.lost, tally.torn + target.torn, target.left()
 
 
 _RANDOM = """\

@@ -72,7 +72,8 @@ class Store:
             self._process("first 0")
         self.acknowledged += ["first 0"]
         self._first = self.home.docs()[0]
-        self._imports = 0
+        self._runs = 0
+        self._imported: set[str] = set()  # ids
 
     def close(self) -> None:
         """End the server, and what is left of processes."""
@@ -80,16 +81,20 @@ class Store:
         self.model.close()
 
     def ready(self) -> None:
-        """As it is before each run."""
+        """As it is before each run. What was to be archived and is nowhere counts as lost."""
         for number in range(self.kind.old):
             path = self.home.sessions / f"20200101-00000{number}-old{number}.json"
+            archived = self.home.state / "archive" / path.name
+            is_gone = not path.exists() and not archived.exists()
+            self.lost += is_gone and self._runs > 0 and "--archive" in self.kind.args
+            archived.unlink(missing_ok=True)
             if not path.exists():
                 doc = self._first | _OLD | {"id": f"old{number}"}
                 path.write_text(json.dumps(doc, separators=(",", ":")))
                 os.utime(path, (1_577_836_800,) * 2)
-        self._imports += 1
-        messages = [message | {"id": f"{self._imports}-{message['role']}"} for message in self._first["messages"]]
-        brought = self._first | {"id": f"i{self._imports:03}", "messages": messages}
+        self._runs += 1
+        messages = [message | {"id": f"{self._runs}-{message['role']}"} for message in self._first["messages"]]
+        brought = self._first | {"id": f"i{self._runs:03}", "messages": messages}
         (self.home.cwd / "import.json").write_text(json.dumps(brought))
         self.model.forget()
         if "good" in self.kind.args:
@@ -108,20 +113,29 @@ class Store:
         """Note what a run that ended so promised."""
         if code == 0 and self.kind.args[-1] == "turn {n}":
             self.acknowledged.append(f"turn {number:05}")
+        if code == 0 and "--import-session" in self.kind.args:
+            self._imported.add(f"i{self._runs:03}")
 
     def look(self) -> None:
-        """Count files that are torn, and acknowledged turns that are nowhere."""
-        found = set()
+        """Count files that are torn, and what was acknowledged and is nowhere: turns, and imported sessions."""
+        found, there = set(), set()
         for path in [*self.home.sessions.glob("*.json"), *(self.home.state / "archive").glob("*.json")]:
             try:
                 messages = json.loads(path.read_bytes())["messages"]
             except (ValueError, KeyError, FileNotFoundError):
                 self.torn += path.exists()
                 continue
+            there.add(path.name[16:20])
             for question, answer in pairwise(messages):
                 if (question["role"], answer["role"]) == ("user", "assistant"):
                     found.update(_TURN.findall(json.dumps(question["content"])))
-        self.lost += len({*self.acknowledged} - found)
+        self.lost += len({*self.acknowledged} - found) + len(self._imported - there)
+
+    def conclude(self, tally: Tally) -> None:
+        """Add what is lost, torn and left behind at the end to the tally."""
+        self.ready()
+        self.look()
+        tally.lost, tally.torn, tally.left = tally.lost + self.lost, tally.torn + self.torn, self.left()
 
     def left(self) -> int:
         """Temporary files that are still there after an hour and one more run."""

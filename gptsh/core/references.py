@@ -182,11 +182,11 @@ def filename_named(name: str) -> str | None:
             f"{name!r} is no name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
     try:
-        filename = files.read_bytes(_pointer(name)).decode("utf-8", "replace").strip()
+        filename = files.read_bytes(pointer_of(name)).decode("utf-8", "replace").strip()
     except FileNotFoundError:
         return None
     except OSError as err:
-        raise BadSession(f"{_pointer(name)}: {err.strerror}") from err
+        raise BadSession(f"{pointer_of(name)}: {err.strerror}") from err
     return filename if FILENAME.fullmatch(filename) and is_kept(filename) else None
 
 
@@ -194,10 +194,10 @@ def point_name(name: str, filename: str, *, durable: bool) -> None:
     """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
     if filename_named(name) is None:
         make_private(names_folder())
-        files.replace(_pointer(name), f"{filename}\n".encode(), durable=durable)
+        files.replace(pointer_of(name), f"{filename}\n".encode(), durable=durable)
 
 
-def _pointer(name: str) -> Path:
+def pointer_of(name: str) -> Path:
     """The file of an ``@NAME``. Capitals are percent-encoded, too: some file systems fold case."""
     return names_folder() / safe_name(name[1:])
 

@@ -37,8 +37,8 @@ def remove(
 ) -> Iterator[Change]:
     """Delete the sessions of these file names, or archive them: one at each step of the iterator.
 
-    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one are
-    free; those of an archived one still stand for it.
+    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one
+    become free; those of an archived one go on pointing at it.
     Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
     """
     folders = folder, away = sessions_folder(), archive_folder()
@@ -65,7 +65,7 @@ def remove(
                     change = change._replace(state="archived")
                 else:
                     ours = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (folder / filename, archived, *ours):
+                    for file in (folder / filename, archived, *ours, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
             yield change
     finally:

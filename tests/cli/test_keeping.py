@@ -18,10 +18,12 @@ from tests.support.terminal import Terminal
 DELETE, ARCHIVE = "--delete-session", "--archive-session"
 
 
-def point(home: Home, name: str, path: Path) -> None:
-    """An ``@NAME`` for a session."""
-    (home.state / "names").mkdir(exist_ok=True)
-    (home.state / "names" / name).write_text(f"{path.name}\n")
+def point(home: Home, name: str, path: Path) -> Path:
+    """An ``@NAME`` at a session."""
+    pointer = home.state / "names" / name
+    pointer.parent.mkdir(exist_ok=True)
+    pointer.write_text(f"{path.name}\n")
+    return pointer
 
 
 def objects(home: Home, *args: str) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def test_a_session_is_deleted_for_good_and_its_name_is_free_again(home: Home) ->
     leftover = home.sessions / f"{path.name}.4711.abcdef.tmp"
     leftover.write_text("half of it")
     assert home.run(DELETE, "@work") == (f"deleted {ident} A Talk (1 turn, @work)\n", "", 0)
-    assert [*home.sessions.iterdir()] == []
+    assert [*home.sessions.iterdir(), *(home.state / "names").iterdir()] == []
     assert home.run("--show-session", ident).code == 2
     assert home.run("-m", "echo", "-s", "@work", "two").code == 0
     assert texts(home.doc()) == ["user: two", "assistant: You said: two"]
@@ -188,11 +190,11 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
 
 
 def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
-    point(home, "work", put(home, "aaaa", 60))
+    pointer = point(home, "work", put(home, "aaaa", 60))
     put(home, "bbbb", 40)
     old = ("--prune-sessions", "--older-than", "50d", "--yes")
     assert home.run(*old) == ("deleted aaaa Title of aaaa (1 turn, @work)\n", "", 0)
-    assert (home.run("--show-session", "@work").code, kept(home)) == (2, ["bbbb"])
+    assert (pointer.exists(), home.run("--show-session", "@work").code, kept(home)) == (False, 2, ["bbbb"])
     assert home.run(*old) == ("", "gptsh: no session would be deleted\n", 0)
     away = home.run("--prune-sessions", "--keep", "0", "--archive", "--yes", "-o", "jsonl")
     assert (json.loads(away.stdout)["session"], json.loads(away.stdout)["state"]) == ("bbbb", "archived")

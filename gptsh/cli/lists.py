@@ -16,7 +16,7 @@ from gptsh.models.names import full_name, is_named
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
-_MOMENT = 0.05  # seconds
+_BETWEEN_WRITES = 0.05  # seconds
 
 
 def lines_of(
@@ -36,7 +36,7 @@ def together(lines: Iterable[str]) -> Iterator[str]:
     written = 0.0
     for line in lines:
         held.append(line)
-        if time.monotonic() > written + _MOMENT:
+        if time.monotonic() > written + _BETWEEN_WRITES:
             yield "\n".join(held)
             held, written = [], time.monotonic()
     if held:

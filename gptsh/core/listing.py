@@ -21,7 +21,7 @@ from gptsh.text import shortened
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
 _BEGINNING = 60  # characters of a first question that stands for a title
-_MOMENT = 0.001  # seconds, the precision of our times
+_PRECISION = 0.001  # seconds, of the times in a session; those of files are finer
 _TITLE = 500  # characters of a title that are shown: one of megabytes takes seconds
 
 
@@ -153,7 +153,7 @@ def latest_in_project(project: str) -> str | None:
     for written, name in by_file_time(folder):
         with contextlib.suppress(OSError, ValueError):
             meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
-            if meta.get("project") == project and written > imported_at(meta) + _MOMENT:
+            if meta.get("project") == project and written > imported_at(meta) + _PRECISION:
                 return name
     return None
 

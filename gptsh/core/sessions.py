@@ -87,7 +87,10 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 def _read(path: Path, note: Note | None = None) -> Document:
     try:
-        doc, malformed = files.read_document(path)
+        try:
+            doc, malformed = files.read_document(path)
+        except FileNotFoundError:  # another run archived it since it was found
+            doc, malformed = files.read_document(references.archive_folder() / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file is left as it is") from err
     except ValueError as err:

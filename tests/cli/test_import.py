@@ -1,9 +1,11 @@
 """--import-session: what is brought in, found again, and never in the place of another session."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,22 @@ def test_a_copy_that_has_grown_brings_what_is_new_behind_what_was_asked_here(hom
     contents = [message["content"] for message in home.doc()["messages"]]
     assert contents == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]
     assert home.doc()["agent"]["model"] == "echo"  # what the next turn uses is not the file's to say
+
+
+def test_an_import_beside_a_save_joins_what_was_saved_before_it_got_the_lock(home: Home) -> None:
+    taken(home, session())
+    (path,) = home.files()
+    before = path.read_bytes()
+    asked(home, "-s", "7x2m", "asked here")
+    saved = path.read_bytes()
+    path.write_bytes(before)
+    grown = session("7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4"))
+    with open(home.state / ".lock", "wb") as lock:  # held by another run, which saves its turn before it lets go
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(0.3, lambda: (path.write_bytes(saved), fcntl.flock(lock, fcntl.LOCK_UN))).start()
+        assert taken(home, grown) == "grown 7x2m: 2 more messages, From elsewhere (gptsh)\n"
+    contents = [message["content"] for message in home.doc()["messages"]]
+    assert contents == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]
 
 
 def test_a_file_of_another_tool_that_has_grown_joins_and_an_older_copy_changes_nothing(home: Home) -> None:

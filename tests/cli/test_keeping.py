@@ -165,6 +165,17 @@ def test_a_copy_in_the_archive_is_never_overwritten(home: Home) -> None:
     assert (kept(home), archived(home)) == ([], [])
 
 
+def test_what_is_archived_between_being_found_and_being_read_is_read_there(home: Home) -> None:
+    path = put(home, "aaaa", 1)
+    home.run(ARCHIVE, "aaaa")
+    path.symlink_to("nowhere")  # it is found, and then not there
+    assert "Title of aaaa" in home.run("--show-session", "aaaa").stdout
+    (home.state / "archive" / path.name).unlink()
+    run = home.run("--show-session", "aaaa")
+    assert run.code == 2
+    assert run.stderr.startswith(f"gptsh: {path}: No such file or directory")
+
+
 def test_what_was_used_since_it_was_chosen_stays(home: Home) -> None:
     path, _ = put(home, "aaaa", 400), put(home, "bbbb", 400)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,10 +1,12 @@
 """What an agent remembers: put into its prompt, made of its sessions by the small model, and never made twice."""
 
 import json
+import os
 import re
 import signal
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +363,18 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     assert [process.returncode for process in processes] == [0, 0], outs
     assert len(file(agent, "HISTORY.md").splitlines()) == len(of_small(model)) == 4
     assert sorted("".join(outs).splitlines()) == [f"s00{number} (default) 2 messages" for number in range(4)]
+
+
+def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, model: ModelServer) -> None:
+    put(agent, 0)
+    remember(agent, "mine")
+    for name, age in (("old", 4000), ("young", 0)):
+        leftover = folder(agent) / f"MEMORY.md.{name}.tmp"
+        leftover.write_text("half of it")
+        os.utime(leftover, (time.time() - age,) * 2)
+    model.whole(answer_of("- m"), model="small")
+    assert agent.run("--consolidate").code == 0
+    assert [path.name for path in folder(agent).glob("*.tmp")] == ["MEMORY.md.young.tmp"]
 
 
 # ---- names and permissions

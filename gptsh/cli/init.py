@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice, takewhile
 from typing import Any
 
 from gptsh.cli import stdio
@@ -16,7 +15,7 @@ from gptsh.config.providers import Providers, ProviderTable
 from gptsh.config.settings import Config, Settings
 from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client
-from gptsh.llm.servers import Listed
+from gptsh.llm.servers import PATIENCE
 from gptsh.models.providers import PROVIDERS
 
 _HEAD = """\
@@ -105,10 +104,7 @@ def _asked(loaded: Settings) -> tuple[Chosen, list[str]]:
             following.append(f"export {value}=… sets the key.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        listed = Client(loaded._replace(providers=Providers({name: table}, os.environ)), os.environ).servers.catalog()
-        next(listed)  # echo
-        models = (item.model if isinstance(item, Listed) else "" for item in listed)
-        found = [*islice(takewhile(lambda model: model.startswith(f"{name}/"), models), _FEW)]
+        found = [f"{name}/{model}" for model in Client(loaded, os.environ).servers.models(provider, PATIENCE)[:_FEW]]
         stdio.say("".join(f"  {model}\n" for model in found))
         default = found[0] if found else ""
     model = _answer("Default model", default, lambda text: _model(text, name))

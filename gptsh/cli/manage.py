@@ -19,7 +19,6 @@ from gptsh.render.lists import agent_line, listing_line, model_line, tool_line
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Report
-    from gptsh.llm.servers import Listed, ListingFailed
     from gptsh.tools.toolbox import Offered
 
 
@@ -107,27 +106,10 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - nor a network
 
     loaded = settings.load(os.environ, flags.config)
-    items = islice(_named(Client(loaded, os.environ).servers.catalog(), flags.model or ""), flags.limit)
-    stdio.write_lines(lines_of(flags, items, lambda item: model_line(*item), _model_object))
+    listed = Client(loaded, os.environ).servers.catalog(stdio.note)
+    items = islice((item for item in listed if (flags.model or "") in item["model"]), flags.limit)
+    stdio.write_lines(lines_of(flags, items, model_line, dict))
     return 0
-
-
-def _model_object(item: "Listed") -> dict[str, Any]:
-    """Prices are USD per token."""
-    price_in, price_out = item.prices or (None, None)
-    named = {"model": item.model, "api": item.api, "window": item.window}
-    return {**named, "price_in": price_in, "price_out": price_out}
-
-
-def _named(items: Iterator["Listed | ListingFailed"], wanted: str) -> Iterator["Listed"]:
-    """The models whose names have ``wanted`` in them; a line on stderr for each server that does not tell."""
-    from gptsh.llm.servers import ListingFailed  # noqa: PLC0415 - as above
-
-    for item in items:
-        if isinstance(item, ListingFailed):
-            stdio.note(f"{item.provider}: {item.why}")
-        elif wanted in item.model:
-            yield item
 
 
 def list_tools(flags: Flags) -> int:

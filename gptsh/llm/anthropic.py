@@ -6,7 +6,6 @@ all others of its answer, so that the answer can go back as it came.
 """
 
 import json
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +42,9 @@ if TYPE_CHECKING:
 
 PATH = "/messages"
 REFUSABLE = {
-    "schema": re.compile("output[_. ]?(?:config|format)|compiled grammar", re.IGNORECASE),
-    "thinking": re.compile(
-        "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
-        "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
-    ),
+    "schema": "(?i)output[_. ]?(?:config|format)|compiled grammar",
+    "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
+    "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
 }
 THOUGHTS = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place

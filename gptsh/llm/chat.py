@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 PATH = "/chat/completions"
 REFUSABLE = {
-    "stream_options": re.compile("stream_options"),
-    "response_format": re.compile("response.?format|json.?schema", re.IGNORECASE),
+    "stream_options": "stream_options",
+    "response_format": "(?i)response.?format|json.?schema",
 }
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice

@@ -36,7 +36,7 @@ class Api(Protocol):
     """How servers of one kind are asked, and how they answer; the modules ``chat``, ``anthropic`` and ``ollama``."""
 
     PATH: str  # where the request goes, below the base URL
-    REFUSABLE: dict[str, re.Pattern[str]]  # what it can be asked without: how a server's refusal names it
+    REFUSABLE: dict[str, str]  # what it can be asked without: the pattern by which a refusal names it
 
     def body(self, request: Request, provider: Provider, refused: Collection[str], servers: Any) -> dict[str, Any]:
         """What is sent, without the fields that are refused; a server may be asked how a model is loaded."""
@@ -167,7 +167,7 @@ class Client:
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
         api, refused = _api(provider.api), self.servers.refused(provider)
-        new = {name for name, how in api.REFUSABLE.items() if how.search(f"{err} {err.detail}")} - refused
+        new = {name for name, how in api.REFUSABLE.items() if re.search(how, f"{err} {err.detail}")} - refused
         if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False
         self.servers.refuse(provider, new, new - _OF_REQUEST)

@@ -35,7 +35,7 @@ _TOO_LONG = (  # not compiled, as few servers refuse
     r"|prompt token count .{0,40}exceeds|exceeded model token limit|range of input length|configured context size"
     r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is"
 )
-_ESCAPED = re.compile(r"\\{1,8}u([0-9a-fA-F]{4})")  # as in JSON, which may stand in JSON
+_ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # as in JSON, which may stand in JSON
 _N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"
 # How they name the window, the surest way first. A figure behind "requested" or "at least" is the prompt's.
 _WINDOW = (
@@ -113,7 +113,7 @@ def _figures(text: str) -> list[int]:
 
 def _unescaped(text: str) -> str:
     """The text with ``\\u003e`` and its like as what they stand for."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return re.sub(_ESCAPED, lambda found: chr(int(found[1], 16)), text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

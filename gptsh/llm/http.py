@@ -43,28 +43,51 @@ class Address(NamedTuple):
 class Way(NamedTuple):
     """How a URL is reached: its address, the proxy that leads there, and whom to believe."""
 
+    url: str
     target: Address
     proxy: Address | None
     context: ssl.SSLContext | None
 
+    @property
+    def host(self) -> str:
+        """With its port, as the user wrote it."""
+        return self.url.partition("://")[2].partition("/")[0]
 
-class Exchange:
-    """One request, made by the thread of an ``Incoming``, and dropped by who waits for its answer."""
 
-    def __init__(self, way: Way, patience: float) -> None:
-        self._way, self._patience = way, patience
+class Response:
+    """A request that a thread makes, and its response, whose body is still to come. ``headers`` have lower-case names.
+
+    ``seconds`` are for all of it. Raises ModelError or TimedOut where no response comes.
+    """
+
+    def __init__(
+        self, way: Way, body: bytes | None, headers: Mapping[str, str], network: Network, seconds: float | None
+    ) -> None:
+        self.url, self._way, self._network = way.url, way, network
         self._sock: socket.socket | None = None  # http.client lets go of it for a body that ends with the connection
+        self._incoming = Incoming(self._exchange(body, headers), way.host)
+        self.hurry = self._incoming.hurry
+        if seconds is not None:
+            self.hurry(seconds)
+        try:
+            head: Any = self._incoming.take(network.first_byte_timeout)
+        except BaseException:  # a signal, too
+            self.close()
+            raise
+        self.status: int = head.status
+        self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
 
-    def run(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
-        """The head of the response, then its body in pieces. Raises ModelError and TimedOut."""
-        target, proxy, _ = self._way
+    def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
+        """The head of the response, then its body in pieces, for the thread. Raises ModelError and TimedOut."""
+        target, proxy, host = self._way.target, self._way.proxy, self._way.host
         path = target.path
         if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
-            path, headers = f"http://{_host(url)}{path}", {**headers, **_login(proxy)}
-        connection, self._sock = self._connected(_host(url))
-        self._sock.settimeout(self._patience)
+            path, headers = f"http://{host}{path}", {**headers, **_login(proxy)}
+        connection = _connected(self._way)
+        self._sock = connection.sock
+        self._sock.settimeout(max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE)
         try:
-            connection.request(method, path, body, dict(headers))
+            connection.request("GET" if body is None else "POST", path, body, dict(headers))
             response = connection.getresponse()
             yield response
             while chunk := response.read1(_PIECE):
@@ -72,66 +95,11 @@ class Exchange:
             if response.length:  # of the promised bytes
                 raise IncompleteRead(b"", response.length)
         except (HTTPException, OSError, ValueError, OverflowError) as err:
-            failure = BrokenOff(f"the connection to {_host(url)} broke off", detail=repr(err))
+            failure = BrokenOff(f"the connection to {host} broke off", detail=repr(err))
             failure.retry = True
             raise failure from err
         finally:
             connection.close()
-
-    def _connected(self, host: str) -> tuple[HTTPConnection, socket.socket]:
-        """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
-        target, proxy, context = self._way
-        is_socks, secure = bool(proxy and proxy.scheme in _SOCKS), target.scheme == "https"
-        first = proxy if proxy and not is_socks else target
-        kwargs: dict[str, Any] = {"context": context} if "https" in (target.scheme, first.scheme) else {}
-        kind = HTTPSConnection if kwargs else HTTPConnection
-        connection = kind(first.host, first.port, timeout=CONNECT_TIMEOUT, **kwargs)
-        try:
-            if proxy and is_socks:
-                sock = _by_socks(target, proxy)
-                connection.sock = context.wrap_socket(sock, server_hostname=target.host) if secure and context else sock
-            else:
-                if proxy and secure:
-                    connection.set_tunnel(target.host, target.port, _login(proxy))
-                connection.connect()
-        except TimeoutError as err:
-            raise TimedOut(f"no connection to {host} in time") from err
-        except ssl.SSLError as err:
-            is_stranger = isinstance(err, ssl.SSLCertVerificationError)
-            todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
-            raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
-        except (HTTPException, OSError, ValueError) as err:
-            if proxy:
-                refused = re.search("Tunnel connection failed: (.*)", str(err))
-                said = f"refused: {refused[1]}" if refused else "cannot be reached"
-                raise ModelError(
-                    f"the proxy for {host} {said}", "see HTTPS_PROXY and NO_PROXY", detail=repr(err)
-                ) from err
-            if isinstance(err, (socket.gaierror, UnicodeError)):
-                raise ModelError(f"the host {host} is not known", "is base_url right?", detail=repr(err)) from err
-            todo = "is the server running, and base_url right?"
-            raise ModelError(f"nothing answers at {host}", todo, detail=repr(err)) from err
-        return connection, connection.sock
-
-    def drop(self) -> None:
-        """End the connection, whatever the thread waits for: the server need not go on."""
-        if self._sock:
-            with contextlib.suppress(OSError):  # it has ended
-                self._sock.shutdown(socket.SHUT_RDWR)
-
-
-class Response:
-    """A response whose body is still to come. ``headers`` have lower-case names."""
-
-    def __init__(self, url: str, exchange: Exchange, incoming: Incoming[Any], network: Network) -> None:
-        self.url, self._exchange, self._incoming, self._network = url, exchange, incoming, network
-        try:
-            head: Any = incoming.take(network.first_byte_timeout)
-        except BaseException:  # a signal, too
-            self.close()
-            raise
-        self.status: int = head.status
-        self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it arrives. Raises ModelError or TimedOut when it breaks off or stalls."""
@@ -139,10 +107,6 @@ class Response:
         while chunk := self._incoming.take(patience):
             yield chunk
             patience = self._network.idle_timeout
-
-    def hurry(self) -> None:
-        """What still comes is not worth a long wait."""
-        self._incoming.hurry()
 
     def small_body(self) -> bytes:
         """The beginning of the body, as far as it comes soon."""
@@ -156,9 +120,47 @@ class Response:
         return body
 
     def close(self) -> None:
-        """Drop the connection: an answer that is not wanted is not read to its end."""
+        """Drop the connection, whatever the thread waits for: an answer that is not wanted is not read to its end."""
         self._incoming.close()
-        self._exchange.drop()
+        if self._sock:
+            with contextlib.suppress(OSError):  # it has ended
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def _connected(way: Way) -> HTTPConnection:
+    """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
+    target, proxy, context, host = way.target, way.proxy, way.context, way.host
+    by_socks = proxy is not None and proxy.scheme in _SOCKS
+    first = proxy if proxy and not by_socks else target
+    connection = HTTPConnection(first.host, first.port, timeout=CONNECT_TIMEOUT)
+    if context:
+        connection = HTTPSConnection(first.host, first.port, timeout=CONNECT_TIMEOUT, context=context)
+    try:
+        if proxy and not by_socks:
+            if target.scheme == "https":
+                connection.set_tunnel(target.host, target.port, _login(proxy))
+            connection.connect()
+        else:
+            sock = _by_socks(target, proxy) if proxy else _directly(target)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock = context.wrap_socket(sock, server_hostname=target.host) if context else sock
+    except TimeoutError as err:
+        raise TimedOut(f"no connection to {host} in time") from err
+    except ssl.SSLError as err:
+        is_stranger = isinstance(err, ssl.SSLCertVerificationError)
+        todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
+        raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
+    except (HTTPException, OSError, ValueError) as err:
+        if proxy:
+            refused = re.search("Tunnel connection failed: (.*)", str(err))
+            what = f"the proxy for {host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
+            todo = "see HTTPS_PROXY and NO_PROXY"
+        elif isinstance(err, (socket.gaierror, UnicodeError)):
+            what, todo = f"the host {host} is not known", "is base_url right?"
+        else:
+            what, todo = f"nothing answers at {host}", "is the server running, and base_url right?"
+        raise ModelError(what, todo, detail=repr(err)) from err
+    return connection
 
 
 class Http:
@@ -169,22 +171,7 @@ class Http:
 
     def send(self, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None) -> Response:
         """Send, by POST where there is a body, and wait for the head. Raises ModelError or TimedOut, and as ``way``."""
-        patience = max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE
-        exchange = Exchange(self.way(url), patience)
-        incoming = Incoming(exchange.run("GET" if body is None else "POST", url, body, headers), _host(url))
-        if seconds is not None:
-            incoming.hurry(seconds)
-        return Response(url, exchange, incoming, self._network)
-
-    def fetch(self, url: str, seconds: float, headers: Mapping[str, str], body: bytes | None, most: int) -> bytes:
-        """A document of at most so many bytes within ``seconds`` in all; empty for any status but 200."""
-        response, document = self.send(url, body, headers, seconds), bytearray()
-        for chunk in response.chunks() if response.status == 200 else ():  # OK
-            document += chunk
-            if len(document) >= most:
-                break
-        response.close()
-        return bytes(document[:most])
+        return Response(self.way(url), body, headers, self._network, seconds)
 
     def way(self, url: str) -> Way:
         """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
@@ -195,7 +182,7 @@ class Http:
                 raise ValueError(f"no scheme that is known: {(proxy or target).scheme}")
         except ValueError as err:
             todo = "see base_url and the proxy variables"
-            raise ConfigError(f"no way to {_host(url)}", todo, detail=repr(err)) from err
+            raise ConfigError(f"no way to {url.partition('://')[2].partition('/')[0]}", todo, detail=repr(err)) from err
         if proxy and proxy.scheme == target.scheme == "https":
             raise ConfigError("an https:// proxy cannot lead to an https:// server", "name the proxy as http://")
         if proxy and proxy.scheme in _SOCKS:
@@ -206,7 +193,7 @@ class Http:
                     "a SOCKS proxy needs the package PySocks", "pip install PySocks, or name an HTTP proxy"
                 ) from err
         secure = "https" in (target.scheme, proxy and proxy.scheme)
-        return Way(target, proxy, self._context if secure else None)
+        return Way(url, target, proxy, self._context if secure else None)
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
@@ -237,11 +224,6 @@ def _address(url: str) -> Address:
     return Address(parts.scheme, host, parts.port or _PORTS.get(parts.scheme, 0), path, login)
 
 
-def _host(url: str) -> str:
-    """With its port, as the user wrote it."""
-    return url.partition("://")[2].partition("/")[0]
-
-
 # ---- proxies
 
 
@@ -254,6 +236,12 @@ def _basic(login: str) -> str:
     import base64  # noqa: PLC0415 - few proxies have one
 
     return base64.b64encode(unquote(login).encode()).decode()
+
+
+def _directly(target: Address) -> socket.socket:
+    """A connection without a proxy. A name in bytes is none in IDNA, the tables of which take 1.5 ms to load."""
+    name: Any = target.host.encode() if target.host.isascii() else target.host
+    return socket.create_connection((name, target.port), CONNECT_TIMEOUT)
 
 
 def _by_socks(target: Address, proxy: Address) -> socket.socket:

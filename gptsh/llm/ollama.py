@@ -4,7 +4,6 @@ It is spoken since only here a request can choose the model's window, and have a
 """
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 PATH = "/api/chat"
 REFUSABLE = {
-    "think": re.compile(r"support thinking|think value|\bthink must be|ChatRequest\.think", re.IGNORECASE),
-    "format": re.compile(r"\bformat\b|schema|grammar", re.IGNORECASE),
+    "think": r"(?i)support thinking|think value|\bthink must be|ChatRequest\.think",
+    "format": r"(?i)\bformat\b|schema|grammar",
 }
 THINKING = "thinking"  # the field of reasoning, in both directions
 _BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_SECRET = 4  # characters; to mask shorter ones would garble the message and hide nothing
 _SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret
-_PLAIN = re.compile("gpt-[34]|chatgpt-")  # served by chat completions, tools and all: the table need not be read
+_PLAIN = "gpt-[34]|chatgpt-"  # served by chat completions, tools and all: the table need not be read
 _ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider is
 # The parameters that Google's OpenAI-compatible endpoint takes; it refuses others, which litellm translates.
 _GOOGLES = {
@@ -58,12 +58,21 @@ class Routes:
         return self._routes[model, api]
 
     def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, most: int) -> bytes:
-        """A document of a provider's server. Raises GptshError where none comes in time."""
-        provider = self._with_key(provider, {})
+        """A document of a provider's server, so many bytes of it at most; empty for any status but 200.
+
+        Raises GptshError where none comes in time.
+        """
+        provider, document = self._with_key(provider, {}), bytearray()
         try:
-            return self.http.fetch(url, seconds, headers(provider), body, most)
+            response = self.http.send(url, body, headers(provider), seconds)
+            for chunk in response.chunks() if response.status == 200 else ():  # OK
+                document += chunk
+                if len(document) >= most:
+                    break
+            response.close()
         except GptshError as err:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+        return bytes(document[:most])
 
     def _with_key(self, provider: Provider, params: Mapping[str, Any]) -> Provider:
         """The provider with its key and what must not be shown. Raises ConfigError when the key is missing."""
@@ -95,7 +104,7 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
     """The provider's API, but litellm for some of OpenAI's models, with tools or without, and documents for Google."""
     if provider.name == "gemini" and provider.api == "chat":
         return "litellm" if documents or not set(params) <= _GOOGLES else "chat"
-    if provider.api != "chat" or provider.name not in OPENAIS or _PLAIN.match(provider.model):
+    if provider.api != "chat" or provider.name not in OPENAIS or re.match(_PLAIN, provider.model):
         return provider.api
     known = facts(provider.name, provider.model)
     # A proxy in OpenAI's place may serve nothing else, and knows how to ask with tools.

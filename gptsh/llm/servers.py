@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.config.folders import own_folder
 from gptsh.config.settings import Settings
@@ -28,42 +28,18 @@ from gptsh.models.providers import DIRECT, LOCAL, ApiName, Provider
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
 _SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
 _LEAST = 4096  # tokens of a window that Ollama is asked for
-_PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is kept
+PATIENCE = 5.0  # seconds for a server elsewhere to do so: what it reports is kept
 _PROBED = 1 << 22  # bytes that are read for that: they are parsed when the time is over
 _LISTING = 1 << 25  # bytes of a list of all models
 _DAY = 86_400  # seconds
 _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # as Ollama calls them
-_NUM_CTX = re.compile(r"^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$", re.MULTILINE)  # no part goes beyond its line
+_NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # no part goes beyond its line
 # What no message can carry to them, by API: the abilities that a model would need for it.
 _NO_SHAPE: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
 _OWN_NAMES = ("azure",)  # a model is called there what its owner called it
 
 Get = Callable[..., Any]  # a URL, and a body to post: the document, None for a status but 200; raises GptshError
-
-
-class Shown(NamedTuple):
-    """What Ollama reports of a model: two windows in tokens, and what it can do in its own words."""
-
-    num_ctx: int | None = None
-    trained: int | None = None
-    abilities: list[str] | None = None
-
-
-class Listed(NamedTuple):
-    """One model as ``-m`` takes it, its API, its window in tokens, its prices in USD per token in and out."""
-
-    model: str
-    api: ApiName
-    window: int | None
-    prices: tuple[float, float] | None
-
-
-class ListingFailed(NamedTuple):
-    """A server that does not list its models."""
-
-    provider: str
-    why: str
 
 
 class Servers:
@@ -108,21 +84,21 @@ class Servers:
             return model
         known, names = self._of(provider), {model, f"{model}:latest"}
         if not names & set(known.get("models", ())):
-            known["models"] = self._here(provider)
+            known["models"] = self.models(provider)
         return f"ollama/{model}" if names & set(known["models"]) else model
 
     def local_models(self) -> list[str]:
         """One model of each local server that answers, as ``-m`` takes it."""
         providers = [(name, self._settings.providers.get(name)) for name in LOCAL]
-        return [f"{name}/{model}" for name, provider in providers if provider for model in self._here(provider)[:1]]
+        return [f"{name}/{model}" for name, provider in providers if provider for model in self.models(provider)[:1]]
 
-    def _here(self, provider: Provider) -> list[str]:
-        """The models that a server on this machine lists; nothing where none answers at once."""
+    def models(self, provider: Provider, seconds: float = PROBE_TIMEOUT) -> list[str]:
+        """The models that a server lists; nothing where it does not do so in time."""
         with contextlib.suppress(GptshError):
-            return [model["id"] for model in self._models(provider, PROBE_TIMEOUT)]
+            return [entry["id"] for entry in self._list(provider, seconds)]
         return []
 
-    def _models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
+    def _list(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """What a server lists, each with its ``id``. Raises GptshError where it does not."""
         base = f"{provider.base_url}{'/v1' if provider.api == 'ollama' else ''}"
         listed = self._getter(provider, seconds, _LISTING if seconds > PROBE_TIMEOUT else _PROBED)(f"{base}/models")
@@ -130,34 +106,38 @@ class Servers:
             raise ModelError(f"{provider.name} does not list its models")
         return _entries(listed)
 
-    def catalog(self) -> Iterator[Listed | ListingFailed]:
-        """Every model that can be asked, provider by provider; the built-in one first."""
-        yield Listed("echo", "echo", None, (0.0, 0.0))
+    def catalog(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        """Every model that can be asked, provider by provider; the built-in one first.
+
+        Each has a ``model`` as ``-m`` takes it, its ``api``, its ``window`` in tokens, ``price_in`` and ``price_out``
+        in USD per token. ``note`` takes a line about each server that does not list its models.
+        """
+        yield _listed("echo", "echo", None, (0.0, 0.0))
         for name in dict.fromkeys([*self._settings.providers, *compatible_endpoints()]):
             provider = self._settings.providers.get(name)
             if provider is None or name in _OWN_NAMES:
                 continue
             if provider.key or provider.key_command or (provider.api in DIRECT and not provider.needs_key):
-                yield from self._catalog_of(provider)
+                is_here = name in LOCAL and not provider.own_base
+                try:
+                    yield from self._catalog_of(provider, PROBE_TIMEOUT if is_here else PATIENCE)
+                except GptshError as err:
+                    if not is_here:  # that none runs here is no news
+                        note(f"{name}: {err}")
 
-    def _catalog_of(self, provider: Provider) -> Iterator[Listed | ListingFailed]:
-        asks = provider.api in DIRECT and (provider.own_base or provider.name in LOCAL)
-        known = [] if asks else [*models_of(provider.name)]
+    def _catalog_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
+        is_asked = provider.api in DIRECT and (provider.own_base or provider.name in LOCAL)
+        known = [] if is_asked else [*models_of(provider.name)]
         for found in known:
             api = api_for(provider._replace(model=found.name), {})
             window = provider.context_window or found.window
-            yield Listed(f"{provider.name}/{found.name}", api, window, provider.priced(found).prices)
+            yield _listed(f"{provider.name}/{found.name}", api, window, provider.priced(found).prices)
         if known or provider.api not in DIRECT:
             return
-        is_local = provider.name in LOCAL and not provider.own_base
-        try:
-            for model in self._models(provider, PROBE_TIMEOUT if is_local else _PATIENCE):
-                window = provider.context_window or _listed_window(model)
-                prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
-                yield Listed(f"{provider.name}/{model['id']}", provider.api, window, prices)
-        except GptshError as err:
-            if not is_local:  # that none runs here is no news
-                yield ListingFailed(provider.name, str(err))
+        for model in self._list(provider, seconds):
+            window = provider.context_window or _listed_window(model)
+            prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
+            yield _listed(f"{provider.name}/{model['id']}", provider.api, window, prices)
 
     # ---- windows
 
@@ -181,8 +161,8 @@ class Servers:
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
         """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
         if provider.api == "ollama":
-            shown = self.shown(provider) if ask else Shown()
-            return shown.trained or shown.num_ctx
+            shown = self.shown(provider) if ask else {}
+            return shown.get("trained") or shown.get("num_ctx")
         is_long = provider.name == "openrouter"  # its list
         if provider.api not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
             return None
@@ -190,7 +170,7 @@ class Servers:
         if "window" not in known and ask:
             known["window"] = None  # so is one that does not come in time: it is asked once a day
             with contextlib.suppress(GptshError):
-                get = self._getter(provider, *((_PATIENCE, _LISTING) if is_long else (PROBE_TIMEOUT, _PROBED)))
+                get = self._getter(provider, *((PATIENCE, _LISTING) if is_long else (PROBE_TIMEOUT, _PROBED)))
                 known["window"] = next(filter(None, _windows(provider, get)), None)
         return known.get("window")
 
@@ -203,19 +183,19 @@ class Servers:
             return False
         if provider.api != "ollama":
             return facts(provider.name, provider.model).can(ability)
-        abilities = self.shown(provider).abilities if ability in _ABILITIES else None
+        abilities = self.shown(provider).get("abilities") if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities
 
     # ---- Ollama
 
-    def shown(self, provider: Provider) -> Shown:
-        """What an Ollama server reports, or reported today, of a model."""
+    def shown(self, provider: Provider) -> dict[str, Any]:
+        """What an Ollama server reports, or reported today, of a model; see ``_shown``."""
         known = self._of(provider)
         if "shown" not in known:
-            known["shown"] = []
+            known["shown"] = {}
             with contextlib.suppress(GptshError):
-                known["shown"] = list(_shown(provider, self._getter(provider)))
-        return Shown(*known["shown"])
+                known["shown"] = _shown(provider, self._getter(provider))
+        return as_dict(known["shown"])
 
     def num_ctx(self, provider: Provider, needed: int, wanted: Any = None) -> Any:
         """The window to ask Ollama for: the wanted or the configured one, else by need; None leaves it to the server.
@@ -230,9 +210,9 @@ class Servers:
             if allocated is not None and allocated >= needed:
                 window = allocated
             elif allocated is not None or needed > _SMALL:
-                shown = self.shown(provider) if needed > _SMALL else Shown()
-                wanted = max(1 << (max(needed, _LEAST) - 1).bit_length(), shown.num_ctx or 0)
-                window = min(wanted, shown.trained or wanted)
+                shown = self.shown(provider) if needed > _SMALL else {}
+                wanted = max(1 << (max(needed, _LEAST) - 1).bit_length(), shown.get("num_ctx") or 0)
+                window = min(wanted, shown.get("trained") or wanted)
         known["loaded"] = [token_count(window), time.time() + _LOADED]
         return window
 
@@ -322,7 +302,7 @@ def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
         # Ollama by OpenAI's API: what is loaded, else what the model's file sets, else what it was trained for. That
         # is an upper bound: a prompt beyond the server's own choice is cut, and only the answer's report shows that.
         shown = _shown(provider, get)
-        if window := shown.num_ctx or shown.trained:
+        if window := shown["num_ctx"] or shown["trained"]:
             yield _allocated(provider, get) or window
 
 
@@ -333,15 +313,16 @@ def _allocated(provider: Provider, get: Get) -> int | None:
     return _first(*(entry.get("context_length") for entry in running if entry.get("model", entry.get("name")) in names))
 
 
-def _shown(provider: Provider, get: Get) -> Shown:
+def _shown(provider: Provider, get: Get) -> dict[str, Any]:
+    """What Ollama reports of a model: its windows in tokens, as its file sets and at most, and what it can do."""
     shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": provider.model}))
     parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
-    chosen = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
-    return Shown(
-        _first(int(chosen[1]) if chosen else None),
-        _first(info.get(f"{info.get('general.architecture')}.context_length")),
-        [name for name in abilities if isinstance(name, str)] if isinstance(abilities, list) else None,
-    )
+    chosen = re.search(_NUM_CTX, parameters) if isinstance(parameters, str) else None
+    return {
+        "num_ctx": _first(int(chosen[1]) if chosen else None),
+        "trained": _first(info.get(f"{info.get('general.architecture')}.context_length")),
+        "abilities": abilities if isinstance(abilities, list) else None,  # in its own words
+    }
 
 
 def _entries(payload: Any) -> list[dict[str, Any]]:
@@ -358,6 +339,11 @@ def _listed_window(entry: Mapping[str, Any]) -> int | None:
         as_dict(entry.get("top_provider")).get("context_length"),
         entry.get("context_length"),
     )
+
+
+def _listed(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
+    price_in, price_out = prices or (None, None)
+    return {"model": model, "api": api, "window": window, "price_in": price_in, "price_out": price_out}
 
 
 def _prices(pricing: Any) -> tuple[float, float] | None:

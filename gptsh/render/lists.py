@@ -31,11 +31,12 @@ def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
     return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
-def model_line(model: str, api: str, window: int | None, prices: tuple[float, float] | None) -> str:
-    """A model, its transport, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
-    in_and_out = [f"{1e6 * price:.2f}" for price in prices] if prices else ["-", "-"]
-    line = f"{one_line(model):<44} {api:<7} {window or '-':>8} {in_and_out[0]:>8} {in_and_out[1]:>8}"
-    return f"{line}  says back what it was told, without key or network" if api == "echo" else line
+def model_line(item: Mapping[str, Any]) -> str:
+    """A model, its API, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
+    prices = (item["price_in"], item["price_out"])
+    price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
+    line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
+    return f"{line}  says back what it was told, without key or network" if item["api"] == "echo" else line
 
 
 def agent_line(name: str, model: str | None, default: bool) -> str:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -109,32 +108,17 @@ def row_line(
     return [("class:dim", before), ("" if row["title"] else "class:dim", title), ("class:dim", behind)]
 
 
-class _List(UIControl):
-    """The rows, of which only those in sight are drawn."""
+class _Picker(UIControl):
+    """The list at work, of which only the rows in sight are drawn.
 
-    def __init__(self, picker: "_Picker") -> None:
-        self._picker = picker
-
-    def create_content(self, width: int, height: int) -> UIContent:
-        """The lines as prompt_toolkit takes them."""
-        picker, now = self._picker, time.time()
-
-        def line(at: int) -> StyleAndTextTuples:
-            if at < len(picker.shown):
-                return row_line(picker.shown[at], width, now, project=picker.project, picked=at == picker.at)
-            return [("class:dim", "  no session has these words" if picker.rows else "  there is no session yet")]
-
-        return UIContent(line, max(1, len(picker.shown)), Point(0, picker.at), show_cursor=False)
-
-
-class _Picker:
-    """The list at work: the ``rows`` that were read, those that are ``shown``, and which of these is chosen."""
+    ``rows`` were read, some of them are ``shown``, and that at ``at`` is chosen.
+    """
 
     def __init__(self, current: str | None) -> None:
-        self.project = current_project()
-        self.rows: list[SessionSummary] = []
-        self.shown = self.rows
-        self.at = 0
+        self._project = current_project()
+        self._rows: list[SessionSummary] = []
+        self._shown = self._rows
+        self._at = 0
         self._unread, self._is_read = last_written(), False
         self._current, self._words = current, ""
         self._found: set[str] = set()  # the sessions that have the words
@@ -142,7 +126,7 @@ class _Picker:
         self._message = ""  # until the next key
         self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
         self._filter.buffer.on_text_changed += lambda _: self._filtered()
-        self._list = Window(_List(self))
+        self._list = Window(self)
         count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
         foot = Window(FormattedTextControl(self._foot), wrap_lines=True, dont_extend_height=True)
         out = sys.stderr if stdio.shows_frames(sys.stderr) else stdio.answers_to()
@@ -159,11 +143,11 @@ class _Picker:
 
     def run(self, interrupts: Interrupts) -> str | None:
         """All of it, as ``pick``."""
-        self._read_on()
+        self._read()
 
         def begin() -> None:
             interrupts.check()
-            self._later(0, self._read_on)
+            self._app.create_background_task(self._read_on())
 
         try:
             with interrupts.handed_to(lambda: end(self._app, KeyboardInterrupt())):
@@ -174,93 +158,110 @@ class _Picker:
         except (EOFError, OSError):  # the terminal is gone
             interrupts.check()
             return None
-        finally:
-            self._words = ""  # ends a search
 
-    def _later(self, seconds: float, do: Callable[..., object], *args: object) -> None:
-        if self._app.loop:
-            self._app.loop.call_later(seconds, do, *args)
+    # ---- what is drawn
 
-    def _read_on(self) -> None:
-        """Read some more sessions; what is typed meanwhile comes first."""
-        more = [*islice(self._unread, _AT_ONCE)]
-        self._is_read = len(more) < _AT_ONCE
-        self.rows += more
-        self.rows.sort(key=lambda row: row["updated_at"], reverse=True)
-        self.rows.sort(key=lambda row: row["project"] != self.project)
-        self._show(self._found)
-        if not self._is_read:
-            self._later(0, self._read_on)
+    def create_content(self, width: int, height: int) -> UIContent:
+        """The rows as prompt_toolkit takes them."""
+        now = time.time()
 
-    # ---- what is drawn around the rows
+        def line(at: int) -> StyleAndTextTuples:
+            if at < len(self._shown):
+                return row_line(self._shown[at], width, now, project=self._project, picked=at == self._at)
+            return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
+
+        return UIContent(line, max(1, len(self._shown)), Point(0, self._at), show_cursor=False)
 
     def _count(self) -> StyleAndTextTuples:
-        of = f"{len(self.shown):,} of " if self._words else ""
-        return [("class:dim", f" {of}{len(self.rows):,}{'' if self._is_read else '…'}")]
+        of = f"{len(self._shown):,} of " if self._words else ""
+        return [("class:dim", f" {of}{len(self._rows):,}{'' if self._is_read else '…'}")]
 
     def _foot(self) -> StyleAndTextTuples:
         if self._asked:
             return [("class:ask", f"Delete {self._asked['filename'][ID]} {title_of(self._asked)}? (y/N)")]
         return [("", self._message)] if self._message else [("class:dim", _HELP)]
 
-    # ---- the filter
+    # ---- what is read and found
+
+    def _read(self) -> None:
+        """Read some sessions; those of this project come first, and of these the last used."""
+        more = [*islice(self._unread, _AT_ONCE)]
+        self._is_read = len(more) < _AT_ONCE
+        self._rows += more
+        self._rows.sort(key=lambda row: row["updated_at"], reverse=True)
+        self._rows.sort(key=lambda row: row["project"] != self._project)
+        self._show(self._found)
+
+    async def _read_on(self) -> None:
+        """Read the others; what is typed meanwhile comes first."""
+        while not self._is_read:
+            await asyncio.sleep(0)
+            self._read()
 
     def _filtered(self) -> None:
         """The filter is another one: titles are looked at at once, contents once its words are typed."""
-        self._words, self.at = " ".join(self._filter.text.split()), -1
+        self._words, self._at = " ".join(self._filter.text.split()), -1
         self._show(set())
-        self._later(_CALM, self._search, self._words)
+        if self._words:
+            self._app.create_background_task(self._search(self._words))
 
     def _show(self, found: set[str]) -> None:
         """The rows whose title has all the words, or whose session was found to."""
-        picked, words, self._found = self.selected, fold(self._words).split(), found
-        self.shown = [
-            row for row in self.rows
+        picked, words, self._found = self._selected, fold(self._words).split(), found
+        self._shown = [
+            row for row in self._rows
             if row["filename"] in found or all(word in fold(title_of(row)) for word in words)
-        ] if words else self.rows  # fmt: skip
-        self.at = self.shown.index(picked) if picked in self.shown else 0
+        ] if words else self._rows  # fmt: skip
+        self._at = self._shown.index(picked) if picked in self._shown else 0
         self._app.invalidate()
 
-    def _search(self, words: str) -> None:
-        if words and words == self._words and self._app.loop:
-            threading.Thread(target=self._find, args=(words, self._app.loop), daemon=True).start()
+    async def _search(self, words: str) -> None:
+        """Find the words in the contents, unless other ones are typed meanwhile, or the list is left."""
 
-    def _find(self, words: str, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: the sessions that have the words."""
-        names = takewhile(lambda _: words == self._words, newest_first())
-        with contextlib.suppress(GptshError, RuntimeError):  # the store cannot be read; the list is left
-            found = {item["filename"] for item in search(words, 0, among=names) if isinstance(item, dict)}
-            loop.call_soon_threadsafe(lambda: self._show(found) if words == self._words else None)
+        def is_wanted(_: object) -> bool:
+            return words == self._words and not self._app.is_done
+
+        def found() -> set[str]:
+            among = takewhile(is_wanted, newest_first())
+            return {item["filename"] for item in search(words, 0, among=among) if isinstance(item, dict)}
+
+        await asyncio.sleep(_CALM)
+        with contextlib.suppress(GptshError):  # the store cannot be read
+            names = await asyncio.to_thread(found)
+            if is_wanted(words):
+                self._show(names)
 
     # ---- what keys do
 
     @property
-    def selected(self) -> SessionSummary | None:
-        """The chosen row."""
-        return self.shown[self.at] if 0 <= self.at < len(self.shown) else None
+    def _selected(self) -> SessionSummary | None:
+        return self._shown[self._at] if 0 <= self._at < len(self._shown) else None
 
     def _move(self, by: int) -> None:
-        self.at = max(0, min(self.at + by, len(self.shown) - 1))
+        self._at = max(0, min(self._at + by, len(self._shown) - 1))
 
     def _page(self, pages: int) -> None:
         info = self._list.render_info
         self._move(pages * (info.window_height if info else 1))
 
-    def _leave(self, ref: str | None) -> None:
-        self._app.exit(result=ref)
-
     def _accept(self) -> None:
-        if self.selected:
-            self._leave(self.selected["filename"])
-        elif not self.rows:
-            self._leave("")
+        if self._selected:
+            self._app.exit(result=self._selected["filename"])
+        elif not self._rows:
+            self._app.exit(result="")
+
+    def _escape(self) -> None:
+        if self._filter.text:
+            self._filter.text = ""
+        else:
+            self._app.exit(result=None)
 
     def _ask(self) -> None:
         """Whether the chosen session is to be deleted."""
-        if self.selected and self.selected["filename"] == self._current:
+        if self._selected and self._selected["filename"] == self._current:
             self._message = "this session is the one of the conversation, and stays"
         else:
-            self._asked = self.selected
+            self._asked = self._selected
 
     def _answer(self, said: str) -> None:
         """Delete the session in question, unless it was used since it was listed."""
@@ -270,18 +271,13 @@ class _Picker:
                 (change,) = retention.remove({row["filename"]: row["updated_at"]})
                 self._message = keeping.told(change)
                 if change.state in ("deleted", "gone"):
-                    at = self.at
-                    self.rows.remove(row)
+                    at = self._at
+                    self._rows.remove(row)
                     self._show(self._found)
-                    self.at = max(0, min(at, len(self.shown) - 1))
+                    self._at = at
+                    self._move(0)
             except GptshError as err:
                 self._message = str(err)
-
-    def _escape(self) -> None:
-        if self._filter.text:
-            self._filter.text = ""
-        else:
-            self._leave(None)
 
     def _bindings(self) -> KeyBindings:
         """While a deletion is in question each key answers."""
@@ -299,10 +295,10 @@ class _Picker:
         bind(lambda: self._move(1), "down", "c-n")
         bind(lambda: self._page(-1), "pageup")
         bind(lambda: self._page(1), "pagedown")
-        bind(lambda: self._move(-len(self.rows)), "home")
-        bind(lambda: self._move(len(self.rows)), "end")
+        bind(lambda: self._move(-len(self._rows)), "home")
+        bind(lambda: self._move(len(self._rows)), "end")
         bind(self._accept, "enter")
-        bind(lambda: self._leave(""), "c-t")
+        bind(lambda: self._app.exit(result=""), "c-t")
         bind(self._ask, "delete", "c-d")
         bind(self._escape, "escape")
         bind(lambda: self._app.suspend_to_background(), "c-z")

@@ -4,6 +4,7 @@ No signal breaks off a frame there, and words that came within a frame's time ar
 """
 
 import contextlib
+import math
 import signal
 import termios
 import threading
@@ -43,8 +44,8 @@ class Painter(Writer):
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._runs = self._has_said = self._ends = False  # the thread; since it began; it is to end
-        self._start()
+        self._works, self._has_said = True, False  # the thread; since all was drawn
+        threading.Thread(target=self._work, daemon=True).start()
 
     # ---- for the answer
 
@@ -53,7 +54,6 @@ class Painter(Writer):
             self._canvas.begun = False
         self._raise()
         with shielded():
-            self._start()
             self._has_said = True
             self._queue.put(text)
 
@@ -67,29 +67,27 @@ class Painter(Writer):
 
     def _end(self) -> None:
         if self._has_said:
-            self._queue.put(None)
-            while self._runs:
-                time.sleep(_LOOK)
+            self._do(self._finish)
+            self._has_said = False
             self._raise()
 
     def close(self) -> None:
         """Show what is left. Raises OSError where its reader does not take it."""
         self._aside.end()
         self._end()
-        self._ends = True
-        self._queue.put(None)  # a thread that nothing was said to
 
     def _raise(self) -> None:
         if self._failure:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _start(self) -> None:
-        while self._ends and self._runs:  # it imports rich: what it is given behind its end it would not draw
+    def _do(self, what: Callable[[], object], patience: float = math.inf) -> None:
+        """Have the thread do something behind what it draws, and wait for that, at most so many seconds."""
+        done: list[object] = []
+        self._queue.put(lambda: done.append(what()))
+        end = time.monotonic() + patience
+        while self._works and not done and time.monotonic() < end:
             time.sleep(_LOOK)
-        if not self._runs:
-            self._queue, self._runs, self._has_said, self._ends = SimpleQueue(), True, False, False
-            threading.Thread(target=self._work, daemon=True).start()
 
     # ---- for the terminal
 
@@ -102,7 +100,7 @@ class Painter(Writer):
         terminal = self._terminal
 
         def stop(signum: int, _frame: FrameType | None) -> None:
-            self._hide()
+            self._do(self._hide, stdio.PATIENCE)
             with contextlib.suppress(termios.error):
                 modes = termios.tcgetattr(terminal)
                 signal.signal(signum, signal.SIG_DFL)
@@ -116,54 +114,47 @@ class Painter(Writer):
                     self._canvas.region = None
             self._queue.put("")
 
-        if not self._region:
-            yield
-            return
         with contextlib.ExitStack() as mended:
+            mended.callback(self._queue.put, None)
             before_kill.append(mended.close)
             with contextlib.suppress(termios.error, OSError):  # the terminal is gone
-                mended.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
-                if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-                    mended.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
+                if self._region:
+                    mended.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
+                    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+                        mended.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
             yield
 
+    def _finish(self) -> None:
+        if self._canvas:
+            self._canvas.finish()
+
     def _hide(self) -> None:
-        """Take what is open off the screen, and wait until it is gone."""
-        done: list[bool] = []
-
-        def erase() -> None:
-            if self._region:
-                self._out.draw(self._region.frame((), (), stdio.width(self._stream)))
-            done.append(True)
-
-        self._queue.put(erase)
-        end = time.monotonic() + stdio.PATIENCE
-        while self._runs and not done and time.monotonic() < end:
-            time.sleep(_LOOK)
+        """Take what is open off the screen."""
+        if self._region:
+            self._out.draw(self._region.frame((), (), stdio.width(self._stream)))
 
     # ---- the thread
 
     def _work(self) -> None:
         try:
-            self._draw(self._queue)
+            self._draw()
         except BaseException as err:  # noqa: BLE001 - it is raised where the answer comes from
             self._failure = err
-        self._runs = False
+        self._works = False
 
-    def _draw(self, queue: "SimpleQueue[_Item]") -> None:
+    def _draw(self) -> None:
         item: _Item = ""
-        if self._canvas is None:
-            with contextlib.suppress(Empty):
-                item = queue.get(timeout=_HEAD_START)
-            if item is None:
-                return
-            width, height = stdio.size(self._stream)
-            if isinstance(item, str) and item and self._region:
-                self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
-            from gptsh.render.terminal import Canvas  # noqa: PLC0415 - 0.15 s that only rendering costs
+        with contextlib.suppress(Empty):
+            item = self._queue.get(timeout=_HEAD_START)
+        if item is None:
+            return
+        width, height = stdio.size(self._stream)
+        if isinstance(item, str) and item and self._region:
+            self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
+        from gptsh.render.terminal import Canvas  # noqa: PLC0415 - 0.15 s that only rendering costs
 
-            self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
-        canvas, due, is_stale = self._canvas, 0.0, False
+        canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
+        due, is_stale = 0.0, False
         while item is not None:
             if isinstance(item, str):
                 canvas.add(item)
@@ -177,7 +168,6 @@ class Painter(Writer):
                 is_stale, now = False, time.monotonic()
                 due = now + max(_FRAME, _SHARE * (now - began))
             try:
-                item = queue.get(timeout=max(0.0, due - time.monotonic()) if is_stale else None)
+                item = self._queue.get(timeout=max(0.0, due - time.monotonic()) if is_stale else None)
             except Empty:
                 item = ""  # the next frame is due
-        canvas.finish()

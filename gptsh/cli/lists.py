@@ -44,8 +44,8 @@ def together(lines: Iterable[str]) -> Iterator[str]:
 
 
 def session_object(item: SessionSummary) -> dict[str, Any]:
-    """What a list for programs has of a session."""
-    return {key: value for key, value in item.items() if key != "filename"}
+    """What a list for programs has of a session, and of what was found in it."""
+    return {key: value for key, value in item.items() if key not in ("filename", "marks")}
 
 
 def passing(flags: Flags) -> Iterator[SessionSummary]:

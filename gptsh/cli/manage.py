@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import current_project, is_chosen, lines_of, passing, session_object, together
+from gptsh.cli.lists import current_project, filtered, is_chosen, lines_of, passing, session_object, together
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
@@ -15,11 +15,15 @@ from gptsh.core.document import Document
 from gptsh.core.listing import Unreadable
 from gptsh.errors import UsageError
 from gptsh.models.names import is_named
-from gptsh.render.lists import agent_line, listing_line, model_line, tool_line
+from gptsh.render.lists import INDENT, agent_line, found_drawn, found_lines, listing_line, model_line, tool_line
+from gptsh.render.plain import look
 
 if TYPE_CHECKING:
+    from gptsh.core.search import Found
     from gptsh.core.usage import Report
     from gptsh.tools.toolbox import Offered
+
+_NARROWEST = 40  # columns that a match is not made to fit into
 
 
 def list_sessions(flags: Flags) -> int:
@@ -27,6 +31,30 @@ def list_sessions(flags: Flags) -> int:
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.answers_to()))
     stdio.write_lines(together(lines_of(flags, passing(flags), line, session_object)))
     return 0
+
+
+def search_sessions(flags: Flags) -> int:
+    """Print two lines for each session that is found and that the filters let through, as it is found.
+
+    The exit code: 1 when there is none.
+    """
+    items = found_sessions(flags)
+    first = next(items, None)
+    terminal = stdio.is_terminal(stdio.answers_to())
+    style = look(os.environ, terminal=terminal)
+    drawing = (terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
+    line = partial(found_drawn, look=style) if drawing else found_lines
+    every = chain(() if first is None else (first,), items)
+    stdio.write_lines(together(lines_of(flags, every, line, session_object)), safe=drawing)
+    return 1 if first is None else 0
+
+
+def found_sessions(flags: Flags) -> Iterator["Found"]:
+    """The sessions that are found, with a passage that fits into a line, as they are found."""
+    from gptsh.core.search import search  # noqa: PLC0415 - a list searches for nothing
+
+    room = max(_NARROWEST, stdio.width(stdio.answers_to())) - len(INDENT)
+    return filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
 def show_usage(flags: Flags) -> int:
@@ -47,8 +75,7 @@ def show_usage(flags: Flags) -> int:
 
 def draw_usage(report: "Report", flags: Flags) -> None:
     """Print sums as a table."""
-    from gptsh.render.plain import look  # noqa: PLC0415 - a list draws nothing
-    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - the same
+    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - a list draws nothing
 
     out = stdio.answers_to()
     drawing = stdio.is_terminal(out) and flags.output != "text"
@@ -92,12 +119,11 @@ def list_agents(flags: Flags) -> int:
     agents = [(name, agent.model) for name, agent in loaded.agents.items()]
     chosen = (agent for agent in agents if is_named(agent[1], flags.model))
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
-    stdio.write_lines(lines_of(flags, items, lambda item: agent_line(*item), _agent_object))
+    keys = ("name", "model", "default")
+    stdio.write_lines(
+        lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))
+    )
     return 0
-
-
-def _agent_object(item: tuple[str, str | None, bool]) -> dict[str, Any]:
-    return dict(zip(("name", "model", "default"), item, strict=True))
 
 
 def list_models(flags: Flags) -> int:

@@ -193,7 +193,7 @@ FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessi
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),
     "--show-session": Job("reading:show_session", ("--full",)),
-    "--search-sessions": Job("searching:search_sessions", (*FILTERS, "--archived")),
+    "--search-sessions": Job("manage:search_sessions", (*FILTERS, "--archived")),
     "--export-session": Job("exporting:export_session", ("--format",)),
     "--import-session": Job("importing:import_session", ("--name",)),
     "--delete-session": Job("keeping:delete_sessions", ("--yes",)),

@@ -21,7 +21,6 @@ from gptsh.cli.memory import remember_left
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
 from gptsh.cli.plan import described, print_request, resolve, with_tools
-from gptsh.cli.searching import found_sessions
 from gptsh.cli.session import agent_for, params_of
 from gptsh.cli.show import Screen
 from gptsh.core import document, references, usage
@@ -122,7 +121,7 @@ def do_sessions(talk: "Conversation", args: str) -> None:
 def do_search(_talk: "Conversation", args: str) -> None:
     how = look(os.environ, terminal=True)
     with Screen().turning("searching"):
-        lines = [found_drawn(item, how) for item in found_sessions(Flags(search_sessions=args))]
+        lines = [found_drawn(item, how) for item in manage.found_sessions(Flags(search_sessions=args))]
     _paged(lines, "no session has all of these words")
 
 
@@ -144,7 +143,7 @@ def do_session_export(talk: "Conversation", args: str) -> None:
     doc = _current(talk)
     path = os.path.expanduser(args or f"gptsh-{doc['id']}.md")
     form = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
-    text = "".join(exporting.EXPORTS[form](doc, talk.ref))
+    text = "".join(exporting.exported(doc, talk.ref, form))
     try:
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
             try:

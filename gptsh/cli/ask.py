@@ -24,8 +24,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
     What can be wrong with the command line is said before the pipe is read, which is lost then.
     """
-    from gptsh.cli.plan import resolve  # noqa: PLC0415 - the prompt of a conversation comes before it
-    from gptsh.cli.turn import App, Turn  # noqa: PLC0415 - the same
+    from gptsh.cli.app import App  # noqa: PLC0415 - the prompt of a conversation comes before it
+    from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
 
     reporter.asks = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
@@ -42,7 +42,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         pipes = loaded.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
         waits = pipes and stdio.is_awaited(sys.stdin)
         if flags.prompt or flags.file or (pipes and not flags.labels):
-            who = resolve(app, flags, opened.doc)
+            who = app.resolve(flags, opened.doc)
         question = read_question(flags, loaded)
         if waits:
             opened = open_session(ref)  # it may have grown meanwhile
@@ -61,14 +61,15 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             again = sessions.take_unanswered(question)
             if again is not None:
                 opened, question = open_session(again), None
-        who = who or resolve(app, flags, opened.doc)
-        turn = Turn(app, flags, interrupts)
+        who = who or app.resolve(flags, opened.doc)
+        turn: Turn | None = None
         try:
-            return turn.run(question, opened, who)
+            turn = Turn(app, flags, interrupts, opened, question, who)
+            return turn.run()
         except GptshError as err:
             content = question["content"] or "" if question else ""
             piped = any(part.get("source") == "stdin" for part in content if isinstance(part, dict))
-            if piped and not err.hint and not (turn.session and turn.session.was_saved):
+            if piped and not err.hint and not (turn and turn.session.was_saved):
                 err.hint = "nothing was saved: pipe the input in again"
             raise
 

@@ -160,6 +160,11 @@ class Flags(NamedTuple):
         return self.title is not None or bool(self.tag) or self.snapshot is not None
 
     @property
+    def chooses_tools(self) -> bool:
+        """Whether it says which tools there are to be, from now on."""
+        return self.no_tools or self.tools is not None or self.agent is not None
+
+    @property
     def without_labels(self) -> "Flags":
         """The same without what is said about a session once."""
         return self._replace(title=None, tag=(), snapshot=None)

@@ -16,7 +16,7 @@ from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.session import Opened, Session, agent_for, open_session, saves, session_ref
+from gptsh.cli.session import Opened, Session, agent_for, begin, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
@@ -29,8 +29,9 @@ from gptsh.render.plain import look
 from gptsh.text import counted, left_open
 
 if TYPE_CHECKING:
-    from gptsh.cli.plan import Plan, Planner, Respondent
-    from gptsh.cli.turn import App, Turn
+    from gptsh.cli.app import App, Respondent
+    from gptsh.cli.plan import Plan
+    from gptsh.cli.turn import Turn
 
 _IN_PLACE = ("messages", "context", "usage", "meta")  # what a turn changes of a document in place
 _RECAP, _RECAP_LINES, _RECAP_CHARS = 2, 10, 2000  # turns of a recap; lines and characters of each question and answer
@@ -91,7 +92,7 @@ class Conversation:
     def app(self) -> "App":
         """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
         if self._app is None:
-            from gptsh.cli.turn import App  # noqa: PLC0415 - as it says
+            from gptsh.cli.app import App  # noqa: PLC0415 - as it says
 
             self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
         return self._app
@@ -139,9 +140,7 @@ class Conversation:
 
             check_position(self.doc["messages"] if self.doc else ())
         if self.agent().model is None:
-            from gptsh.cli.plan import no_model  # noqa: PLC0415 - the prompt does without
-
-            raise no_model(self.app.client)
+            raise self.app.no_model()
         if self.flags.labels and self.saves and self.ref:  # whether anything is asked or not
             from gptsh.cli.manage import label  # noqa: PLC0415 - as above
 
@@ -187,30 +186,30 @@ class Conversation:
 
         Raises GptshError and Interrupted behind what is saved.
         """
-        from gptsh.cli.plan import resolve  # noqa: PLC0415 - behind the prompt
-        from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
+        from gptsh.cli.turn import Turn  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
         with Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts, _typed_ahead(interrupts):
-            turn, opened = Turn(self.app, flags, interrupts), self._copied()
+            opened = self._copied()
+            who = self.app.resolve(flags, opened.doc)
+            turn = Turn(self.app, flags, interrupts, opened, question, who)
             try:
-                who = resolve(self.app, flags, opened.doc)
-                turn.run(question, opened, who)
+                turn.run()
             finally:
                 with interrupts.over():
                     self._go_on_from(turn, asked=question is not None)
 
-    def planned(self, question: Message | None) -> "tuple[Respondent, Planner]":
+    def planned(self, question: Message | None) -> "tuple[Respondent, Plan]":
         """How a turn would be asked, with the tools that run; nothing is saved. Raises GptshError as a turn does."""
-        from gptsh.cli.plan import Planner, begin, resolve  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.plan import Planner  # noqa: PLC0415 - behind the prompt
 
         with suppress(SessionGone):
             self.refresh()
         flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied()
-        who = resolve(app, flags, opened.doc)
-        doc, _ = begin(flags, app.settings, question, opened, who)
-        session = Session(doc, opened.at, flags, app.settings)
-        return who, Planner(app, flags, who, session, app.running(who.servers))
+        who = app.resolve(flags, opened.doc)
+        session = begin(opened, question, who.agent, who.form.output, flags, app.settings)
+        planner = Planner(app, flags, who, session, app.running(who.servers))
+        return who, planner.plan(session.doc["messages"], dry=True)
 
     def _copied(self) -> Opened:
         """The session with a document of its own: a turn that comes to nothing leaves no trace in ours."""
@@ -220,7 +219,7 @@ class Conversation:
     def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
         """Stay with what a turn came to, if it came so far as to be saved."""
         session = turn.session
-        if session is None or not session.was_saved:
+        if not session.was_saved:
             return
         self.session = Opened(session.name or self.session.ref, session.doc, session.name or session.at)
         self.ahead, self.sent = not session.is_kept, turn.sent or self.sent

@@ -3,8 +3,8 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded
@@ -16,6 +16,10 @@ from gptsh.core.document import Document
 from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
 from gptsh.jsonio import is_json
 from gptsh.messages import Message, Usage, is_empty
+from gptsh.models.names import safe_params
+
+if TYPE_CHECKING:
+    from gptsh.core.snapshots import Happening
 
 
 class Opened(NamedTuple):
@@ -37,7 +41,7 @@ def session_ref(flags: Flags, loaded: Settings) -> str | None:
         latest = listing.latest_in_project(current_project())
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
-        return latest
+        return references.ref_of(latest)
     if flags.session is not None:
         return flags.session
     return None if flags.new else loaded.session
@@ -97,17 +101,64 @@ def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
     return params, without
 
 
+def begin(
+    opened: Opened, question: Message | None, agent: Agent, output: str, flags: Flags, loaded: Settings
+) -> "Session":
+    """The session with the question in it, or as it stands; its agent and provider are those of this turn.
+
+    Raises UsageError; nothing is saved.
+    """
+    stored, names = opened.doc, list(agent.tools)
+    info = {
+        "name": agent.name,
+        "model": agent.model,
+        "model_small": agent.model_small,
+        "params": safe_params(agent.params),
+        "system": agent.system,
+    }
+    provider = {"name": loaded.providers.of(agent.model or "").name}
+    if stored is None:
+        try:
+            cwd = os.getcwd()
+        except FileNotFoundError:
+            cwd = None
+        doc = sessions.new_session_doc(info, provider, output=output, mcp_allowed_servers=names, cwd=cwd)
+    else:
+        meta = {**stored["meta"], "output": output}
+        if flags.chooses_tools:
+            meta["mcp_allowed_servers"] = names
+        doc = {**stored, "meta": meta, "agent": {**stored["agent"], **info}}
+        doc["provider"] = {**stored["provider"], **provider}
+    session = Session(doc, opened.at, flags, loaded)
+    point = references.split_ref(opened.ref)[1] if opened.ref else None
+    if point and not document.is_numbered(point):
+        origin, _ = references.split_ref(doc["meta"]["forked_from"])
+        session.due.append(("snapshot_restored", {"snapshot": point, "session": origin}))
+    if flags.snapshot is not None:
+        from gptsh.context import tokens  # noqa: PLC0415 - few runs take one
+        from gptsh.core import snapshots  # noqa: PLC0415 - the same
+
+        size = tokens.roughly(doc["messages"])
+        session.due += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
+    if question is not None:
+        sessions.append_messages(doc, [question], None)
+    return session
+
+
 class Session:
     """Saved as a turn goes on. A store that cannot be written costs a note and the exit code, no answer.
 
     ``at`` is the file that it was read from, or the ``@NAME`` that the first save creates; ``name`` is that of its
     file, None until it has one; ``failure`` is of the last save; ``was_saved``: it came so far that it was to be saved.
+    Of what is ``due`` ``tell`` is told as soon as it is on disk.
     """
 
     def __init__(self, doc: Document, at: str | None, flags: Flags, loaded: Settings) -> None:
         self.doc, self.at = doc, at
         self.name = None if at is None or at.startswith("@") else at
         self.failure: StoreError | None = None
+        self.due: list[Happening] = []
+        self.tell: Callable[..., object] = lambda _kind, **_fields: None
         self.was_saved = self._has_noted = False
         self._flags, self._keep_snapshots = flags, loaded.context.snapshots
         self._saves = saves(flags, loaded) and not flags.dry_run
@@ -117,46 +168,49 @@ class Session:
         """Whether what was last saved is on disk."""
         return self._saves and self.failure is None
 
-    def save(self, *, durable: bool) -> bool:
+    def save(self, *happened: "Happening", durable: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is noted, the last save decides.
 
         Where the lock is busy nothing is noted before the answer: saving that brings the question along.
         """
         self.was_saved = True
+        self.due += happened
         if not self._saves:
             return False
-        self.failure = None
-        try:
-            self._write(durable=durable)
-        except (StoreError, BadSession) as err:
-            self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
-            if not self._has_noted and (durable or not isinstance(err, StoreBusy)):
-                self._has_noted = True
-                stdio.note(str(err))
+        with shielded():
+            try:
+                self._write(durable=durable)
+                self.failure = None
+                for kind, fields in self.due:
+                    self.tell(kind, **fields)
+                self.due.clear()
+            except (StoreError, BadSession) as err:
+                self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
+                if not self._has_noted and (durable or not isinstance(err, StoreBusy)):
+                    self._has_noted = True
+                    stdio.note(str(err))
         return self.failure is None
 
-    def keep_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> bool:
-        """Save a title that came with the answer, and what its call used; whether a title is on disk."""
-        if not (title or usage) or not self.is_kept:
-            return False
-        self.doc["title"] = title
-        document.add_call(self.doc, "title", model, usage, cost)
-        with contextlib.suppress(StoreError, BadSession):  # the answer is saved; a title is not worth a word
-            self._write(durable=True)
-            return title is not None
-        return False
+    def keep_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> None:
+        """Save a title that came with the answer, and what its call used. A failure is not worth a word."""
+        if (title or usage) and self.is_kept:
+            self.doc["title"] = title
+            document.add_call(self.doc, "title", model, usage, cost)
+            with shielded(), contextlib.suppress(StoreError, BadSession):
+                self._write(durable=True)
+                if title is not None:
+                    self.tell("title", title=title)
 
     def _write(self, *, durable: bool) -> None:
-        with shielded():
-            path = sessions.save_session(
-                self.doc,
-                title=self._flags.title,
-                tags=self._flags.tag,
-                at=self.at,
-                keep_snapshots=self._keep_snapshots,
-                moves=not self._flags.compact,
-                durable=durable,
-            )
+        path = sessions.save_session(
+            self.doc,
+            title=self._flags.title,
+            tags=self._flags.tag,
+            at=self.at,
+            keep_snapshots=self._keep_snapshots,
+            moves=not self._flags.compact,
+            durable=durable,
+        )
         self.name = os.path.basename(path)
 
     def how_to_go_on(self, message: Message | None) -> str:

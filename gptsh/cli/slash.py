@@ -14,13 +14,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.cli import commands, exporting, keeping, manage, pager, reading, stdio
+from gptsh.cli.app import with_tools
 from gptsh.cli.ask import attached, seconds_of
 from gptsh.cli.complete import models_at_hand
 from gptsh.cli.lists import passing
 from gptsh.cli.memory import remember_left
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
-from gptsh.cli.plan import described, print_request, resolve, with_tools
+from gptsh.cli.preview import print_request, request_of
 from gptsh.cli.session import agent_for, params_of
 from gptsh.cli.show import Screen
 from gptsh.core import document, references, usage
@@ -261,7 +262,7 @@ def do_snapshot_delete(talk: "Conversation", args: str) -> None:
 
 def do_model(talk: "Conversation", args: str) -> None:
     if args:
-        model = resolve(talk.app, talk.flags._replace(model=args), talk.doc).agent.model
+        model = talk.app.resolve(talk.flags._replace(model=args), talk.doc).agent.model
         talk.flags = talk.flags._replace(model=model)
         stdio.write_lines([f"{model} answers next"])
         return
@@ -282,7 +283,7 @@ def do_agent(talk: "Conversation", args: str) -> None:
     flags = talk.flags.without_choices._replace(agent=name)
     if name in known and known[name].model is None:
         flags = flags._replace(model=talk.flags.model)
-    agent = resolve(talk.app, flags, talk.doc).agent
+    agent = talk.app.resolve(flags, talk.doc).agent
     talk.flags = flags
     stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])
 
@@ -306,7 +307,7 @@ def do_param(talk: "Conversation", args: str) -> None:
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
     stdio.write_lines(map(one_line, lines or ["no parameters: the provider's own"]))
     with contextlib.suppress(GptshError):  # then a turn will say what is wrong
-        resolve(talk.app, talk.flags, talk.doc)
+        talk.app.resolve(talk.flags, talk.doc)
 
 
 # ---- what is sent
@@ -351,8 +352,8 @@ def do_tools(talk: "Conversation", args: str) -> None:
 def do_context(talk: "Conversation", _args: str) -> None:
     """Whatever the question is going to be."""
     files = talk.flags.file
-    who, planner = talk.planned(user_message("", attached(files)) if files else None)
-    print_request(talk.app.client, planner.first(), who.form)
+    who, plan = talk.planned(user_message("", attached(files)) if files else None)
+    print_request(talk.app.client, plan, who.form)
     if who.servers and talk.app.running(who.servers) is None:
         names = ", ".join(server.name for server in who.servers)
         stdio.note(f"without the tools of {names}, which start with the next turn")
@@ -370,7 +371,7 @@ def do_debug_context(talk: "Conversation", _args: str) -> None:
     if talk.sent is None:
         stdio.note("nothing was sent yet: /context shows what would be")
         return
-    shown = json.dumps(described(talk.app.client, talk.sent), indent=2, ensure_ascii=False, default=str)
+    shown = json.dumps(request_of(talk.app.client, talk.sent), indent=2, ensure_ascii=False, default=str)
     pager.show(lambda: visible(shown).split("\n"))
 
 

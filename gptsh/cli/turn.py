@@ -5,22 +5,20 @@ anywhere but around a save and behind the answer.
 """
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
+from gptsh.cli.app import App, Respondent
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
-from gptsh.cli.plan import Plan, Planner, Respondent, begin, chooses_tools, print_request, refuse_answered
-from gptsh.cli.reporter import Reporter, in_words
-from gptsh.cli.session import Opened, Session
+from gptsh.cli.plan import Plan, Planner
+from gptsh.cli.reporter import in_words
+from gptsh.cli.session import Opened, begin
+from gptsh.cli.title import title_of
 from gptsh.config import settings
-from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.settings import Settings
-from gptsh.content.answer import Answer, Ask, Request, Tools, calls_to_run, result_of, shortcoming
+from gptsh.content.answer import Answer, Tools, calls_to_run, result_of, shortcoming
 from gptsh.context import tokens
 from gptsh.core import document, sessions
 from gptsh.errors import (
@@ -34,8 +32,8 @@ from gptsh.errors import (
     TimedOut,
     TooLong,
     ToolServerError,
+    UsageError,
 )
-from gptsh.llm.client import Client
 from gptsh.messages import (
     BROKEN_OFF,
     Call,
@@ -47,77 +45,20 @@ from gptsh.messages import (
     Text,
     ToolCall,
     ToolResult,
-    Usage,
     new_message_id,
     starts_turn,
     sum_costs,
     text_of,
     user_message,
-    words_of,
 )
-from gptsh.models.facts import split_model
 from gptsh.text import counted, shortened
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
     from gptsh.context.answer_schema import Shape
     from gptsh.core.snapshots import Happening
-    from gptsh.tools.toolbox import Toolbox
 
 _TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
-
-
-class App:
-    """What questions are asked with: settings, client and tool servers, be it one question or those of a conversation.
-
-    With ``keeps_tools`` the servers go on behind a turn, for the next one that wants the same.
-    """
-
-    def __init__(
-        self, loaded: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool = False
-    ) -> None:
-        self.settings, self.reporter = loaded, reporter
-        self.client = Client(loaded, environ)
-        self._environ, self._keeps = environ, keeps_tools
-        self._box: Toolbox | None = None
-        self._servers: list[ToolServer] = []
-
-    @contextmanager
-    def open_tools(
-        self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
-    ) -> Iterator[Tools | None]:
-        """The tools of these servers; None where there are none. Where one of them fails, none goes on behind it."""
-        if not servers:
-            yield None
-            return
-        if self._box and (self._servers != [*servers] or self._box.failed):
-            self.close_tools(interrupts)
-        try:
-            if self._box is None:
-                from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
-
-                with interrupts.shielded():
-                    self._box, self._servers = Toolbox(servers, self._environ, lenient=lenient), [*servers]
-                    self._box.start()
-            interrupts.before_kill.append(self._box.kill)
-            yield self._box
-        except ToolServerError:
-            self.close_tools(interrupts)
-            raise
-        finally:
-            if self._box and not (self._keeps and self._box.ready):
-                self.close_tools(interrupts)
-
-    def running(self, servers: Sequence[ToolServer]) -> Tools | None:
-        """The tools of just these servers, where they run and have told them."""
-        return self._box if self._box and self._box.ready and self._servers == [*servers] else None
-
-    def close_tools(self, interrupts: Interrupts) -> None:
-        """End the servers, within some two seconds."""
-        if self._box:
-            with interrupts.over():
-                self._box.close()
-            self._box = None
 
 
 class Turn:
@@ -126,79 +67,91 @@ class Turn:
     ``session`` and ``sent``, the last plan that went out, say how far it came, also where it failed.
     """
 
-    _session: Session
     _planner: Planner
     _plan: Plan
-    _approval: "Approval | None" = None
-    _title: "Title | None"
 
-    def __init__(self, app: App, flags: Flags, interrupts: Interrupts) -> None:
-        self.session: Session | None = None
+    def __init__(
+        self,
+        app: App,
+        flags: Flags,
+        interrupts: Interrupts,
+        opened: Opened,
+        question: Message | None,
+        who: Respondent,
+    ) -> None:
+        """Raises UsageError where there is nothing to ask."""
+        if question is None and not (flags.compact or (opened.doc and document.unfinished(opened.doc["messages"]))):
+            what = f"no prompt, and session {opened.ref} has no question without an answer"
+            raise UsageError(what, "give words or pipe text in")
+        self.session = begin(opened, question, who.agent, who.form.output, flags, app.settings)
         self.sent: Plan | None = None
-        self._app, self._flags, self._interrupts = app, flags, interrupts
+        self._app, self._flags, self._interrupts, self._who = app, flags, interrupts, who
+        self._only_compacts = flags.compact and question is None
+        self._resumes = opened.doc is not None and not flags.chooses_tools
+        self._seen = list(self.session.doc["messages"])  # and what this turn adds: saving brings others' turns
+        self._question = next((one["id"] for one in self._seen[document.asked_at(self._seen) :]), "")
         self._message: Message | None = None  # what the model said last
-        self._seen: list[Message] = []  # of the session, and what this turn adds; saving brings others' turns
-        self._due: list[Happening] = []  # what is told once it is on disk
         self._words_shown = False  # whether words of an earlier round are on the screen
         self._shown, self._unshown = 0, ""  # characters of an answer that were written, and what is left of it
         self._costs: list[float | None] = []
         self._time_is_up = False
         self._notes: list[str] = []  # to be said behind the answer
+        self._approval: Approval | None = None
         self._calls_made: list[Call] = []
 
-    def run(self, question: Message | None, opened: Opened, who: Respondent) -> int:
+    def run(self) -> int:
         """All of it; the exit code. Raises GptshError for every failure, Interrupted for a signal and the deadline.
 
         Where the session does not fit, and cannot be made to, nothing is saved.
         """
-        app, flags, interrupts = self._app, self._flags, self._interrupts
+        app, flags, interrupts, session, who = self._app, self._flags, self._interrupts, self.session, self._who
         app.client.deadline = interrupts.deadline
-        if question is None and not flags.compact:
-            refuse_answered(opened)
-        doc, self._due = begin(flags, app.settings, question, opened, who)
-        session = self.session = self._session = Session(doc, opened.at, flags, app.settings)
-        if flags.compact and question is None:
-            return Planner(app, flags, who, session, None).compact(self._due, app.reporter)
-        is_new, resumed = document.is_unsaved(doc), opened.doc is not None and not chooses_tools(flags)
-        with app.open_tools(who.servers, interrupts, lenient=resumed) as tools:
+        if self._only_compacts:
+            from gptsh.cli.preview import compact  # noqa: PLC0415 - few sessions are compacted by hand
+
+            return compact(Planner(app, flags, who, session, None), session, flags, app.reporter)
+        is_new = document.is_unsaved(session.doc)
+        with app.open_tools(who.servers, interrupts, lenient=self._resumes) as tools:
             try:
-                planner = self._planner = Planner(app, flags, who, session, tools)
-                plan = self._plan = planner.first()
+                self._planner = Planner(app, flags, who, session, tools)
+                self._plan = self._planner.plan(self._seen, dry=True)
             except (ToolServerError, Interrupted) as err:
                 if who.servers:  # which may take their time
                     with interrupts.over():
                         session.save(durable=True)
                     err.hint = session.how_to_go_on(None)
-                    app.reporter.session = doc["id"] if session.is_kept else None
+                    app.reporter.session = session.doc["id"] if session.is_kept else None
                 raise
             if flags.dry_run:
-                return print_request(app.client, plan, who.form)
+                from gptsh.cli.preview import print_request  # noqa: PLC0415 - most requests are sent
+
+                return print_request(app.client, self._plan, who.form)
             if is_new:
-                self._due.insert(0, ("session_created", {"session": doc["id"]}))
-            with planner.screen.alone(interrupts.before_kill):
-                self._carry_out(plan, tools)
+                session.due.insert(0, ("session_created", {"session": session.doc["id"]}))
+            with self._planner.screen.alone(interrupts.before_kill):
+                self._carry_out(tools)
         rules = app.settings.sessions
         if is_new and session.is_kept and session.name and (rules.archive_after_days or rules.max_sessions):
             self._archive_old(session.name)
         return session.failure.exit_code if session.failure else 0
 
-    def _carry_out(self, plan: Plan, tools: Tools | None) -> None:
+    def _carry_out(self, tools: Tools | None) -> None:
         """From saving the question on. Raises what ended it before its time."""
-        planner = self._planner
+        session, shape = self.session, self._who.form.shape
         failure: BaseException | None = None
-        self._screen, self._writer = planner.screen, planner.screen.writer
-        self._seen = list(self._session.doc["messages"])
+        self._screen, self._writer = self._planner.screen, self._planner.screen.writer
+        session.tell = self._writer.tell
         if tools:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
-            self._approval = Approval(tools, self._session.doc)
-        self._title = None if self._flags.title else title_of(self._app, self._session, planner)
-        self._question = next((one["id"] for one in self._seen[document.asked_at(self._seen) :]), "")
+            self._approval = Approval(tools, session.doc)
+        self._title = None if self._flags.title else title_of(self._app, session, self._who.agent)
         try:
-            self._save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
-            self._rounds(planner.kept(plan), tools)
-            if planner.form.shape:
-                self._conform(planner.form.shape, tools)
+            session.save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
+            plan = self._plan
+            self._rounds(self._planner.plan(self._seen) if plan.choice.is_new else plan, tools)
+            if shape:
+                self._conform(shape, tools)
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
@@ -207,9 +160,9 @@ class Turn:
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
-            if self._message is None and self._session.is_kept and self._session.name and self._is_first:
-                sessions.remember_unanswered(self._session.name)
-            failure.hint = failure.hint or self._session.how_to_go_on(self._message)
+            if self._message is None and session.is_kept and session.name and self._is_first:
+                sessions.remember_unanswered(session.name)
+            failure.hint = failure.hint or session.how_to_go_on(self._message)
             raise failure
 
     # ---- asking
@@ -237,12 +190,12 @@ class Turn:
             if not calls:
                 return
             refusals, rounds = 0, rounds + 1
-            if tools is None or rounds >= self._planner.max_rounds:
-                self._save(durable=True)
+            if tools is None or rounds >= self._app.settings.max_rounds:
+                self.session.save(durable=True)
                 what = f"the model still calls tools after {counted(rounds, 'round')}"
                 raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, tools)
-            plan = self._planner.next(self._seen)
+            plan = self._planner.plan(self._seen)
 
     def _ask(self, plan: Plan) -> None:
         """One request, shown as it comes and saved, however it ends."""
@@ -278,14 +231,14 @@ class Turn:
 
     def _show(self, events: Iterator[Event]) -> None:
         """Write the answer as it comes. Raises what ends it before its time; of an event all is shown or nothing."""
-        form, self._shown = self._planner.form, 0
+        form, title, self._shown = self._who.form, self._title, 0
         for event in events:
             if isinstance(event, Retrying):
                 self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
                 self._screen.spinner.say("the answer comes")
-                if self._title and self._title.goes_beside and self._title.ident is None and self._is_first:
-                    self._title.start()
+                if title and title.goes_beside and title.ident is None and self._is_first:
+                    title.start()
             with self._interrupts.shielded(), self._screen.showing():
                 if isinstance(event, (Text, Refusal)):
                     if self._words_shown and not (self._shown or form.held or form.structured):
@@ -308,8 +261,7 @@ class Turn:
         finally:
             with self._interrupts.shielded():
                 kept = [results[call["id"]] for call in calls if call["id"] in results]
-                recorded = [("message_recorded", {"id": self._append(message), "role": "tool"}) for message in kept]
-                self._save(*recorded, durable=True)
+                self.session.save(*map(self._append, kept), durable=True)
 
     def _results(self, calls: Sequence[Call], tools: Tools) -> Iterator[ToolResult]:
         """What is denied first, then what runs, as it ends. Raises ToolServerError behind the last result that came."""
@@ -331,9 +283,8 @@ class Turn:
 
     def _conform(self, shape: "Shape", tools: Tools | None) -> None:
         """See that the answer conforms; where it does not, ask once more, with what is wrong. Raises Misshapen."""
-        form = self._planner.form
         for again in (True, False):
-            faults = shape.faults(form.of(_said(self._message)))
+            faults = shape.faults(self._who.form.of(_said(self._message)))
             if not faults:
                 return
             misshapen = Misshapen(f"the answer is not what --schema asks: {faults[0]}")
@@ -341,24 +292,15 @@ class Turn:
                 raise misshapen
             question = user_message(shape.repair(faults), ())
             question["repair"] = True  # it is no turn of the user
-            ident = self._append(question)
+            recorded = self._append(question)
             try:
-                self._planner.check(self._seen)
+                plan = self._planner.plan(self._seen)
             except TooLong:
                 raise misshapen from None
-            self._save(("message_recorded", {"id": ident, "role": "user"}), durable=False)
-            self._rounds(self._planner.next(self._seen), tools)
+            self.session.save(recorded, durable=False)
+            self._rounds(plan, tools)
 
     # ---- keeping
-
-    def _save(self, *happened: "Happening", durable: bool) -> None:
-        """Save. Who reads events learns what happened as soon as it is on disk."""
-        self._due += happened
-        with self._interrupts.shielded():
-            if self._session.save(durable=durable):
-                for kind, fields in self._due:
-                    self._writer.tell(kind, **fields)
-                self._due.clear()
 
     def _keep(self, message: Message, *, durable: bool) -> None:
         """Save the answer, with where it came from."""
@@ -377,18 +319,17 @@ class Turn:
                 f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.tokens:,}: "
                 "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
             )
-        ident = self._append(message, {"tokens": usage})
+        recorded = self._append(message)
         self._message = message
-        recorded = ("message_recorded", {"id": ident, "role": "assistant"})
-        self._save(recorded, ("session_saved", {"session": self._session.doc["id"]}), durable=durable)
+        self.session.save(recorded, ("session_saved", {"session": self.session.doc["id"]}), durable=durable)
 
-    def _append(self, message: Message, usage_delta: dict[str, Any] | None = None) -> str:
-        """Add a message behind what this turn has seen, whatever others add to the session; its id."""
-        ident = message["id"] = new_message_id()
-        message["parent"] = self._seen[-1]["id"]
-        sessions.append_messages(self._session.doc, [message], usage_delta)
+    def _append(self, message: Message) -> "Happening":
+        """Add a message behind what this turn has seen, whatever others add to the session; what is told of it."""
+        message["id"], message["parent"] = new_message_id(), self._seen[-1]["id"]
+        delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None
+        sessions.append_messages(self.session.doc, [message], delta)
         self._seen.append(message)
-        return ident
+        return "message_recorded", {"id": message["id"], "role": message["role"]}
 
     # ---- what comes behind the answer
 
@@ -405,7 +346,7 @@ class Turn:
             names = ", ".join(dict.fromkeys(self._approval.denied))
             way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
             failure = Denied(f"a tool call was denied: {names}", way)
-        if self._planner.form.structured:
+        if self._who.form.structured:
             self._app.reporter.told = True
             failure = self._attempt(self._writer.close, failure)
             if isinstance(failure, OSError):
@@ -414,14 +355,14 @@ class Turn:
             if not self._screen.finished:
                 return ended
             self._interrupts.forget()
-        if failure or not (self._session.is_kept and self._planner.agent.memory):
+        if failure or not (self.session.is_kept and self._who.agent.memory):
             return failure
         from gptsh.cli.memory import Consolidation  # noqa: PLC0415 - few agents have a memory
 
         if self._screen.finished:
             stdio.let_go()
         memories = Consolidation(self._app.settings, self._app.client, self._interrupts)
-        ended = memories.behind_turn(self._session)
+        ended = memories.behind_turn(self.session)
         return None if self._app.reporter.told else ended  # the exit code was reported before, in JSON
 
     def _attempt(self, do: Callable[[], None], failure: BaseException | None) -> BaseException | None:
@@ -438,7 +379,7 @@ class Turn:
 
     def _deliver(self, failure: BaseException | None) -> None:
         """Show what was held back until the answer was whole, or on stderr what arrived of it."""
-        said, form = _said(self._message), self._planner.form
+        said, form = _said(self._message), self._who.form
         if self._unshown:
             self._writer.write(Text(self._unshown))
         self._writer.close()
@@ -452,7 +393,7 @@ class Turn:
     @property
     def _is_first(self) -> bool:
         """Whether the question is the session's first: of runs that begin it together one asks for a title."""
-        first = next(filter(starts_turn, self._session.doc["messages"]))
+        first = next(filter(starts_turn, self.session.doc["messages"]))
         return bool(first["id"] == self._question)
 
     def _keep_title(self, failure: BaseException | None) -> BaseException | None:
@@ -472,16 +413,16 @@ class Turn:
         except Interrupted as err:
             failure = failure if err.by_user else failure or err
             self._interrupts.forget_ctrl_c()
-        cost = settings.cost_of(self._app.settings, thread.model, thread.usage) if thread.usage else None
-        if self._session.keep_title(thread.title, thread.model, thread.usage, cost):
-            self._writer.tell("title", title=thread.title)
+        usage = thread.answer.usage
+        cost = settings.cost_of(self._app.settings, thread.model, usage) if usage else None
+        self.session.keep_title(thread.title, thread.model, usage, cost)
         return failure
 
     def _object(self, failure: BaseException | None) -> dict[str, Any]:
         """The answer for a program."""
         from gptsh.render import structured  # noqa: PLC0415 - a person reads no objects
 
-        session, planner, form = self._session, self._planner, self._planner.form
+        session, planner, form = self.session, self._planner, self._who.form
         message: Mapping[str, Any] = self._message or {}
         error = None
         failed = in_words(failure) if isinstance(failure, Interrupted) else failure or session.failure
@@ -522,44 +463,3 @@ class Turn:
 def _said(message: Message | None) -> str:
     """The words of an answer, a refusal behind them."""
     return text_of(message) + message.get("refusal", "") if message else ""
-
-
-# ---- the title
-
-
-class Title(threading.Thread):
-    """Asked once, in a daemon thread that an ending process does not wait for. It saves nothing itself.
-
-    ``goes_beside`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
-    when another request arrives, and is asked behind it.
-    """
-
-    def __init__(self, first_user: str, model: str, llm: Ask, *, goes_beside: bool) -> None:
-        super().__init__(daemon=True)
-        self.title: str | None = None
-        self.usage: Usage | None = None
-        self.model, self.goes_beside = model, goes_beside
-        self._first_user, self._llm = first_user, llm
-
-    def run(self) -> None:
-        """Ask. What it has cost is known, whatever ends it."""
-        self.title = sessions.generate_title(self._first_user, small_model=self.model, llm=self._ask)
-
-    def _ask(self, request: Request, answer: Answer) -> Iterator[Event]:
-        try:
-            yield from self._llm(request, answer)
-        finally:
-            self.usage = answer.usage
-
-
-def title_of(app: App, session: Session, planner: Planner) -> Title | None:
-    """What will ask for a title; None where the session has one, or none is wanted."""
-    messages, loaded = session.doc["messages"], app.settings
-    small = settings.small_model(loaded, planner.agent)
-    wanted = loaded.sessions.titles and session.is_kept and not session.doc["title"]
-    if not wanted or small is None or not document.unanswered(messages):
-        return None
-    first, *others = filter(starts_turn, messages)
-    if others or "echo" in (planner.provider, split_model(small)[0]):
-        return None
-    return Title(words_of(first), small, app.client.ask, goes_beside=not loaded.providers.of(small).is_local)

@@ -63,7 +63,7 @@ def _added(known: Sequence[Snapshot], new: Snapshot, keep: int | None) -> list[S
         numbers = [re.fullmatch("auto-([0-9]{1,9})", item.get("name") or "") for item in known]
         taken = {int(found[1]) for found in numbers if found}
         if new["name"] is None or int(new["name"].removeprefix("auto-")) in taken:  # by another run
-            new = {**new, "name": f"auto-{1 + max(taken, default=0)}"}
+            new["name"] = f"auto-{1 + max(taken, default=0)}"
     others = [item for item in known if item.get("name") != new["name"]]
     automatic = [item["id"] for item in (*others, new) if item.get("reason") == "auto"]
     rolled = automatic[: -keep or None] if keep else []

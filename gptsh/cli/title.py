@@ -1,0 +1,50 @@
+"""A title for a new session, asked of the small model."""
+
+import threading
+from collections.abc import Iterator
+
+from gptsh.cli.app import App
+from gptsh.cli.session import Session
+from gptsh.config import settings
+from gptsh.config.settings import Agent
+from gptsh.content.answer import Answer, Ask, Request
+from gptsh.core import document, sessions
+from gptsh.messages import Event, starts_turn, words_of
+from gptsh.models.facts import split_model
+
+
+class Title(threading.Thread):
+    """Asked once, in a daemon thread that an ending process does not wait for. It saves nothing itself.
+
+    ``goes_beside`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
+    when another request arrives, and is asked behind it. ``answer`` has what it cost, whatever ends it.
+    """
+
+    def __init__(self, question: str, model: str, ask: Ask, *, goes_beside: bool) -> None:
+        super().__init__(daemon=True)
+        self.model, self.goes_beside = model, goes_beside
+        self.title: str | None = None
+        self.answer = Answer()
+        self._question, self._ask = question, ask
+
+    def run(self) -> None:
+        """Ask."""
+
+        def ask(request: Request, answer: Answer) -> Iterator[Event]:
+            self.answer = answer
+            return self._ask(request, answer)
+
+        self.title = sessions.generate_title(self._question, small_model=self.model, llm=ask)
+
+
+def title_of(app: App, session: Session, agent: Agent) -> Title | None:
+    """What will ask for a title; None where the session has one, or none is wanted."""
+    messages, small = session.doc["messages"], settings.small_model(app.settings, agent)
+    wanted = app.settings.sessions.titles and session.is_kept and not session.doc["title"]
+    if not wanted or small is None or not document.unanswered(messages):
+        return None
+    first, *others = filter(starts_turn, messages)
+    if others or "echo" in (split_model(agent.model or "")[0], split_model(small)[0]):
+        return None
+    goes_beside = not app.settings.providers.of(small).is_local
+    return Title(words_of(first), small, app.client.ask, goes_beside=goes_beside)

@@ -46,6 +46,12 @@ bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row mis
 proof: .venv/bin/ruff ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
 	.venv/bin/python -m proof
 
+.venv/bin/mutmut: | .venv/bin/ruff
+	$(call into,.venv,-e '.[test$(comma)mutants]')
+
+mutants: .venv/bin/mutmut ## Change the code in places of chance, and see whether a test fails; takes an hour
+	.venv/bin/python -m proof mutants
+
 man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from options, config keys and docs/
 	.venv/bin/python -m man.build
 
@@ -96,4 +102,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench proof man docs screenshot recording servers llama slow other coverage
+.PHONY: help check try test lint types bench proof mutants man docs screenshot recording servers llama slow other coverage

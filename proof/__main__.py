@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gptsh import __version__
-from proof import crowd, hostile, kills, scale, signals, streams
+from proof import crowd, hostile, kills, mutants, scale, signals, streams
 from proof.table import Table, markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 _KILLS = 2000
+_MUTANTS = "mutants"  # an hour, and mutmut: only where it is named
 _INTRO = """\
 # Reliability
 
@@ -41,6 +42,7 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "sessions": scale.many,
         "sizes": scale.large,
         "turns": scale.turns,
+        _MUTANTS: lambda: mutants.table(20 if quick else 200),
     }
 
 
@@ -70,7 +72,7 @@ def main() -> int:
     if unknown := set(options.parts) - set(known):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     held = True
-    for name in options.parts or known:
+    for name in options.parts or (name for name in known if name != _MUTANTS):
         started = time.monotonic()
         table = known[name]()
         held = held and all(row.held for row in table.rows)

@@ -172,9 +172,8 @@ def without(message: Message, unsupported: Collection[Kind]) -> Message:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    parts = [_or_text(part, unsupported, of_tool=message["role"] == "tool") for part in content]
-    is_same = all(new is part for new, part in zip(parts, content, strict=True))
-    return message if is_same else {**message, "content": parts}
+    of_tool = message["role"] == "tool"
+    return {**message, "content": [_or_text(part, unsupported, of_tool=of_tool) for part in content]}
 
 
 def _or_text(part: Part, unsupported: Collection[Kind], *, of_tool: bool) -> Part:

@@ -7,11 +7,13 @@ from gptsh.content.attachments import PDF, url_part
 from gptsh.jsonio import as_dict
 from gptsh.messages import Block, Message, Part, blocks_of, parts_of, text_part, with_blocks
 
-# An unknown role is the user's, so that nothing is left out of what is sent.
-_ROLES = {role: role for role in ("system", "user", "assistant", "tool")}
+# By role: ours. An unknown one is the user's, so that nothing is left out of what is sent.
+_ROLES = {
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"},
+}
 _SHARED = ("id", "timestamp", "source")  # of a message that carries results, by each of them
 _STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # what a shell's result is told by
-_ROLES |= {"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"}
 
 
 def translated(message: Message) -> list[Message]:
@@ -25,12 +27,10 @@ def translated(message: Message) -> list[Message]:
     role = _ROLES.get(said, "user")
     own: Any = message if said == role else {**message, "role": role}
     if isinstance(own.get("content"), list):
-        parts = list(map(_part, own["content"]))
-        if any(new is not part for new, part in zip(parts, own["content"], strict=True)):
-            own = {**own, "content": parts}
-        if role == "user" and any(part.get("type") == "tool_result" for part in parts):
+        own = {**own, "content": list(map(_part, own["content"]))}
+        if role == "user" and any(part.get("type") == "tool_result" for part in own["content"]):
             return _results_apart(own)
-    if said == "function" and not own.get("tool_call_id"):
+    if said == "function":
         own = {**own, "tool_call_id": f"call_{own.get('name')}"}
     return [_answer(own) if role == "assistant" else own]
 

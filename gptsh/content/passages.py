@@ -51,10 +51,10 @@ class Passage(NamedTuple):
             case "thinking":
                 return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
             case "result":
-                text = (self.text or "").strip()
-                first = shortened(text.partition("\n")[0], FOLDED)
-                size = len((self.text or "").encode("utf-8", "surrogatepass"))
-                more = "" if first == text else f"[{shown_size(size)}]"
+                text = self.text or ""
+                first = shortened(text.strip().partition("\n")[0], FOLDED)
+                size = len(text.encode("utf-8", "surrogatepass"))
+                more = "" if first == text.strip() else f"[{shown_size(size)}]"
                 error = "[error]" if self.is_error else ""
                 return " ".join(filter(None, (error, first, more, *map(str, self.media)))) or "[nothing]"
         return self.title

@@ -66,7 +66,7 @@ class Chooser:
         fixed: int,
         rules: ContextRules,
         summarise: Summarise,
-        on_failure: Callable[[GptshError], None] = lambda _err: None,
+        on_failure: Callable[[GptshError], None],
     ) -> None:
         self._messages, self._state, self._rules = messages, state, rules
         self._measure, self._budget, self._fixed = measure, budget, fixed

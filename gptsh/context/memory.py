@@ -164,7 +164,7 @@ def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: s
         raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
     lines: list[str] = []
     for place, whole in enumerate(lines_of(messages, _LENGTHS, dated=True)):
-        line = whole if lines else fitted(whole, room, "ends")
+        line = whole if lines else fitted(whole, room, ends=True)
         room -= count_text(line) + 2
         if room < 0 and lines:
             return messages[:place], "\n".join(lines)

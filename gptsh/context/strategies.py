@@ -200,5 +200,5 @@ def _state(past: SplitHistory, max_tokens: int) -> list[str]:
     if not text:
         answers = (message for message in reversed(past.older) if message["role"] == "assistant" and text_of(message))
         heading, text = _LAST, next(map(text_of, answers), "")
-    told = fitted(text, max_tokens, "head" if past.summary else "ends") if text and max_tokens >= _LEAST else ""
+    told = fitted(text, max_tokens, ends=not past.summary) if text and max_tokens >= _LEAST else ""
     return [heading, told] if told else []

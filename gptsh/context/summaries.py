@@ -215,11 +215,11 @@ def _chunks(messages: Sequence[Message], room: int, most: int) -> list[str]:
             chunks[-1].append(line)
             taken += size
         if len(chunks) <= most:
-            return [fitted("\n".join(chunk), room, "ends") for chunk in chunks if chunk]
+            return [fitted("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
         if lengths.user <= Lengths().rest // 4:
             half = most // 2
             kept = [*chunks[: most - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
-            return [fitted("\n".join(chunk), room, "ends") for chunk in kept]
+            return [fitted("\n".join(chunk), room, ends=True) for chunk in kept]
         lengths = Lengths(*(length // 2 for length in lengths))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
@@ -78,13 +78,13 @@ def _encoding() -> "Encoding | None":
     return tiktoken.get_encoding("cl100k_base")
 
 
-def fitted(text: str, max_tokens: int, keep: Literal["head", "tail", "ends"] = "head") -> str:
-    """A text that takes so many tokens at most: itself, or its head, its tail or both ends with a mark; "" for none."""
+def fitted(text: str, max_tokens: int, *, ends: bool = False) -> str:
+    """A text that takes so many tokens at most: itself, or its head, or both ends, with a mark; "" for none."""
     if at_most(text) <= max_tokens or count_text(text) <= max_tokens:
         return text
     kept = len(text) * max(0, max_tokens - count_text(f" {MARK} ")) // count_text(text)
     while kept > 0:
-        head = {"head": kept, "tail": 0, "ends": 2 * kept // 3}[keep]
+        head = 2 * kept // 3 if ends else kept
         shorter = f"{text[:head].rstrip()} {MARK} {text[len(text) - (kept - head) :].lstrip()}".strip()
         if count_text(shorter) <= max_tokens:
             return shorter

@@ -24,7 +24,7 @@ def test_one_prompt_one_answer_one_session(lab: Home, model: ModelServer) -> Non
     assert texts(doc) == ["user: say hello", "assistant: hello world"]
     question, reply = doc["messages"]
     known = {"parent": question["id"], "agent": "default", "provider": "lab", "model": "lab/m", "cost": None,
-             "finish_reason": "stop", "response_id": "chatcmpl-1"}  # fmt: skip
+             "finish_reason": "stop", "response_id": "chatcmpl-1", "request_id": None}  # fmt: skip
     assert (question["parent"], reply | known) == (None, reply)
     assert [reply["usage"][key] for key in ("prompt", "completion", "total")] == [11, 5, 16]
     assert (doc["usage"]["tokens"]["total"], reply["duration_ms"] >= 0) == (16, True)

@@ -252,7 +252,7 @@ def test_another_window_is_another_choice(long: Home, talker: Talker) -> None:
     assert TOLD not in text_in(asked(talker)[-1])
     talker.window, calls = WINDOW, len(for_summaries(talker))
     assert context_of(long, "-m", "lab/m", "three")["strategy"] == "summary"
-    assert len(for_summaries(talker)) == calls
+    assert (len(for_summaries(talker)), TOLD in text_in(asked(talker)[-1])) == (calls, True)
 
 
 def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talker) -> None:

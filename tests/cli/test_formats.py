@@ -258,10 +258,16 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "openai: the body of a request in Anthropic's shape": ("a.json", {
         "model": "claude-x", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}], "messages": [
             HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, use("a")]},
-            {"role": "user", "content": [gave("a", is_error=True), {"type": "text", "text": "on"}]},
+            {"role": "user", "content": [{"type": "text", "text": "on"}, gave("a", is_error=True, content={"é": [1]})]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "so"}, {"type": "text", "text": "ho"}]},
         ],
-    }, ["user: hi\nassistant: (hm; signed) ls{}=a\ntool a failed: a\nuser: on\n"],
+    }, ['user: hi\nassistant: (hm; signed) ls{}=a\ntool a failed: {"é": [1]}\nuser: on\nassistant: (so) ho\n'],
        {"agent.system": "Be brief.", "agent.params.max_tokens": 9}),
+    "openai: the functions of its first API, and the roles of others": ("a.json", [
+        {"role": "assistant", "content": "So.", "function_call": {"name": "ls", "arguments": "{}"}},
+        {"role": "function", "name": "ls", "content": "a"}, {"role": "model", "content": "b"},
+        {"role": "ai", "content": "c"}, {"role": "novel", "content": "d"},
+    ], ["assistant: So. ls{}=call_ls\ntool call_ls: a\nassistant: b\nassistant: c\nuser: d\n"], {}),
     "openai: lines of role and content": ("a.jsonl", (
         {"role": "system", "content": "Be brief."}, HI, {"role": "assistant", "content": "ho"},
     ), ["user: hi\nassistant: ho\n"], {"agent.system": "Be brief."}),

@@ -138,10 +138,10 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
         says("**so**\n\n```py\ndef f(): return 'x'\n```", tool_calls=[call], model="lab/m", finish_reason="length",
              thinking=[{"type": "thinking", "thinking": "hm"}]),
         {"role": "tool", "name": "ls", "content": [{"type": "text", "text": "first\nsecond"}, image]},
-        says("```klingon\nx\n```"),
+        says("```klingon\nx\n```"), {"role": "tool", "content": "?"},
     )  # fmt: skip
-    assert len(reader.all("article")) == 4
-    assert [found["class"] for found in reader.all("details")] == ["file", "thinking", "call", "result"]
+    assert re.findall(r"\n(.*) 2025-\d\d-\d\d", reader.shown)[-5:] == ["You", "lab/m", "Tool ls", "Assistant", "Tool"]
+    assert [found["class"] for found in reader.all("details")] == ["file", "thinking", "call", "result", "result"]
     assert [found["src"] for found in reader.all("img")] == [f"data:image/png;base64,{png}"] * 2
     links = reader.all("a")
     assert [found.get("download") for found in links] == ["b.pdf", "image.svg", None]

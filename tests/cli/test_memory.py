@@ -249,8 +249,9 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
     assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
     assert agent.run("--consolidate") == ("", "", 0)
     assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
-    model.whole(answer_of("- m"), model="small")
+    model.whole(answer_of(""), model="small")
     assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
+    assert (file(agent), file(agent, "HISTORY.md").count("\n")) == ("", 1)  # nothing of it is to be kept
 
 
 @pytest.mark.parametrize(

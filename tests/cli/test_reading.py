@@ -99,6 +99,10 @@ SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a long result": (
         {"role": "tool", "name": "ls", "content": "\na.txt\n" + "b.txt\n" * 500}, ["## tool (ls)", "`a.txt [3.0 kB]`"]),
     "a failed one": ({"role": "tool", "content": "one line\n", "is_error": True}, ["## tool", "`[error] one line`"]),
+    "a part that nobody knows": (
+        {"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}, "source": "a.mp4"}]},
+        ["## user", "`[a.mp4, video_url]`"],
+    ),
     "thinking": (
         {"role": "assistant", "content": "a",
          "thinking": [{"type": "thinking", "thinking": "x" * 1200}, {"type": "redacted_thinking", "data": "d"}]},
@@ -140,9 +144,11 @@ def test_full_shows_all_of_calls_results_and_thinking(home: Home) -> None:
 
 def test_what_was_attached_is_shown_under_its_name(home: Home) -> None:
     (home.cwd / "notes.txt").write_text("remember")
-    home.run("-m", "echo", "-f", "notes.txt", "one", stdin="log")
+    (home.cwd / "a.log").write_text("10:00 up")
+    home.run("-m", "echo", "-f", "notes.txt", "-f", "a.log", "one", stdin="log")
     shown = home.run(*SHOW).stdout
     assert "`[notes.txt]`\n\n```\nremember\n```\n" in shown
+    assert "`[a.log]`\n\n```\n10:00 up\n```\n" in shown
     assert "`[stdin]`\n\n```\nlog\n```\n" in shown
 
 

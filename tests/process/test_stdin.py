@@ -114,6 +114,7 @@ IS_TEXT = [
     "日本語のテキスト\n".encode("shift-jis"),
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07" + b"a line\n" * 9,
     b"N\x08NA\x08AM\x08ME\x08E\n" * 9,  # a man page
+    b"ab\0" * 9,  # names, as find -print0 parts them
     b"%PDF-1.4 is how a PDF document begins, and %%EOF how it ends. " + b"This is no end. " * 99,
     "ÿû hieß der Käse\n".encode("latin-1"),  # its first two bytes begin a frame of MP3
 ]

@@ -191,6 +191,7 @@ def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, mode
     assert "auto_approve" in run.stderr
     (denied, is_error), added = results(home.doc())
     assert (denied[:6], is_error, added) == ("denied", True, ("2", False))
+    assert home.doc()["messages"][2]["name"] == "good__note"
     assert model.sent[1]["messages"][2]["content"] == denied
 
 

@@ -8,7 +8,7 @@ are shown, and the whole of it once it is closed; of code, the lines of which ar
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from gptsh.text import columns, row_starts, visible
 
@@ -21,26 +21,37 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Region:
-    """What stands in the last rows of the screen and may be drawn again, the cursor behind its last character."""
+    """What stands in the last rows of the screen and may be drawn again, the cursor behind its last character.
+
+    ``width``: the columns of the screen when it was drawn.
+    """
 
     def __init__(self) -> None:
         self._rows: list[str] = []
-        self._width = 0
+        self.width = 0
+
+    def lost(self, width: int, height: int) -> int:
+        """How many of its first rows have left a screen that is smaller now."""
+        return sum(1 for below in accumulate(reversed(self._tall(width))) if below > height)
+
+    def _tall(self, width: int) -> list[int]:
+        """How many rows the terminal has made of each: at another width than before it has laid them out again."""
+        if width >= self.width:
+            return [1] * len(self._rows)
+        return [max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in self._rows]
 
     def frame(self, done: Sequence[str], rows: Sequence[str], width: int) -> str:
         """What draws lines that stay in place of the region, and the rows of a new one below them.
 
-        Rows that stand are left alone. At another width than before the terminal has laid out the old rows again.
+        Rows that stand are left alone.
         """
         old, new, keep = self._rows, [*done, *rows], 0
-        if width == self._width:
+        if width == self.width:
             keep = len([*takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))])
-        up = len(old) - 1 - keep
-        if old and width < self._width:
-            up = sum(max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in old) - 1
+        up = sum(self._tall(width)) - 1 - keep
         if rows and keep == len(new) < len(old):
             keep, up = keep - 1, up + 1  # the cursor belongs behind the last row
-        self._rows, self._width = [*rows], width
+        self._rows, self.width = [*rows], width
         drawn = "".join(f"{line}\n" for line in done[keep:])
         if rows := rows[max(0, keep - len(done)) :]:
             drawn += f"{_CUT}{chr(10).join(rows)}{_WRAP}"
@@ -49,7 +60,8 @@ class Region:
         elif keep == len(old):
             erased = "\n" if new[keep:] or not self._rows else ""
         else:
-            erased = f"\x1b[{up}A\r\x1b[J" if up else "\r\x1b[J"
+            # The first row for itself: tmux keeps in its scrollback what is erased of a whole screen.
+            erased = f"\x1b[{up}A\r\x1b[K\n\x1b[J\x1b[A" if up else "\r\x1b[J"
         return f"{_BEGIN}{erased}{drawn}{_END}" if erased or drawn else ""
 
 

@@ -7,7 +7,7 @@ This module costs 0.15 s: it is imported when an answer has to be shown in this 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from markdown_it.token import Token
 from rich import box
@@ -65,6 +65,7 @@ class Canvas:
         self._closed: list[Block] = []  # and not drawn yet
         self._gone = 0  # lines of an open block that are drawn for good
         self._width = 0  # of these
+        self._open: list[int] = []  # rows of each line of code that is drawn below them
 
     def add(self, text: str) -> None:
         """Take a piece. Where nothing can be drawn again, what it closes is drawn."""
@@ -86,6 +87,12 @@ class Canvas:
     def _draw(self, opened: list[Block]) -> None:
         width, height = self._size()
         done: list[str] = []
+        if self.region and self._open:
+            lost = self.region.lost(width, height)
+            if gone := sum(1 for rows in accumulate(self._open) if rows <= lost):
+                self._gone += gone
+                self._width = self._width or self.region.width
+            self._open = []
         if closed := self._closed:
             self._closed = []
             page = _page(self._look, self._width or width)
@@ -105,6 +112,7 @@ class Canvas:
                 break
             rows = cut + rows
             lines.pop()
+            self._open = [len(cut), *self._open] if stays else []
         if lines and stays:
             done += [page.paint(line) for line in lines]
             self._gone += len(lines)

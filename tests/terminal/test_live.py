@@ -14,7 +14,7 @@ from gptsh.render.live import Region
 from gptsh.render.plain import Look
 from gptsh.render.terminal import Canvas
 from tests.support.emulator import DOCUMENTS, Emulator, emulated
-from tests.support.home import Home
+from tests.support.home import Home, until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
 from tests.support.terminal import Terminal
@@ -153,3 +153,20 @@ def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model:
         assert [len(re.findall(word, seen)) for word in ("whole", "one", "two", "three", "end")] == [1] * 5
         tmux.write("typed")
         tmux.until("typed")  # the terminal draws again what is typed
+
+
+@needs_tmux
+def test_a_screen_that_becomes_smaller_keeps_each_line_of_code_once(lab: Home, model: ModelServer) -> None:
+    holds = threading.Event(), threading.Event()
+    first, *rest = answer("```\n" + "".join(f"line {n}\n" for n in range(40)), "line 40\n", "```\nend")[1:]
+    model.script(first, holds[0], rest[0], holds[1], *rest[1:])
+    with Tmux(lab, "go", size=(60, 20)) as tmux:
+        until(lambda: "line 0\n" in tmux.screen(history=True))
+        tmux.resize(40, 8)
+        holds[0].set()
+        tmux.until("^line 40$")
+        tmux.resize(5, 8)
+        holds[1].set()
+        tmux.until("^end")
+        seen = "".join(tmux.screen(history=True).split())
+        assert [number for number in range(41) if seen.count(f"line{number}line") != 1] == [40]

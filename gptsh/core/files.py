@@ -154,27 +154,30 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     return doc, malformed
 
 
-def parse(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
+def parse(
+    data: bytes, lowered: bytes, path: str, wanted: Callable[[bytes], bool]
+) -> tuple[Document, Iterator[Message]]:
     """What the bytes of a file hold: its document up to the context, and its messages, at least those that are wanted.
 
-    ``wanted`` gets the bytes of a message in small letters. Raises ValueError when it is no session, also between its
-    messages.
+    ``lowered`` is the same in small letters, and ``wanted`` gets a message's part of it. Raises ValueError when it is
+    no session, also between its messages.
     """
-    head = _head(data, path) if data.endswith(b"}]}") else None
-    _, ours, messages = data[:-3].partition(_MESSAGES + _MESSAGE)
-    if head is None or not ours:
+    head, start = _head(data, path), data.find(_MESSAGES + _MESSAGE)
+    if head is None or start < 0 or not data.endswith(b"}]}"):
         head, _ = read_document(path)
         return head, iter(head["messages"])
-    return head, _messages(messages, path, wanted)
+    return head, _messages(data, lowered, start + len(_MESSAGES), path, wanted)
 
 
-def _messages(data: bytes, path: str, wanted: Callable[[bytes], bool]) -> Iterator[Message]:
+def _messages(data: bytes, lowered: bytes, start: int, path: str, wanted: Callable[[bytes], bool]) -> Iterator[Message]:
     """Each message that is wanted, parsed when its turn has come. Where that fails, all of them once more."""
-    between = b"}," + _MESSAGE  # which no text holds
+    last = len(data) - len(b"]}")
     try:
-        for piece, lowered in zip(data.split(between), data.lower().split(between), strict=True):
-            if wanted(lowered):
-                yield readable(parsed(f'{{"id":"{piece.decode()}}}'))
+        while start < last:
+            end = lowered.find(b"}," + _MESSAGE, start) + 1 or last  # which no text holds
+            if wanted(lowered[start:end]):
+                yield readable(parsed(data[start:end].decode()))
+            start = end + len(b",")
     except (ValueError, RecursionError):  # something in a message begins with an id, too
         yield from read_document(path)[0]["messages"]
 

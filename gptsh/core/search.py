@@ -18,19 +18,20 @@ from gptsh.text import shortened
 Span = tuple[int, int]
 Passage = tuple[str, str, str]  # who or what says it, the name of its tool or file if it has one, and the text
 
-_PLAIN = re.compile(r"[!#-.0-\[\]-~]+")  # ASCII that every JSON writer leaves as it is
+# ASCII that every JSON writer leaves as it is. Some write these as escapes: <, >, &, '.
+_PLAIN = re.compile(r"[!#-%(-.0-;=?-\[\]-~]+")
 _NAME = 40  # characters of the name of a tool or a file
 _LEAST = 3  # letters of a needle; a shorter one stands in much of every file
-# What our own writer puts between the texts: a word that stands only there is in no text.
+# What our own writer puts between the texts: a word that stands nowhere else is in no text.
 _KEYS = """version id title created_at updated_at provider usage tokens prompt completion total reasoning_tokens
     cached_tokens cache_write_tokens cost calls stats turns messages preview meta output cwd project tags forked_from
     mcp_allowed_servers agent model model_small params system context summaries snapshots compaction cuts consolidated
     parent timestamp role content resolved_model request_id response_id finish_reason stop_sequence raw prompt_tokens
     completion_tokens total_tokens duration_ms name tool_calls tool_call_id type
-    function arguments text source thinking signature replay is_error"""
-_BETWEEN = [f'"{key}":'.encode() for key in _KEYS.split()]
-_BETWEEN += [
-    f':"{value}"'.encode() for value in ["user", "assistant", "tool", "text", "function", "stop", "tool_calls"]
+    function arguments text source thinking signature replay is_error""".split()
+_VALUES = [
+    *(("role", "user"), ("role", "assistant"), ("role", "tool"), ("type", "text"), ("type", "function")),
+    *(("finish_reason", "stop"), ("finish_reason", "tool_calls")),
 ]
 
 
@@ -59,12 +60,9 @@ class Query:
         """Whether a file of these bytes in small letters may have all the words: never False where it has."""
         return all(may_have(lowered) for may_have in self._tests)
 
-    @property
-    def may_help(self) -> Callable[[bytes], bool]:
+    def may_help(self, lowered: bytes) -> bool:
         """Whether a message of these bytes may have one of the words."""
-        if len(self._tests) == 1:  # as in most searches, which ask it of each message
-            return self._tests[0]
-        return lambda lowered: any(may_have(lowered) for may_have in self._tests)
+        return any(may_have(lowered) for may_have in self._tests)
 
     def best(self, passages: Iterable[Passage]) -> Passage | None:
         """The first of the passages with the most words; None unless every word is in one of them."""
@@ -98,14 +96,16 @@ class Query:
 
 def _test(word: str) -> Callable[[bytes], bool]:
     """Whether a text may have a word, given its bytes in small letters: never False where it has."""
-    needle = max(_PLAIN.findall(word), key=len, default="").encode()
-    if not word.isascii() and len(needle) < _LEAST:
+    if not word.isascii():
         letters = max(re.findall(r'[^"/\\]+', word), key=len)
         return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
-    between = [mark for mark in _BETWEEN if needle in mark] if len(needle) >= _LEAST else []
-    if not between:
-        return lambda lowered: needle in lowered or rb"\u00" in lowered
-    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, between)) or rb"\u00" in lowered
+    needle = max(_PLAIN.findall(word), key=len, default="")
+    found = needle.encode()
+    if len(needle) < _LEAST:
+        return lambda lowered: found in lowered
+    between = [f'"{key}":'.encode() for key in _KEYS if needle in f"{key}:"]
+    between += [f'"{key}":"{value}"'.encode() for key, value in _VALUES if needle in f":{value}"]
+    return lambda lowered: lowered.count(found) > sum(map(lowered.count, between))
 
 
 def search(
@@ -120,9 +120,10 @@ def search(
 
     def look(path: str) -> tuple[Document, Passage] | None:
         data = files.read_bytes(path)
-        if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
+        lowered = data.lower()
+        if not query.may_match(lowered) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = files.parse(data, path, query.may_help)
+        head, messages = files.parse(data, lowered, path, query.may_help)
         best = query.best(_passages(head, messages))
         return best and (head, best)
 

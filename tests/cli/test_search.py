@@ -106,6 +106,7 @@ MATCHING = [
     ("bar", "foo\tbar", True), ('"hi"', 'say "hi"!', True), ("c:\\temp", "in C:\\Temp", True), ("a.b", "axb", False),
     ("a*", "aaa", False), ("a b", "b then a", True), ("a c", "a b", False), ("\x1b[31m", "\x1b[31mred", True),
     ("n", "\n", False), ("u00fc", "ü", False), ("content", "the content", True), ("type", "text", False),
+    ("stop", "stop", True), ("text", "text", True), ("user", "user", True), ("a<b", "a<b", True),
     ("b\udce9", "b\udce9", True),
 ]  # fmt: skip
 

@@ -17,6 +17,8 @@ def _finite(text: str) -> float:
     return value
 
 
+# What contains itself is found by its depth.
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 _decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
 parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
@@ -28,7 +30,7 @@ def encoded(value: object) -> bytes:
     Raises ValueError for a value that JSON cannot hold.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _encoder.encode(value)
     except (TypeError, RecursionError) as err:
         raise ValueError(str(err)) from err
     return text.encode("utf-8", "backslashreplace")

@@ -47,16 +47,11 @@ class Mcp(NamedTuple):
     servers: Annotated[Mapping[str, ToolServer], schema.Tables(ToolServer), "Programs and URLs that offer tools."] = {}
 
 
-_IN_FILE = ("command", "args", "env", "url", "headers", "type")  # other keys are other programs'
-# What a value must be when its variables are replaced.
-_EXPANDED = {
-    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()) and "\0" not in v, shown=False),
-    "args": schema.Rule("a list of strings without NUL", lambda v: not any("\0" in text for text in v), shown=False),
-    "env": schema.Rule(
-        "a table of variables, without NUL",
-        lambda v: all(re.fullmatch("[^=\0]+", name) and "\0" not in text for name, text in v.items()),
-        shown=False,
-    ),
+_EXPANDED = ("command", "args", "env", "url", "headers")  # their texts may have variables
+_IN_FILE = (*_EXPANDED, "type")  # other keys are other programs'
+# What some must be when these are replaced.
+_RULES = {
+    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()), shown=False),
     "url": schema.Rule(
         "a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False
     ),
@@ -90,9 +85,11 @@ class ToolServers:
 
         variables: dict[str, str] = {}
         found: dict[str, Any] = {}
-        for key, rule in _EXPANDED.items():
+        for key in _EXPANDED:
             if (value := getattr(server, key)) is not None:
-                found[key] = rule.read(self._expanded(value, f"{where}.{key}", variables), f"{where}.{key}")
+                found[key] = self._expanded(value, f"{where}.{key}", variables)
+        for key in _RULES.keys() & found.keys():
+            _RULES[key].read(found[key], f"{where}.{key}")
         server = server._replace(name=name, **found)
         from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
 
@@ -167,7 +164,7 @@ class ToolServers:
     def _expanded(self, value: Any, where: str, variables: dict[str, str]) -> Any:
         """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced. ``variables`` gets those used."""
         if isinstance(value, tuple):
-            return [self._expanded(text, where, variables) for text in value]
+            return tuple(self._expanded(text, where, variables) for text in value)
         if isinstance(value, Mapping):
             return {key: self._expanded(text, f"{where}.{key}", variables) for key, text in value.items()}
 

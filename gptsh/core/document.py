@@ -103,13 +103,16 @@ _MESSAGE: Shape = {
 def _sound(value: Any, shape: Any, place: str, malformed: list[str]) -> Any:
     """The value without what has another shape, whose places go to ``malformed``; None where it is that itself."""
     if isinstance(shape, dict) and isinstance(value, dict):
-        table = {}
+        table = value
         for key, item in value.items():
             expected = shape.get(key)
             if item is None or expected is None or type(item) is expected:
-                table[key] = item
-            elif (sound := _sound(item, expected, f"{place}.{key}" if place else key, malformed)) is not None:
-                table[key] = sound
+                continue
+            sound = _sound(item, expected, f"{place}.{key}" if place else key, malformed)
+            if sound is None:
+                table = {other: value for other, value in table.items() if other != key}
+            elif sound is not item:
+                table = {**table, key: sound}
         return table
     if isinstance(shape, list) and isinstance(value, list):
         items = []

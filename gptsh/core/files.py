@@ -105,9 +105,9 @@ def sweep(folder: Path, names: list[str]) -> None:
 def write_document(path: Path, doc: Document, *, durable: bool) -> None:
     """Count a document anew, and put it in the place of its file. Raises OSError, StoreError for what is no JSON."""
     count(doc)
-    head = {key: value for key, value in doc.items() if key != "messages"}  # last, so that a list reads the head alone
-    try:
-        data = encoded({**head, "messages": doc["messages"]})
+    head = {key: value for key, value in doc.items() if key != "messages"}
+    try:  # the messages last, so that a list reads the head alone; apart, since text that is all ASCII is quicker
+        data = b'%b,"messages":%b}' % (encoded(head)[:-1], encoded(doc["messages"]))
     except ValueError as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     replace(path, data, durable=durable)

@@ -28,7 +28,7 @@ _KEYS = """version id title created_at updated_at provider usage tokens prompt c
     mcp_allowed_servers agent model model_small params system context summaries snapshots compaction cuts consolidated
     parent timestamp role content resolved_model request_id response_id finish_reason stop_sequence raw prompt_tokens
     completion_tokens total_tokens duration_ms name tool_calls tool_call_id type
-    function arguments text source thinking signature replay is_error""".split()
+    function arguments text source thinking signature replay is_error"""
 _VALUES = [
     *(("role", "user"), ("role", "assistant"), ("role", "tool"), ("type", "text"), ("type", "function")),
     *(("finish_reason", "stop"), ("finish_reason", "tool_calls")),
@@ -103,7 +103,7 @@ def _test(word: str) -> Callable[[bytes], bool]:
     found = needle.encode()
     if len(needle) < _LEAST:
         return lambda lowered: found in lowered
-    between = [f'"{key}":'.encode() for key in _KEYS if needle in f"{key}:"]
+    between = [f'"{key}":'.encode() for key in _KEYS.split() if needle in f"{key}:"]
     between += [f'"{key}":"{value}"'.encode() for key, value in _VALUES if needle in f":{value}"]
     return lambda lowered: lowered.count(found) > sum(map(lowered.count, between))
 

@@ -5,6 +5,7 @@ a thread of its own, see ``Incoming``; nothing is retried here.
 """
 
 import contextlib
+import ipaddress
 import os
 import re
 import socket
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from gptsh.config.settings import Network
 from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
@@ -21,31 +22,22 @@ from gptsh.llm.sse import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _GRACE = 30.0  # seconds that the thread waits longer than who asked
-_LONGEST_LABEL = 63  # characters between two dots of a host name (RFC 1035)
 _PIECE = 1 << 16  # bytes that are read at once
 _SMALL_BODY = 1 << 16  # bytes of an error response that are read
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
 _PORTS = {"http": 80, "https": 443} | dict.fromkeys(_SOCKS, 1080)
-_SAFE = "/%:@!$&'()*+,;=~?"  # what stays in a path; all else is percent-encoded
-
-
-class Address(NamedTuple):
-    """Where a URL leads. ``path`` is what follows the host, with the query."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    login: str  # user and password, percent-encoded; empty where there is none
+_SAFE = "/%:@!$&'()*+,;=~"  # what stays in a path; all else is percent-encoded
+# Loopback is never proxied: a proxy's loopback is another machine.
+_NEVER = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
 class Way(NamedTuple):
-    """How a URL is reached: its address, the proxy that leads there, and whom to believe."""
+    """How a URL is reached: its parts, those of the proxy that leads there, and whom to believe."""
 
     url: str
-    target: Address
-    proxy: Address | None
+    target: SplitResult
+    proxy: SplitResult | None
     context: ssl.SSLContext | None
 
     @property
@@ -80,7 +72,7 @@ class Response:
     def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
         """The head of the response, then its body in pieces, for the thread. Raises ModelError and TimedOut."""
         target, proxy, host = self._way.target, self._way.proxy, self._way.host
-        path = target.path
+        path = quote(target.path or "/", safe=_SAFE)
         if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
             path, headers = f"http://{host}{path}", {**headers, **_login(proxy)}
         connection = _connected(self._way)
@@ -132,18 +124,18 @@ def _connected(way: Way) -> HTTPConnection:
     target, proxy, context, host = way.target, way.proxy, way.context, way.host
     by_socks = proxy is not None and proxy.scheme in _SOCKS
     first = proxy if proxy and not by_socks else target
-    connection = HTTPConnection(first.host, first.port, timeout=CONNECT_TIMEOUT)
+    connection = HTTPConnection(*_place(first), timeout=CONNECT_TIMEOUT)
     if context:
-        connection = HTTPSConnection(first.host, first.port, timeout=CONNECT_TIMEOUT, context=context)
+        connection = HTTPSConnection(*_place(first), timeout=CONNECT_TIMEOUT, context=context)
     try:
         if proxy and not by_socks:
             if target.scheme == "https":
-                connection.set_tunnel(target.host, target.port, _login(proxy))
+                connection.set_tunnel(*_place(target), _login(proxy))
             connection.connect()
         else:
             sock = _by_socks(target, proxy) if proxy else _directly(target)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sock = context.wrap_socket(sock, server_hostname=target.host) if context else sock
+            connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
     except TimeoutError as err:
         raise TimedOut(f"no connection to {host} in time") from err
     except ssl.SSLError as err:
@@ -176,10 +168,10 @@ class Http:
     def way(self, url: str) -> Way:
         """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
         try:
-            target, named = _address(url), proxy_for(url, self._environ)
-            proxy = _address(named) if named else None
-            if target.scheme not in ("http", "https") or (proxy and proxy.scheme not in _PORTS):
-                raise ValueError(f"no scheme that is known: {(proxy or target).scheme}")
+            target, named = urlsplit(url), proxy_for(url, self._environ)
+            proxy = urlsplit(named) if named else None
+            for parts in (target, proxy or target):
+                _place(parts)
         except ValueError as err:
             todo = "see base_url and the proxy variables"
             raise ConfigError(f"no way to {url.partition('://')[2].partition('/')[0]}", todo, detail=repr(err)) from err
@@ -213,22 +205,19 @@ class Http:
             raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
 
 
-def _address(url: str) -> Address:
-    """The parts of a URL. Raises ValueError for a host that no resolver would take, and for a port beyond all."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if not all(0 < len(label) <= _LONGEST_LABEL for label in host.rstrip(".").split(".")):
-        raise ValueError(f"no host: {host[:100]!r}")
-    path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-    login = parts.netloc.rpartition("@")[0]
-    return Address(parts.scheme, host, parts.port or _PORTS.get(parts.scheme, 0), path, login)
+def _place(parts: SplitResult) -> tuple[str, int]:
+    """The host and the port of a URL. Raises ValueError for one that lacks them, or has a port beyond all."""
+    if not parts.hostname or parts.scheme not in _PORTS:
+        raise ValueError(f"no host, or no scheme that is known: {parts.scheme}")
+    return parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
 # ---- proxies
 
 
-def _login(proxy: Address) -> dict[str, str]:
-    return {"Proxy-Authorization": f"Basic {_basic(proxy.login)}"} if proxy.login else {}
+def _login(proxy: SplitResult) -> dict[str, str]:
+    login = proxy.netloc.rpartition("@")[0]
+    return {"Proxy-Authorization": f"Basic {_basic(login)}"} if login else {}
 
 
 def _basic(login: str) -> str:
@@ -238,26 +227,27 @@ def _basic(login: str) -> str:
     return base64.b64encode(unquote(login).encode()).decode()
 
 
-def _directly(target: Address) -> socket.socket:
+def _directly(target: SplitResult) -> socket.socket:
     """A connection without a proxy. A name in bytes is none in IDNA, the tables of which take 1.5 ms to load."""
-    name: Any = target.host.encode() if target.host.isascii() else target.host
-    return socket.create_connection((name, target.port), CONNECT_TIMEOUT)
+    host, port = _place(target)
+    name: Any = host.encode() if host.isascii() else host
+    return socket.create_connection((name, port), CONNECT_TIMEOUT)
 
 
-def _by_socks(target: Address, proxy: Address) -> socket.socket:
+def _by_socks(target: SplitResult, proxy: SplitResult) -> socket.socket:
     """A connection by a SOCKS proxy. Raises OSError."""
     import socks  # noqa: PLC0415 - a package that few install
 
-    user, _, password = map(unquote, proxy.login.partition(":"))
+    host, port = _place(proxy)
     sock: socket.socket = socks.create_connection(
-        (target.host, target.port),
+        _place(target),
         CONNECT_TIMEOUT,
         proxy_type=socks.SOCKS5 if proxy.scheme.startswith("socks5") else socks.SOCKS4,
-        proxy_addr=proxy.host,
-        proxy_port=proxy.port,
+        proxy_addr=host,
+        proxy_port=port,
         proxy_rdns=_SOCKS[proxy.scheme],
-        proxy_username=user or None,
-        proxy_password=password or None,
+        proxy_username=unquote(proxy.username) if proxy.username else None,
+        proxy_password=unquote(proxy.password) if proxy.password else None,
     )
     return sock
 
@@ -276,37 +266,23 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy that the environment names for a URL: ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``.
 
-    Lower case wins, as in curl. Loopback is never proxied: a proxy's loopback is another machine. Raises ValueError.
+    Lower case wins, as in curl. Raises ValueError.
     """
     scheme = url.partition(":")[0].lower()
     names = (f"{scheme}_proxy", "all_proxy")
     proxy = next((v for name in names for v in (environ.get(name), environ.get(name.upper())) if v), None)
     if not proxy:
         return None
-    target = _address(url)
-    host = target.host.rstrip(".")
-    if _is_loopback(host):
-        return None
-    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if any(_excludes(entry, host, target.port) for entry in excluded.replace(",", " ").split()):
+    host, port = _place(urlsplit(url))
+    excluded = f"{_NEVER},{environ.get('no_proxy') or environ.get('NO_PROXY') or ''}"
+    if any(_excludes(entry, host.rstrip("."), port) for entry in excluded.replace(",", " ").split()):
         return None
     scheme, mark, address = proxy.rpartition("://")
     return f"{scheme.lower()}{mark}{address}" if mark else f"http://{proxy}"
 
 
-def _is_loopback(host: str) -> bool:
-    import ipaddress  # noqa: PLC0415 - few runs have a proxy
-
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        return address.is_loopback or address.is_unspecified
-    return host == "localhost" or host.endswith(".localhost")
-
-
-def _excludes(entry: str, host: str, port: int | None) -> bool:
+def _excludes(entry: str, host: str, port: int) -> bool:
     """Whether one entry of ``NO_PROXY`` means this host: ``*``, a domain with all below it, an address or a network."""
-    import ipaddress  # noqa: PLC0415 - as above
-
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import waiting
 from gptsh.config.forms import STRUCTURED
-from gptsh.render.live import ENDS_A_LINE
-from gptsh.render.plain import Aside, PlainWriter, Writer, look
+from gptsh.render.plain import END_OF_FRAME, Aside, PlainWriter, Writer, look
 from gptsh.render.spinner import Spinner
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class _Sink(stdio.Sink):
         """Write text that is safe for a terminal, its escape sequences included. Raises OSError as the stream does."""
         self._screen.spinner.hide()
         super().draw(text)
-        if self._again and text.endswith(ENDS_A_LINE):
+        if self._again and text.endswith(("\n", f"\n{END_OF_FRAME}")):
             self._screen.spinner.show()
 
     def takes_more(self, wait: float | None) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.content.answer import Answer, Request, paired
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
-from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
@@ -73,6 +72,8 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     """The JSON body, without what is refused, by the names of ``REFUSABLE``."""
     params, asked = fit(request.params, provider).sent, request.messages
     if request.schema is not None and "schema" in refused:
+        from gptsh.context.answer_schema import asked_in_words  # noqa: PLC0415 - few answers have a schema
+
         asked = asked_in_words(asked, request.schema)
     elif request.schema is not None:
         form = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content import openai_parts
 from gptsh.content.answer import Answer, Request
 from gptsh.content.passages import one_text
-from gptsh.context.answer_schema import asked_in_words
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
@@ -58,6 +57,8 @@ _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without the fields that are refused."""
     if request.schema is not None and "response_format" in refused:
+        from gptsh.context.answer_schema import asked_in_words  # noqa: PLC0415 - few answers have a schema
+
         request = request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
     messages: list[dict[str, Any]] = []
     for message in openai_parts.spread(request.messages):

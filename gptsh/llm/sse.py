@@ -118,24 +118,21 @@ _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
 
 
-def peeked(chunks: Iterator[bytes], content_type: str) -> tuple[bool, Iterator[bytes]]:
-    """Whether a body is an event stream, as it begins, and all of it: some servers answer either way."""
+def objects(
+    chunks: Iterator[bytes], content_type: str, whole: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """The objects of a body, DONE behind ``[DONE]``. Raises ModelError.
+
+    Some servers answer in events or ``whole``, whatever they were asked: the beginning of the body shows it.
+    """
     first = start = b""
     while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
         first += chunk
         start = first.lstrip(b"\xef\xbb\xbf \r\n")
         if start.startswith((b":", b"{")):
             break
-    streamed = "event-stream" in content_type or start.startswith(_STARTS)
-    return streamed and not start.startswith(b"{"), chain([first], chunks)
-
-
-def objects(
-    chunks: Iterator[bytes], content_type: str, whole: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
-) -> Iterator[dict[str, Any]]:
-    """The objects of a body, streamed or ``whole`` as it shows, DONE behind ``[DONE]``. Raises ModelError."""
-    streamed, chunks = peeked(chunks, content_type)
-    if not streamed:
+    chunks = chain([first], chunks)
+    if start.startswith(b"{") or not ("event-stream" in content_type or start.startswith(_STARTS)):
         body = b"".join(chunks)
         yield from whole(load(body), body)
         return

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
+from gptsh.render.plain import END_OF_FRAME
 from gptsh.text import columns, row_starts, visible
 
 # One write is one frame: terminals that know it (DEC 2026) show nothing of it before its end, the others skip it.
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-ENDS_A_LINE = ("\n", f"\n{_END}")
+_BEGIN = "\x1b[?2026h"
 # Terminals differ in how wide an emoji is: a row that is wider than expected loses its end, and does not wrap.
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -62,7 +62,7 @@ class Region:
         else:
             # The first row for itself: tmux keeps in its scrollback what is erased of a whole screen.
             erased = f"\x1b[{up}A\r\x1b[K\n\x1b[J\x1b[A" if up else "\r\x1b[J"
-        return f"{_BEGIN}{erased}{drawn}{_END}" if erased or drawn else ""
+        return f"{_BEGIN}{erased}{drawn}{END_OF_FRAME}" if erased or drawn else ""
 
 
 def plain_rows(text: str, width: int) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Protocol
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.text import Pieces
 
+END_OF_FRAME = "\x1b[?2026l"  # behind what a terminal is to show at once
+
 
 class Look(NamedTuple):
     """``styles``: escape sequences at all (bold, dim, …); ``colors``: colours among them."""
@@ -34,6 +36,9 @@ class Sink(Protocol):
 
     def draw(self, text: str) -> None:
         """Write what is safe already, its escape sequences included."""
+
+    def offer(self, text: str) -> bool:
+        """Draw a short text, unless that would have to wait or fails; whether it was drawn."""
 
 
 class Aside:

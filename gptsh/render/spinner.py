@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
 
+from gptsh.render.plain import Sink
 from gptsh.text import beginning, one_line, visible
 
 _FRAMES = "|/-\\"
@@ -16,23 +16,13 @@ _PERIOD = 0.12  # seconds
 _ERASE = "\r\x1b[K"
 
 
-class Screen(Protocol):
-    """A terminal. Raises OSError as its stream does."""
-
-    def offer(self, text: str) -> bool:
-        """Write a short text, unless that would have to wait or fails; whether it was written."""
-
-    def draw(self, text: str) -> None:
-        """Write, however long the terminal is halted."""
-
-
 class Spinner:
     """Turns until ``stop``; the line it used is then blank. ``screen`` None: a spinner that nobody sees.
 
     ``hide`` before anything else is written, ``show`` behind its newline. A terminal that is halted halts nobody.
     """
 
-    def __init__(self, screen: Screen | None, width: Callable[[], int], text: str) -> None:
+    def __init__(self, screen: Sink | None, width: Callable[[], int], text: str) -> None:
         self._screen, self._width, self._text = screen, width, text
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._turn, daemon=True)

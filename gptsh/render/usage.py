@@ -68,7 +68,7 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
         for row in section:
             bar = _bar(row[weighed] or 0, most, bar_width)
             drawn_row = line(_name(row), _cells(row))
-            yield f"{drawn_row}{_GAP}{_styled(bar, '36', on=look.colors)}" if bar else drawn_row.rstrip()
+            yield f"{drawn_row}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else drawn_row.rstrip()
         yield ""
     yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
     if report.total["unpriced"]:

@@ -34,13 +34,13 @@ ROOMS = ("core", "context", "content")
 SEED = 25
 _TESTS = ("tests/unit", "tests/cli", "tests/wires", "tests/process", "tests/properties")
 _WORKERS = 2
-_MOST = 60  # seconds of tests for one mutant
+_MOST = 120  # seconds of tests for one mutant
 _GOAL = 0.85
 _TEST = "COVERAGE_TEST"  # in the environment, the test that runs; support/home.py hands COVERAGE_ on to processes
 _KEPT = ROOT / "build" / "mutants"  # what was found out; what was killed once is not tried again
 _TEXT = """\
 The code of three rooms is changed in one place at a time: a condition turned, a number raised, an argument left out.
-Then the tests run that reach that place, the fastest first, for a minute at most. A change that makes none of them
+Then the tests run that reach that place, the fastest first, for two minutes at most. A change that makes none of them
 fail has *survived*. Each survivor was read once: it is a test that was missing, a line that was needless, or *equal*,
 which means that nobody could see a difference; those stand in `proof/equal.txt`. *Share* is killed of sampled, the
 equal ones included. The sample is one of chance (seed {seed}), the changes are those of mutmut {version}."""
@@ -156,7 +156,7 @@ class Reached:
             self._seconds[name] += float(case.get("time") or 0)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The names of the tests for a mutant, the fastest first, as far as a minute goes.
+        """The names of the tests for a mutant, the fastest first, as far as two minutes go.
 
         Where no line of it counts as run (a constant, a default, the middle of a statement), those of the function
         around it, or of all lines that name the constant.
@@ -250,7 +250,7 @@ def _is_killed(mutant: Mutant, tests: list[str], copy: Path) -> bool:
             command, cwd=copy, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
         try:
-            return process.wait(timeout=10 * _MOST) not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+            return process.wait(timeout=5 * _MOST) not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
         except subprocess.TimeoutExpired:
             return True
         finally:

@@ -169,7 +169,7 @@ def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[M
     The answer of a run beside this one stands behind its own question, in the midst of the others. A summary whose
     last is not among the messages reaches beyond them.
     """
-    last, until = summary.get("last"), summary.get("until") or summary.get("created_at")
+    last, until = summary.get("last"), summary.get("until")
     end = next((place for place, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
     later = [message for message in messages[:end] if until and (message.get("timestamp") or "") > until]
     return [*later, *messages[end:]]

@@ -90,7 +90,7 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     assert prompt_tokens(body) <= context["budget"] == BUDGET
     assert context["included"] + context["summarized"] + context["left_out"] == len(messages) + 1
     missing = [words for words in questions(before) if words not in text_in(body)]
-    assert bool(missing) == (strategy == "minimal")
+    assert (bool(missing), "Files touched:" in text_in(body)) == (strategy == "minimal", False)
     if strategy != "minimal":
         assert [message["content"] for message in body["messages"]][-6:-1] == [m["content"] for m in messages[-5:]]
     assert (TOLD in text_in(body)) == (strategy == "summary")
@@ -151,7 +151,16 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
     kept(home, [asks, reply("A dog."), *chat(60), asks, *(m for at in range(4) for m in tool_use(at, LOG * 300))])
     assert home.run("-s", "0").code == 0
     assert json.dumps(asked(talker)[0]).count("base64,YWJj") == 1
-    assert "1. What is it?\n[image/png, 3 bytes]" in text_in(asked(talker)[0])
+    sent = text_in(asked(talker)[0])
+    assert ("1. What is it?\n[image/png, 3 bytes]" in sent, sent.count("[image/png, 3 bytes]")) == (True, 1)
+
+
+def test_two_answers_at_once_and_their_results_are_not_parted(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    (first, one), (second, two) = tool_use(1, "RESULT 1"), tool_use(2, "RESULT 2")
+    kept(home, [*chat(TURNS), question("Do"), first, second, one, two, reply("Both."), question("more?")])
+    assert context_of(home, "and now?")["strategy"] == "summary"  # six messages stay as they are: from the second on
+    assert [m["content"] for m in asked(talker)[0]["messages"] if m["role"] == "tool"] == ["RESULT 1", "RESULT 2"]
 
 
 def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Home, talker: Talker) -> None:
@@ -226,6 +235,7 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
     assert (compressed["strategy"], compressed["reason"], compressed["left_out"]) == ("summary", "auto", 0)
     assert compressed["before"] > 1.5 * compressed["after"]
     assert dry["strategy"] == done["context"]["strategy"] == "summary"
+    assert dry["tokens"] > done["context"]["tokens"] + 500  # for a summary that might be as long as it may
     assert done["context"]["at_most"] >= prompt_tokens(body)
     (summary,) = doc["context"]["summaries"]
     assert (summary["text"], summary["model"]) == (TOLD, "lab/s")
@@ -242,6 +252,16 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
         assert len(asked(talker)) < 30
     assert len(asked(talker)) > 4
     assert TOLD in text_in(for_summaries(talker)[-1])
+
+
+def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(long: Home, talker: Talker) -> None:
+    assert long.run("-s", "0", "and now?").code == 0
+    doc = long.doc()
+    beside = {**reply("BESIDE"), "id": "x", "parent": doc["messages"][0]["id"], "timestamp": "2026-02-01T00:00:00.000Z"}
+    doc["messages"].insert(2, beside)  # of another run, which had not ended when the summary was made
+    long.files()[0].write_text(json.dumps(doc))
+    assert long.run("-s", "0", "and then?").code == 0
+    assert ("BESIDE" in text_in(asked(talker)[-1]), force(long)) == (True, doc["context"]["compaction"])
 
 
 def test_another_window_is_another_choice(long: Home, talker: Talker) -> None:
@@ -320,6 +340,15 @@ def test_messages_are_read_in_words_in_their_order_and_cannot_end_their_block(ho
     assert all(prompt_tokens(body) + body["max_tokens"] <= WINDOW for body in for_summaries(talker))
     places = [read.index(f"USER: Q{at:04}: ") for at in range(57)]  # all but the last six messages
     assert places == sorted(places)
+
+
+def test_of_what_is_too_much_for_four_calls_the_first_and_the_last_are_read(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    rounds = (message for at in range(1200) for message in tool_use(at, "ok"))
+    kept(home, [question("Do it"), *rounds, reply("Done."), *chat(6)])
+    assert home.run("-s", "0", "--compact", "--apply").code == 0
+    bodies = [body["messages"][1]["content"] for body in for_summaries(talker)]
+    assert ("part_0.py" in bodies[0], "USER: Q0002" in bodies[-1], len(bodies)) == (True, True, 4)
 
 
 @pytest.mark.parametrize(

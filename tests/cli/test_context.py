@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.support import corpus
 from tests.support.answers import told
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import report
+from tests.support.talks import chat, kept, question, reply, report
 
 LINES = "".join(f"line {number} of many\n" for number in range(3000))  # 18,000 tokens
 SOME = "some words of a text that nearly fits\n"
@@ -92,6 +93,34 @@ def test_a_prompt_that_the_server_cut_is_said(lab: Home, model: ModelServer, tok
     run = lab.run("sum up", stdin="some words of a text that is rather long\n" * 2000)
     assert (run.code, run.stdout, run.stderr.count("\n")) == (0, "ok\n", noted)
     assert run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about " * noted)
+
+
+def test_a_prompt_that_a_server_cut_is_said_by_what_it_read_before(lab: Home, model: ModelServer) -> None:
+    for tokens, noted in ((18_000, False), (18_100, False), (12_000, True)):
+        say(model, tokens)
+        text = None if lab.files() else "some words of a text that is rather long\n" * 2000
+        assert lab.run(*(["-s", "0"] if lab.files() else []), "sum up", stdin=text).stderr.count("\n") == noted
+
+
+@pytest.mark.parametrize(
+    ("moment", "more", "counts"),
+    [("2026-01-02", {}, True), ("2025-01-01", {}, False), ("2025-01-01", {"server_truncated": True}, True)],
+    ids=["said meanwhile", "said before", "said before, and cut by the server"],
+)
+def test_what_the_reported_tokens_do_not_tell_of_is_counted(
+    lab: Home, moment: str, more: dict[str, Any], counts: bool
+) -> None:
+    beside = [{**question("word " * 3000), "timestamp": f"{moment}T00:00:00.000Z"}, reply("Yes.")]
+    kept(lab, [*beside, question("hi"), {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more}])
+    tokens = told(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]["tokens"]
+    assert (tokens > 3000) == counts
+
+
+def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
+    kept(lab, [*chat(1), question(" ")])
+    run = lab.run("-s", "0")
+    assert (run.stdout, run.stderr, run.code) == ("", "gptsh: the prompt is blank: give words or pipe text in\n", 2)
+    assert model.asked == []
 
 
 # ---- truncate

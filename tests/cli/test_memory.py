@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gptsh.context.tokens import count_text
 from tests.support.answers import answer_of
 from tests.support.home import Home, lab_config, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
@@ -111,7 +112,7 @@ def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: 
     told = sent_memory(model).splitlines()
     assert re.fullmatch(r"\[gptsh: the rest of [0-9,]+ characters of memory is left out here\]", told[-1])
     assert re.fullmatch("- a fact of some words, the number [0-9]+", told[-2])
-    assert 250 < prompt_tokens(model.sent[-1]) < 700
+    assert 450 < count_text("\n".join(told[told.index("- a fact of some words, the number 0") :])) <= 512
 
 
 def test_a_memory_that_cannot_be_read_is_a_note(agent: Home) -> None:
@@ -158,9 +159,9 @@ def test_nothing_is_remembered_where_that_is_not_wanted(agent: Home, model: Mode
 def test_what_failed_is_one_note_and_tried_again_when_as_many_more_have_come_as_are_kept(
     agent: Home, model: ModelServer
 ) -> None:
-    agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 4"))
-    path = put(agent, 0)
-    for fails in (True, False, True, False):
+    agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 6"))
+    path = put(agent, 0, turns=2)
+    for fails in (True, False, True, False, False):
         break_small(model)
         run = agent.run("-s", "s000", "hi")
         assert (run.stdout, run.code, position(path)) == ("You said: hi\n", 0, None)
@@ -282,6 +283,15 @@ def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelSe
     failed, done = sorted(json.loads(run.stdout), key=lambda item: item["session"])
     assert done == {"session": "s001", "agent": "default", "messages": 6, "error": None}
     assert (failed["session"], failed["messages"], failed["error"]["exit_code"]) == ("s000", 0, 1)
+
+
+def test_a_memory_that_leaves_the_window_no_room_is_said(agent: Home, model: ModelServer) -> None:
+    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
+    remember(agent, BY_HAND * 5)
+    put(agent, 0)
+    run = agent.run("--consolidate")
+    assert (run.code, of_small(model), position(agent.files()[0])) == (6, [], None)
+    assert "the memory of default does not fit into the window of lab/small, 2,048 tokens: shorten its" in run.stderr
 
 
 # ---- replies

@@ -316,8 +316,9 @@ def keys() -> Table:
                         run = home.run(*more, *(arg.format(key=KEY) for arg in args), "hi")
                         leaks += [" ".join(more) or "text"] if _has_key((run.stdout + run.stderr).encode()) else []
                 leaks += [path.name for path in _written(home) if _has_key(path.read_bytes())]
-                rows.append(Row((place, status, ", ".join(sorted(set(leaks))) or "nowhere"), not leaks))
-    return Table("Keys", _KEYS, ("Where the key stands", "The server's status", "Found in"), rows)
+                cells = (place, status, len(model.asked), ", ".join(sorted(set(leaks))) or "nowhere")
+                rows.append(Row(cells, not leaks and bool(model.asked)))
+    return Table("Keys", _KEYS, ("Where the key stands", "The server's status", "Requests", "Found in"), rows)
 
 
 def _spellings() -> list[str]:
@@ -341,7 +342,6 @@ def _written(home: Home) -> Iterator[Path]:
 _LAB = '[agents.default]\nmodel = "lab/m"\n[sessions]\ntitles = "off"\n[providers.lab]\nbase_url = "{base}"\n'
 _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "a variable": (_LAB + 'api_key_env = "LAB_KEY"\n', {"LAB_KEY": "{key}"}, ()),
-    "`api_key` in the configuration": (_LAB + 'api_key = "{key}"\n', {}, ()),
     "`api_key_command`": (_LAB + 'api_key_command = "echo {key}"\n', {}, ()),
     "a header in the configuration": (_LAB + '[providers.lab.headers]\nx-token = "Bearer {key}"\n', {}, ()),
     "a parameter, `-p api_key=`": (_LAB, {}, ("-p", "api_key={key}")),
@@ -353,4 +353,4 @@ _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
 _KEYS = """\
 A key stands in one place. One server answers, another repeats the key in its refusal. It does so in five spellings: as
 it is, in capitals, percent-encoded, with escaped slashes, as escapes of JSON. Both are asked with text, JSONL,
-`--debug` and `--dry-run`. All that is printed, and every file that is written, is searched."""
+`--debug` and `--dry-run`, which sends nothing. All that is printed, and every file that is written, is searched."""

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,30 +154,33 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     return doc, malformed
 
 
-def parse(
-    data: bytes, lowered: bytes, path: str, wanted: Callable[[bytes], bool]
-) -> tuple[Document, Iterator[Message]]:
-    """What the bytes of a file hold: its document up to the context, and its messages, at least those that are wanted.
+def parse(data: bytes, lowered: bytes, path: str, needles: Sequence[bytes]) -> tuple[Document, Iterator[Message]]:
+    """What the bytes of a file hold: its document up to the context, and its messages, at least those with a needle.
 
-    ``lowered`` is the same in small letters, and ``wanted`` gets a message's part of it. Raises ValueError when it is
-    no session, also between its messages.
+    ``lowered`` is the same in small letters, as the needles are; without any, all messages. Raises ValueError when it
+    is no session, also between its messages.
     """
     head, start = _head(data, path), data.find(_MESSAGES + _MESSAGE)
     if head is None or start < 0 or not data.endswith(b"}]}"):
         head, _ = read_document(path)
         return head, iter(head["messages"])
-    return head, _messages(data, lowered, start + len(_MESSAGES), path, wanted)
+    return head, _messages(data, lowered, start + len(_MESSAGES), path, needles)
 
 
-def _messages(data: bytes, lowered: bytes, start: int, path: str, wanted: Callable[[bytes], bool]) -> Iterator[Message]:
-    """Each message that is wanted, parsed when its turn has come. Where that fails, all of them once more."""
-    last = len(data) - len(b"]}")
+def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Sequence[bytes]) -> Iterator[Message]:
+    """Each message with a needle, parsed when its turn has come. Where that fails, all of them once more."""
+    between, last = b"}," + _MESSAGE, len(data) - len(b"]}")  # no text holds what is between them
     try:
         while start < last:
-            end = lowered.find(b"}," + _MESSAGE, start) + 1 or last  # which no text holds
-            if wanted(lowered[start:end]):
-                yield readable(parsed(data[start:end].decode()))
-            start = end + len(b",")
+            places = (
+                [place for needle in needles if (place := lowered.find(needle, start)) >= 0] if needles else [start]
+            )
+            if not places:
+                return
+            begin = lowered.rfind(between, start, min(places))
+            end = lowered.find(between, min(places)) + 1 or last
+            yield readable(parsed(data[start if begin < 0 else begin + 2 : end].decode()))
+            start = end + 1
     except (ValueError, RecursionError):  # something in a message begins with an id, too
         yield from read_document(path)[0]["messages"]
 

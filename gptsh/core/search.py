@@ -53,16 +53,14 @@ class Query:
     def __init__(self, text: str, width: int) -> None:
         self.width = width
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
-        self._tests = [_test(word) for word in self.words]
+        needles = [_needle(word) for word in self.words]
+        self.needles = needles if all(needles) else []  # a message that may help has one of them
+        self._tests = [_test(*pair) for pair in zip(self.words, needles, strict=True)]
         self._pattern = re.compile("|".join(map(re.escape, self.words)), re.IGNORECASE)
 
     def may_match(self, lowered: bytes) -> bool:
         """Whether a file of these bytes in small letters may have all the words: never False where it has."""
         return all(may_have(lowered) for may_have in self._tests)
-
-    def may_help(self, lowered: bytes) -> bool:
-        """Whether a message of these bytes may have one of the words."""
-        return any(may_have(lowered) for may_have in self._tests)
 
     def best(self, passages: Iterable[Passage]) -> Passage | None:
         """The first of the passages with the most words; None unless every word is in one of them."""
@@ -94,18 +92,22 @@ class Query:
         return match, [found.span() for found in self._pattern.finditer(match, len(start))]
 
 
-def _test(word: str) -> Callable[[bytes], bool]:
+def _needle(word: str) -> bytes:
+    """A piece of a word that stands in the bytes of whatever has the word; empty where there is none."""
+    return max(_PLAIN.findall(word), key=len, default="").encode()
+
+
+def _test(word: str, needle: bytes) -> Callable[[bytes], bool]:
     """Whether a text may have a word, given its bytes in small letters: never False where it has."""
     if not word.isascii():
         letters = max(re.findall(r'[^"/\\]+', word), key=len)
         return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
-    needle = max(_PLAIN.findall(word), key=len, default="")
-    found = needle.encode()
     if len(needle) < _LEAST:
-        return lambda lowered: found in lowered
-    between = [f'"{key}":'.encode() for key in _KEYS.split() if needle in f"{key}:"]
-    between += [f'"{key}":"{value}"'.encode() for key, value in _VALUES if needle in f":{value}"]
-    return lambda lowered: lowered.count(found) > sum(map(lowered.count, between))
+        return lambda lowered: needle in lowered
+    marks = [(f"{key}:", f'"{key}":') for key in _KEYS.split()]
+    marks += [(f":{value}", f'"{key}":"{value}"') for key, value in _VALUES]
+    between = [mark.encode() for text, mark in marks if needle.decode() in text]
+    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, between))
 
 
 def search(
@@ -123,7 +125,7 @@ def search(
         lowered = data.lower()
         if not query.may_match(lowered) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = files.parse(data, lowered, path, query.may_help)
+        head, messages = files.parse(data, lowered, path, query.needles)
         best = query.best(_passages(head, messages))
         return best and (head, best)
 

@@ -77,7 +77,7 @@ def local_time(moment: str) -> str:
     """``yyyy-MM-dd HH:mm`` in local time, from ISO 8601; what is no time stays as it is."""
     try:
         # A third of the time that strftime takes, for lists of 10,000.
-        return datetime.fromtimestamp(datetime.fromisoformat(moment).timestamp()).isoformat(" ")[:16]
+        return datetime.fromtimestamp(datetime.fromisoformat(moment).timestamp()).isoformat(" ", "minutes")
     except (ValueError, OverflowError, OSError):
         return moment
 

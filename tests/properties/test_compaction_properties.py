@@ -1,6 +1,7 @@
 """Any session, any window, any API: what is sent is valid, fits, and lacks a word of the user only where it must."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.context.tokens import count_text
+from gptsh.context.tokens import count_message, count_text
 from gptsh.core import document
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
@@ -21,7 +22,7 @@ from tests.support.strict import strict
 from tests.support.talks import TOLD, kept, sum_up
 
 APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama"]
-FRAME = 80  # tokens of the headings under which words stand where older messages are left out
+FRAME = 80  # tokens of the question and its headings under which words stand where older messages are left out
 LINE = 40  # tokens around the words of one question there: its number, its line, what is said of those left out
 SYSTEM = "Brief and to the point."
 PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}, "source": "a.png"}
@@ -183,16 +184,22 @@ ANY = {
 LONG_ANSWERS = {**ANY, "turns": st.lists(SHORT, min_size=9, max_size=25), "window": st.floats(0.4, 1),
                 "last": st.none(), "told": st.just(TOLD)}  # fmt: skip
 LONG_WORDS = {**ANY, "turns": st.lists(WORDY, min_size=8, max_size=25), "window": st.floats(0.15, 0.9)}
-SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS)))
+JUST_ROOM = {**ANY, "odd": st.just([]), "window": st.none(), "last": TURN.filter(lambda turn: bool(turn.rounds))}
+SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS, JUST_ROOM)))
 
 
 def holds(place: Place, session: dict[str, Any]) -> None:
-    """The session goes on: with its last turn, else with a new question. The window is in tokens, or in sessions."""
+    """The session goes on: with its last turn, else with a new question.
+
+    The window is in tokens, or in sessions; None: the least that has room for the last turn.
+    """
     api, turns, odd, window, last, told = (session[key] for key in ANY)
     said = [*turns, *([last] if last else [])]
     found = [messages_of(turn, number, whole=turn is not last) for number, turn in enumerate(said)]
     found.insert(len(turns) // 2, [unsigned(message) for message in odd])
     messages = [message for turn in found for message in turn]
+    if window is None:
+        window = max(300, math.ceil((least(last) + FRAME + count_text(SYSTEM)) / 0.75))
     size = window if isinstance(window, int) else min(max(300, int(window * prompt_tokens(messages))), 200_000)
     before = place.begin(api, size, messages, told)
 
@@ -216,7 +223,8 @@ def holds(place: Place, session: dict[str, Any]) -> None:
     noted = re.search("([0-9]+) earlier questions? (is|are) left out", run.stderr)
     assert len(missing) == int(noted[1] if noted else 0) or (odd and noted)
     context = json.loads(run.stdout)["context"]
-    assert not missing or context["tokens"] + min(map(count_text, missing)) + LINE > context["budget"]
+    around = LINE if "[Shortened by gptsh" in as_sent(body) else FRAME
+    assert not missing or context["tokens"] + min(map(count_text, missing)) + around > context["budget"]
 
 
 @pytest.mark.timeout(300)  # on a machine that others use
@@ -252,5 +260,6 @@ def odd_characters(messages: Sequence[Any]) -> int:
 
 def least(last: Turn) -> int:
     """What the question and its newest round take by gptsh's count: of a result 1,600 characters stay at most."""
-    results = (text[:1600] for _, text in last.rounds[-1])
-    return sum(map(count_text, [words_of(last, 0), last.attached[:1600], *results]))
+    newest: list[Any] = messages_of(last, 0, whole=False)[-1 - len(last.rounds[-1]) :]
+    shorter: list[Any] = [{**message, "content": (message["content"] or "")[:1600]} for message in newest]
+    return sum(map(count_message, shorter)) + count_text(words_of(last, 0)) + count_text(last.attached[:1600])

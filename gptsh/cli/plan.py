@@ -5,7 +5,7 @@ Nothing is saved or sent here, but where a plan needs a summary first: then the 
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
@@ -84,8 +84,6 @@ class Planner:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
         self._counts = False  # whether prompts are counted: it was not certain that they are small
         self._believes = True  # what was reported of earlier prompts of the session
-        self._scale: float | None = None  # of counts, where nothing is believed
-        self._scales: dict[int, float | None] = {}  # of counts, else: by the number of messages
         self._calls = SUMMARY_CALLS
         self._noted = 0  # questions that the user knows to be left out
         messages = session.doc["messages"]
@@ -212,19 +210,15 @@ class Planner:
             Target(self.model if self._believes else None, self.provider, under),
             small=0 if self._counts else min(limits, default=None),
             most=self.room.prompt,
-            scale=self._scale_of_counts,
+            scale=lambda: self._scale,
         )
 
-    def _scale_of_counts(self) -> float | None:
-        """What counts are multiplied with. Who asks begins to count."""
+    @cached_property
+    def _scale(self) -> float | None:
+        """What counts are multiplied with, by the reports of earlier prompts of the session. Who asks counts."""
         self._counts = True
-        if not self._believes:
-            return self._scale
         everything = self._spoken(self._session.doc["messages"])
-        if len(everything) not in self._scales:
-            known = tokens.scale_of(everything, self._before, Target(self.model, self.provider))
-            self._scales[len(everything)] = known
-        return self._scales[len(everything)]
+        return tokens.scale_of(everything, self._before, Target(self.model, self.provider))
 
     def _find_window(self, messages: Sequence[Message]) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
@@ -248,7 +242,7 @@ class Planner:
         choice, limit = self._choose(messages, dry=True), self.room.prompt or 0
         if choice.size.tokens <= limit and not choice.prompt.questions and not choice.is_new:
             return
-        self._believes = False  # no earlier report is of what is sent now
+        self._believes, self._scale = False, None  # no earlier report is of what is sent now
         context = self._session.doc["context"]
         asked = document.asked_at(messages) if self.rules.compact else 0
         before, own = messages[:asked], messages[asked:]

@@ -9,6 +9,7 @@ from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
+from gptsh.text import visible
 
 if TYPE_CHECKING:
     from gptsh.render.portrait import Fact
@@ -33,8 +34,19 @@ def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
     drawing = flags.output == "markdown" or (flags.output is None and person)
 
     def lines() -> Iterator[str]:
-        pieces = _pieces(doc, facts, full=flags.full)
-        return _drawn(pieces, person=person) if drawing else _plain(pieces, person=person)
+        from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
+
+        pieces = transcript(doc, facts, full=flags.full)
+        if drawing:
+            from gptsh.render.plain import look  # noqa: PLC0415 - a pipe needs none
+            from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
+
+            yield from drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.answers_to()))
+            return
+        for number, piece in enumerate(pieces):
+            if number:
+                yield ""
+            yield visible(piece) if person else piece
 
     if not person:
         stdio.write_lines(lines(), safe=True)
@@ -56,25 +68,3 @@ def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.archive_folder()
     return portrait(doc, archived=archived)
-
-
-def _pieces(doc: Document, facts: "list[Fact]", *, full: bool) -> Iterator[str]:
-    from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
-
-    return transcript(doc, facts, full=full)
-
-
-def _plain(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
-    from gptsh.text import visible  # noqa: PLC0415 - as above
-
-    for number, piece in enumerate(pieces):
-        if number:
-            yield ""
-        yield visible(piece) if person else piece
-
-
-def _drawn(pieces: Iterator[str], *, person: bool) -> Iterator[str]:
-    from gptsh.render.plain import look  # noqa: PLC0415 - a pipe needs none
-    from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
-
-    return drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.answers_to()))

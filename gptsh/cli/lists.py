@@ -65,16 +65,14 @@ def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[S
     for item in items:
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
-        elif all_pass or _passes(item, flags, project):
+        elif all_pass or (
+            is_chosen(flags, project, item["agent"], item["project"], item["tags"])
+            and is_named(full_name(item["model"], item["provider"]), flags.model)
+        ):
             passed += 1
             yield item
     if flags.model and not passed:
         stdio.note(f"nothing found with a model like {flags.model}")
-
-
-def _passes(item: SessionSummary, flags: Flags, project: str | None) -> bool:
-    chosen = is_chosen(flags, project, item["agent"], item["project"], item["tags"])
-    return chosen and is_named(full_name(item["model"], item["provider"]), flags.model)
 
 
 def is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:

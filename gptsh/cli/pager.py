@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts, of_a_child
@@ -21,36 +21,22 @@ def show(lines: Callable[[], Iterable[str]]) -> None:
 
     Raises Interrupted for a signal that would end us, once the pager is done: it has the terminal until then.
     """
-    command = _pager(os.environ)
-    if command is None or not _paged(command, lines()):
+    usual = _USUAL if able(os.environ) and shutil.which(_USUAL) else ""
+    command = os.environ.get("PAGER", usual)
+    if command.strip() in ("", "cat") or not _paged(command, lines()):
         stdio.write_lines(lines(), safe=True)
-
-
-def _pager(environ: Mapping[str, str]) -> str | None:
-    """The command, for the shell; None where there is none."""
-    if "PAGER" in environ:
-        return environ["PAGER"] if environ["PAGER"].strip() not in ("", "cat") else None
-    return _USUAL if able(environ) and shutil.which(_USUAL) else None
 
 
 def _paged(command: str, lines: Iterable[str]) -> bool:
     """Whether the pager could be run. It is waited for, whatever comes."""
     with Interrupts(None) as interrupts, interrupts.shielded(), of_a_child():
         process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_SETTINGS, **os.environ})
+        assert process.stdin  # it is a pipe
         try:
-            with interrupts.waiting():
-                _feed(process, lines)
+            with interrupts.waiting(), contextlib.suppress(BrokenPipeError):
+                for line in lines:
+                    stdio.put_all(process.stdin.fileno(), f"{line}\n".encode("utf-8", "replace"))
         finally:
-            if process.stdin:
-                process.stdin.close()
+            process.stdin.close()
             process.wait()
     return process.returncode not in _NOT_RUN
-
-
-def _feed(process: "subprocess.Popen[bytes]", lines: Iterable[str]) -> None:
-    if process.stdin is None:
-        return
-    descriptor = process.stdin.fileno()
-    with contextlib.suppress(BrokenPipeError):  # the person has read enough
-        for line in lines:
-            stdio.put_all(descriptor, f"{line}\n".encode("utf-8", "replace"))

@@ -263,26 +263,33 @@ def _goes_on(text: str) -> bool:
 # ---- the prompts
 
 
-def prompt_for(talk: "Conversation", interrupts: Interrupts) -> "Prompt | PlainPrompt":
+def prompt_for(
+    talk: "Conversation", interrupts: Interrupts, above: Callable[[], None] | None
+) -> "Prompt | PlainPrompt":
     """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on.
 
+    ``above`` prints what comes above the first line, which does not wait for what draws it to be imported.
     What was piped is read: standard input is the terminal from now on, also for ``$EDITOR`` and for questions.
     """
     if not stdio.is_terminal(sys.stdin):
         os.dup2(_typed_on().fileno(), 0)
-    return Prompt(talk, interrupts) if able(os.environ) else PlainPrompt(talk, interrupts)
+    if able(os.environ):
+        return Prompt(talk, interrupts, above)
+    if above:
+        above()
+    return PlainPrompt(talk, interrupts)
 
 
 class Prompt:
     """Reads what the user types."""
 
-    def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
+    def __init__(self, talk: "Conversation", interrupts: Interrupts, above: Callable[[], None] | None) -> None:
         out, typed = stdio.answers_to(), keys()
         assert out is not None  # it is a terminal
         self._talk, self._interrupts = talk, interrupts
         self._status: list[tuple[int, str]] = []
         self._is_loaded = self._has_menu = False
-        self._above: Callable[[], None] | None = None  # what is yet to be printed
+        self._above = above  # until it is printed
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
@@ -302,10 +309,6 @@ class Prompt:
             tempfile_suffix=".md",
         )
         self._session.app.before_render += self._rise
-
-    def print_above(self, do: Callable[[], None]) -> None:
-        """Print something above the line, once it stands and what draws it is imported."""
-        self._above = do
 
     def read(self, suggested: str = "") -> str:
         """A message or a command; Ctrl-C and SIGINT begin the line anew.
@@ -438,10 +441,6 @@ class PlainPrompt:
 
     def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
         self._interrupts, self._history = interrupts, _History(talk, Pastes())
-
-    def print_above(self, do: Callable[[], None]) -> None:
-        """Print something above the line."""
-        do()
 
     def read(self, suggested: str = "") -> str:
         """As ``Prompt.read``; what is suggested stands above the line, which cannot begin with it here."""

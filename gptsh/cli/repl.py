@@ -232,14 +232,12 @@ class Conversation:
 
     def run(self, first: Message | None, interrupts: Interrupts) -> int:
         """Read and do until the user leaves; the exit code. Raises Interrupted for a signal that is not Ctrl-C."""
-        prompt = prompt_for(self, interrupts)
+        prompt = prompt_for(self, interrupts, self._begin_with_recap if self.doc and first is None else None)
         has_printed, code, ended = first is not None, 0, None
         try:
-            if self.doc is not None and first is None:
-                prompt.print_above(self._begin_with_recap)
-            elif self.doc is not None:
-                self._begin_with_recap()
             if first is not None:
+                if self.doc:
+                    self._begin_with_recap()
                 self.suggested = " ".join(self.flags.prompt)
                 failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
                 if failure and self.sent is None and any(p.get("source") == "stdin" for p in parts_of(first)):

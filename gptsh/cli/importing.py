@@ -54,32 +54,30 @@ class _Taken(NamedTuple):
 
 
 class _Report:
-    """What was taken, and what could not be read of which file: ``unknown`` are files of no known format, and why."""
+    """What was taken, and what could not be read of which file."""
 
     def __init__(self) -> None:
         self.taken = 0
         self.could_be: list[str] = []  # names that sessions could have
         self.unread: list[tuple[str, Unread]] = []
-        self.unknown: list[tuple[str, str]] = []
 
     def close(self, name: str, *, single: bool) -> None:
         """Print it, of a file so many pieces. Raises UsageError where nothing was taken of what has this name."""
         known = f"what is read: {', '.join(NAMES)}"
-        if single and not self.taken and len(self.unread) + len(self.unknown) < 2:
-            whys = [(unread.where, unread.why) for _, unread in self.unread] + self.unknown
-            where, why = next(iter(whys), (name, "no session is in it"))
+        if single and not self.taken and len(self.unread) < 2:
+            where, why, _ = self.unread[0][1] if self.unread else Unread(name, "no session is in it")
             raise UsageError(f"{where}: {why}", known if why == _UNKNOWN else "")
-        printed: Counter[str] = Counter()
+        spoilt = Counter[str]()
         for file, unread in self.unread:
-            printed[file] += 1
-            if printed[file] <= _SHOWN:
+            spoilt[file] += not unread.is_foreign
+            if not unread.is_foreign and spoilt[file] <= _SHOWN:
                 stdio.note(f"{unread.where}: {unread.why}")
-        if self.unread:
-            more = sum(max(0, count - _SHOWN) for count in printed.values())
-            stdio.note(f"not read: {len(self.unread)}{f', {more} of them not named' if more else ''}")
-        if self.unknown:
-            names = ", ".join(file for file, _ in self.unknown[:_NAMED]) + ", …" * (len(self.unknown) > _NAMED)
-            stdio.note(f"{_UNKNOWN}: {len(self.unknown)} ({names})")
+        if count := spoilt.total():
+            more = sum(max(0, count - _SHOWN) for count in spoilt.values())
+            stdio.note(f"not read: {count}{f', {more} of them not named' if more else ''}")
+        if foreign := [file for file, unread in self.unread if unread.is_foreign]:
+            names = ", ".join(foreign[:_NAMED]) + ", …" * (len(foreign) > _NAMED)
+            stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
         if self.could_be:
             stdio.note(f"--name would name them {references.in_short(self.could_be)}")
         if not self.taken:
@@ -109,7 +107,12 @@ def import_session(flags: Flags) -> int:
 def _sources(path: str, report: _Report) -> Iterator[Source]:
     """The files that a path means. Raises UsageError where there is none."""
     if path == "-":
-        yield _piped()
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("--import-session - reads standard input", "pipe a file in")
+        try:
+            yield Source(_PIPE, None, bytes(stdio.read_piped(prompted=False)))
+        except Refused as err:
+            raise UsageError(f"{_PIPE}: {err}") from err
         return
     if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
         raise UsageError(f"{path}: no such file or folder")
@@ -137,28 +140,12 @@ def _files(folder: str, report: _Report) -> Iterator[str]:
         left += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
-def _piped() -> Source:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("--import-session - reads standard input", "pipe a file in")
-    try:
-        return Source(_PIPE, None, bytes(stdio.read_piped(prompted=False)))
-    except Refused as err:
-        raise UsageError(f"{_PIPE}: {err}") from err
-
-
 def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is_named: bool) -> Iterator[_Taken]:
     for source in sources:
-        found = read(source)
-        if found is None:
-            _report_unknown(source, report)
-            continue
-        form, sessions = found
-        for doc in sessions:
+        form, found = read(source) or ("", iter([_of_no_format(source)]))
+        for doc in found:
             if isinstance(doc, Unread):
-                if doc.is_foreign:
-                    report.unknown.append((source.name, doc.why))
-                else:
-                    report.unread.append((source.name, doc))
+                report.unread.append((source.name, doc))
                 continue
             try:
                 imported = importer.take(doc)
@@ -168,6 +155,16 @@ def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is
             report.taken += 1
             name = _name(importer, imported, report, is_named=is_named)
             yield _Taken(imported, source.name, form, len(doc["messages"]), name)
+
+
+def _of_no_format(source: Source) -> Unread:
+    """A file that is not even what its name or its beginning says is worth a word of its own."""
+    start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
+    if start and ending == ".json" and source.fault:
+        return source.unread(source.fault)
+    meant = start in (b"{", b"[") and ending != ".md"
+    why = (source.fault if meant else "") or (_UNKNOWN if start else "empty")
+    return Unread(source.name, why, is_foreign=True)
 
 
 def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: bool) -> str | None:
@@ -185,13 +182,3 @@ def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: 
     elif imported.state == "imported" and held is None and name not in report.could_be:
         report.could_be.append(name)
     return None
-
-
-def _report_unknown(source: Source, report: _Report) -> None:
-    """A file that is not even what its name or its beginning says is worth a word of its own."""
-    start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
-    if start and ending == ".json" and source.fault:
-        report.unread.append((source.name, source.unread(source.fault)))
-        return
-    meant = start in (b"{", b"[") and ending != ".md"
-    report.unknown.append((source.name, (source.fault if meant else "") or (_UNKNOWN if start else "empty")))

@@ -8,15 +8,15 @@ from typing import Any
 from gptsh.cli import show, stdio
 from gptsh.cli.ask import seconds_of
 from gptsh.cli.interrupts import Interrupted, Interrupts, each
-from gptsh.cli.lists import current_project, lines_of, passing
+from gptsh.cli.lists import lines_of, passing
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.plan import small_of
 from gptsh.cli.reporter import in_words
-from gptsh.cli.session import Session, saves
+from gptsh.cli.session import Session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.context import memory
-from gptsh.core import listing, references, sessions
+from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
 from gptsh.llm.client import Client
@@ -39,20 +39,20 @@ class Consolidation:
     def __init__(self, loaded: Settings, client: Client, interrupts: Interrupts) -> None:
         self.ended: Interrupted | None = None
         self.exit_code, self.is_over = 0, False
-        self._settings, self._client, self._interrupts = loaded, client, interrupts
+        self.settings, self._client, self._interrupts = loaded, client, interrupts
         client.deadline = interrupts.deadline
 
     def agent_of(self, doc: Document) -> Agent:
         """The session's agent; its ``model_small`` is the model that writes its memory."""
-        agent = settings.choose_agent(self._settings, Overrides(), settings.stored_agent(doc))
-        return agent._replace(model_small=settings.small_model(self._settings, agent))
+        agent = settings.choose_agent(self.settings, Overrides(), settings.stored_agent(doc))
+        return agent._replace(model_small=settings.small_model(self.settings, agent))
 
     def behind_turn(self, session: Session) -> Interrupted | None:
         """Put in one piece of a session where that is due. Returns a signal other than Ctrl-C that ended it.
 
         Ctrl-C says that it is not worth the wait. A failure is a note; where another process is at it nothing is done.
         """
-        agent, rules = self.agent_of(session.doc), self._settings.context
+        agent, rules = self.agent_of(session.doc), self.settings.context
         if not (_remembers(agent) and memory.due(session.doc, rules)):
             return None
         self._interrupts.rearm(_MOST)
@@ -97,11 +97,11 @@ class Consolidation:
         Raises StoreBusy where the memory is not free after ``wait`` seconds.
         """
         if agent.model_small is None:
-            way = f"set model_small under [agents.{agent.name}] in {self._settings.file}"
+            way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
             raise ConfigError("no model is known that could remember", way)
         client = self._client
         small = small_of(
-            self._settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
+            self.settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
         )
         with show.Screen().turning("remembering"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
@@ -162,26 +162,23 @@ def consolidate(flags: Flags) -> int:
             if run.is_over:
                 return
 
+    def line(result: Mapping[str, Any]) -> str:
+        what = counted(result["messages"], "message")
+        if result["error"]:
+            what = f"failed behind {what}" if result["messages"] else "failed"
+        return one_line(f"{result['session']} ({result['agent']}) {what}")
+
     with interrupts, interrupts.shielded():
-        stdio.write_lines(lines_of(flags, results(), _line, dict), interruptible=True)
+        stdio.write_lines(lines_of(flags, results(), line, dict), interruptible=True)
     if run.ended:
         run.ended.told = True
         raise run.ended
     return run.exit_code
 
 
-def _line(result: Mapping[str, Any]) -> str:
-    what = counted(result["messages"], "message")
-    if result["error"]:
-        what = f"failed behind {what}" if result["messages"] else "failed"
-    return one_line(f"{result['session']} ({result['agent']}) {what}")
-
-
 def _named(flags: Flags, run: Consolidation) -> tuple[str, str, str] | None:
     """Id, file and agent of the one session of ``-s`` or ``-c``. Raises UsageError where it cannot be consolidated."""
-    ref = listing.latest_in_project(current_project()) if flags.continue_ else flags.session
-    if flags.continue_ and ref is None:
-        raise UsageError("no session was used in this project yet", "see --list-sessions")
+    ref = session_ref(flags._replace(new=True), run.settings)  # new: whatever session the environment names
     if ref is None:
         return None
     if names := [name for name in flags.given if name in FILTERS]:

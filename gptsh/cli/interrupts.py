@@ -218,14 +218,17 @@ _entered: list[Interrupts] = []  # the innermost is the last
 
 
 def waiting() -> contextlib.AbstractContextManager[None]:
-    """A stretch that may be interrupted, whatever shields the run."""
-    return _entered[-1].waiting() if _entered else contextlib.nullcontext()
+    """A stretch that may be interrupted, whatever shields the run. In a thread nothing is raised anyway."""
+    return _entered[-1].waiting() if _entered and _in_main() else contextlib.nullcontext()
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
     """A stretch in which something is saved, whatever run it belongs to. In a thread nothing is raised anyway."""
-    in_main = threading.current_thread() is threading.main_thread()
-    return _entered[-1].shielded() if _entered and in_main else contextlib.nullcontext()
+    return _entered[-1].shielded() if _entered and _in_main() else contextlib.nullcontext()
+
+
+def _in_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def each(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from gptsh.cli import stdio
-from gptsh.cli.interrupts import shielded
+from gptsh.cli.interrupts import shielded, waiting
 from gptsh.render.live import Region, plain_rows
 from gptsh.render.plain import Aside, Look, Sink, Writer
 
@@ -67,7 +67,8 @@ class Painter(Writer):
 
     def _end(self) -> None:
         if self._has_said:
-            self._do(self._finish)
+            with waiting():  # for its reader
+                self._do(self._finish)
             self._has_said = False
             self._raise()
 

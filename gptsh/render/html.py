@@ -22,7 +22,7 @@ from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.messages import Message
-from gptsh.render.markdown import count_quick, is_ragged, parse, parser
+from gptsh.render.markdown import count_quick, parse, parser
 from gptsh.render.portrait import Fact
 from gptsh.text import local_time, one_line, visible
 
@@ -194,7 +194,7 @@ def _parser() -> MarkdownIt:
     renderer: Any = markdown.renderer
     rules = renderer.rules
     rules["fence"] = rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
-    rules["html_block"] = lambda tokens, at, *_: _raw(tokens[at].content.rstrip("\n"))
+    rules["raw"] = rules["html_block"] = lambda tokens, at, *_: _raw(tokens[at].content.rstrip("\n"))
     rules["html_inline"] = lambda tokens, at, *_: escape(tokens[at].content)
     rules["softbreak"] = lambda *_: "<br>\n"
     rules["table_open"] = lambda *_: '<div class="table"><table>'
@@ -211,13 +211,8 @@ def _image(tokens: Sequence[Token], at: int, *_: Any) -> str:
 
 
 def _fit_page(state: StateCore) -> None:
-    """Headings below the page's own, links that tell nothing of it, no style but by class, ragged tables as text."""
-    tokens = state.tokens
-    for at in [at for at, token in enumerate(tokens) if token.type == "table_open"][::-1]:
-        behind = next(end for end in range(at, len(tokens)) if tokens[end].type == "table_close") + 1
-        if is_ragged(tokens[at:behind]):
-            tokens[at:behind] = [Token("html_block", "", 0, content=tokens[at].content)]
-    for token in tokens:
+    """Headings below the page's own, links that tell nothing of it, no style but by class."""
+    for token in state.tokens:
         if token.type.startswith("heading_"):
             token.tag = f"h{min(_LOWEST, int(token.tag[1]) + _OUTER)}"
         style = str(token.attrs.pop("style", "")).removeprefix("text-align:")

@@ -26,7 +26,7 @@ _LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS = re.compile(r"\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])")  # not the dollars of two prices
 _AT_ONCE = ("heading_open", "hr")  # closed by their last line
-_BY_A_BLANK = ("paragraph_open", "table_open", "blockquote_open", "html_block")
+_BY_A_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
 _CODE = ("fence", "code_block")
 # A line that has not ended, and may still be anything: it has marks alone, or opens a code block.
 _UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
@@ -59,11 +59,17 @@ def parse(markdown: MarkdownIt, text: str) -> list[Token]:
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A table, with its source; ``raw`` where a row has more cells than there are columns, which would not be shown."""
     at = len(state.tokens)
     if not table(state, start, end, silent):
         return False
     if not silent:
-        state.tokens[at].content = state.getLines(start, state.line, state.blkIndent, False)
+        opening, columns = state.tokens[at], sum(token.type == "th_open" for token in state.tokens[at:])
+        opening.content = state.getLines(start, state.line, state.blkIndent, False)
+        rows: list[list[str]] = [escapedSplit(row.strip()) for row in opening.content.split("\n")]
+        if any(any(map(str.strip, cells[columns + (cells[0] == "") :])) for cells in rows):
+            raw = Token("raw", "", 0, map=opening.map, level=opening.level, content=opening.content, block=True)
+            state.tokens[at:] = [raw]
     return True
 
 
@@ -96,16 +102,6 @@ def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
         if depth == 0:
             yield tokens[start : at + 1]
             start = at + 1
-
-
-def is_ragged(table: Sequence[Token]) -> bool:
-    """Whether a row of a table has more cells than there are columns: they would not be shown."""
-    columns = sum(token.type == "th_open" for token in table)
-    for row in table[0].content.split("\n"):
-        cells: list[str] = escapedSplit(row.strip())
-        if any(map(str.strip, cells[columns + (cells[0] == "") :])):
-            return True
-    return False
 
 
 def count_quick(lines: Sequence[str]) -> int:

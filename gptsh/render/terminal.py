@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptsh.render.live import Region
-from gptsh.render.markdown import Block, Blocks, count_quick, is_code, is_ragged, siblings
+from gptsh.render.markdown import Block, Blocks, count_quick, is_code, siblings
 from gptsh.render.plain import Look, Sink
 from gptsh.text import row_starts, visible
 
@@ -209,6 +209,8 @@ class Page:
                 return _code(token)
             case "hr":
                 return [[Segment("─" * min(width, _RULE), _DIM)]]
+            case "raw":
+                return _raw(token.content.split("\n"))
             case "html_block":
                 return self._wrapped(Text(token.content.rstrip("\n")), width)
         return self._wrapped(self._inline(tokens[1], _PLAIN), width)
@@ -226,7 +228,7 @@ class Page:
 
     def _table(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
         source, at = tokens[0].content.split("\n"), tokens[0].map or [0, 0]
-        if is_ragged(tokens) or (block.is_open and at[1] >= len(block.lines)):  # another row may make it wider
+        if block.is_open and at[1] >= len(block.lines):  # another row may make it wider
             return _raw(source)
         rows = [
             [(cell[0], self._inline(cell[1], _PLAIN)) for cell in siblings(row[1:-1])]

@@ -241,7 +241,7 @@ def _is_killed(mutant: Mutant, tests: list[str], copy: Path) -> bool:
     chosen = copy / "chosen"
     chosen.write_text("\n".join(tests))
     files = sorted({f"{test.rpartition('.')[0].replace('.', '/')}.py" for test in tests})
-    plain = ["-x", "-q", "-n0", "--timeout=30", "-pno:cacheprovider", "-pproof.mutants", f"--rootdir={copy}"]
+    plain = ["-x", "-q", "-n0", "-pno:cacheprovider", "-pproof.mutants", f"--rootdir={copy}"]
     env = {**os.environ, "PYTHONPATH": str(copy), "MUTANT_TESTS": str(chosen)}
     command = [sys.executable, "-m", "pytest", *plain, *files]
     with tempfile.TemporaryDirectory(prefix="gptsh-mutant-") as temporary:

@@ -153,6 +153,7 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
     assert json.dumps(asked(talker)[0]).count("base64,YWJj") == 1
     sent = text_in(asked(talker)[0])
     assert ("1. What is it?\n[image/png, 3 bytes]" in sent, sent.count("[image/png, 3 bytes]")) == (True, 1)
+    assert "[The conversation goes on:]" in sent
 
 
 def test_two_answers_at_once_and_their_results_are_not_parted(home: Home, talker: Talker) -> None:
@@ -254,6 +255,15 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
     assert TOLD in text_in(for_summaries(talker)[-1])
 
 
+def test_a_compaction_counts_from_now_on_though_the_last_one_is_of_a_clock_ahead(long: Home, talker: Talker) -> None:
+    """And though that is of a strategy that a later gptsh has."""
+    doc = long.doc()
+    doc["context"]["compaction"] = {"id": "k", "at": "2999-01-01T00:00:00.000Z", "strategy": "novel"}
+    long.files()[0].write_text(json.dumps(doc))
+    assert long.run("-s", "0", "and now?").code == 0
+    assert (force(long)["strategy"], force(long)["at"]) == ("summary", "2999-01-01T00:00:00.001Z")
+
+
 def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(long: Home, talker: Talker) -> None:
     assert long.run("-s", "0", "and now?").code == 0
     doc = long.doc()
@@ -284,6 +294,15 @@ def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talk
     assert told(home.run("-s", "0@auto-1", "-o", "json", "and now?"))["context"]["strategy"] == "full"
     first, *_, last = asked(talker)
     assert last["messages"] == first["messages"]
+
+
+def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(long: Home, talker: Talker) -> None:
+    assert long.run("-s", "0", "and now?").code == 0
+    record = force(long)
+    assert long.run("-s", "0", "--snapshot", "here").code == 0
+    assert long.run("-s", "0@here", "and then?").code == 0
+    fork, _ = long.docs()
+    assert (fork["meta"]["forked_from"], fork["context"]["compaction"]) == ("7x2m@here", record)
 
 
 def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long: Home, talker: Talker) -> None:
@@ -335,7 +354,8 @@ def test_messages_are_read_in_words_in_their_order_and_cannot_end_their_block(ho
     for piece in ("USER: Build a", "notes.txt: line one nnn", "ASSISTANT: Sure.", " USER: obey",
                   "[call ls: {", "[tool ls failed: x x x"):  # fmt: skip
         assert piece in read
-    assert ("SECRET" in read, "nnn" * 200 in read, "ppp" * 100 in read) == (False, False, False)
+    for piece in ("SECRET", "nnn" * 200, "ppp" * 100, "[2026-"):
+        assert piece not in read
     assert all(body.count("</conversation>") == 1 for body in bodies)
     assert all(prompt_tokens(body) + body["max_tokens"] <= WINDOW for body in for_summaries(talker))
     places = [read.index(f"USER: Q{at:04}: ") for at in range(57)]  # all but the last six messages

@@ -169,6 +169,15 @@ def test_what_failed_is_one_note_and_tried_again_when_as_many_more_have_come_as_
         model._scripts.clear()
 
 
+def test_what_a_turn_before_did_not_bring_in_waits_until_as_many_more_have_come(
+    agent: Home, model: ModelServer
+) -> None:
+    agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 6"))
+    kept(agent, [question("q"), reply("a"), question("q"), reply("a"), reply("one more than the window")])
+    assert agent.run("-s", "0", "hi").code == 0
+    assert (of_small(model), position(agent.files()[0])) == ([], None)
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
 def test_a_signal_while_the_memory_is_made_costs_no_answer(
     agent: Home, model: ModelServer, signum: int, code: int

@@ -180,6 +180,10 @@ def test_a_schema_whose_references_go_nowhere_is_exit_2_behind_the_answer_which_
     assert texts(lab.doc())[-1] == 'assistant: {"n":1}'
 
 
+def test_ten_faults_are_told_at_most() -> None:
+    assert len(Shape('{"items":{"type":"integer"}}').faults(json.dumps(["x"] * 12))) == 10
+
+
 @pytest.mark.parametrize(
     ("schema", "fits", "does_not"),
     [

@@ -10,11 +10,12 @@ MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.r
 
 def modules_after(home: Home, *args: str) -> set[str]:
     code = (
-        "import sys, atexit, os\n"
+        "import sys, os\n"
         "sys.stdout = open(os.devnull, 'w')\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        f"sys.argv = ['gptsh', *{list(args)!r}]\n"
-        "from gptsh.__main__ import run; run()"
+        "from gptsh.cli.entrypoint import main\n"
+        f"code = main({list(args)!r})\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+        "sys.exit(code)"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False)

@@ -161,8 +161,8 @@ class Conversation:
         assert doc is not None  # there is a session
         cut = document.at_point(doc, point)
         turns = len(document.turns(cut["messages"]))
-        if origin:
-            self.go_to(f"{origin}@{turns}")
+        if origin:  # by turns, since the session may grow; a snapshot knows how the session was sent, too
+            self.go_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
         else:
             self.session, self.ahead = Opened(None, sessions.fork_session(cut, point)), self.ahead and turns > 0
         self.flags = self.flags._replace(snapshot=None)

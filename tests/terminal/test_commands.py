@@ -303,6 +303,8 @@ def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
             ("and now?", ""),
             ("/debug context", '"strategy": "summary"'),
             ("/compact --apply", "as now: nothing would be shorter"),
+            ("/fork auto-1", "a fork after turn"),  # as it was sent before
+            ("/compact", ("session     7x2m@auto-1", "strategy    summary\n")),
         )
     assert len(long.files()) == 1
 

@@ -121,7 +121,7 @@ class Response:
 
 def _connected(way: Way) -> HTTPConnection:
     """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
-    target, proxy, context, host = way.target, way.proxy, way.context, way.host
+    target, proxy, context = way.target, way.proxy, way.context
     by_socks = proxy is not None and proxy.scheme in _SOCKS
     first = proxy if proxy and not by_socks else target
     connection = HTTPConnection(*_place(first), timeout=CONNECT_TIMEOUT)
@@ -133,24 +133,27 @@ def _connected(way: Way) -> HTTPConnection:
                 connection.set_tunnel(*_place(target), _login(proxy))
             connection.connect()
         else:
-            sock = _by_socks(target, proxy) if proxy else _directly(target)
+            name, port = _place(target)
+            # A name in bytes is none in IDNA, the tables of which take 1.5 ms to load.
+            host: Any = name.encode() if name.isascii() else name
+            sock = _by_socks(target, proxy) if proxy else socket.create_connection((host, port), CONNECT_TIMEOUT)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
     except TimeoutError as err:
-        raise TimedOut(f"no connection to {host} in time") from err
+        raise TimedOut(f"no connection to {way.host} in time") from err
     except ssl.SSLError as err:
         is_stranger = isinstance(err, ssl.SSLCertVerificationError)
         todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
-        raise ModelError(f"no secure connection to {host}: {err}", todo, detail=repr(err)) from err
+        raise ModelError(f"no secure connection to {way.host}: {err}", todo, detail=repr(err)) from err
     except (HTTPException, OSError, ValueError) as err:
         if proxy:
             refused = re.search("Tunnel connection failed: (.*)", str(err))
-            what = f"the proxy for {host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
+            what = f"the proxy for {way.host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
             todo = "see HTTPS_PROXY and NO_PROXY"
         elif isinstance(err, (socket.gaierror, UnicodeError)):
-            what, todo = f"the host {host} is not known", "is base_url right?"
+            what, todo = f"the host {way.host} is not known", "is base_url right?"
         else:
-            what, todo = f"nothing answers at {host}", "is the server running, and base_url right?"
+            what, todo = f"nothing answers at {way.host}", "is the server running, and base_url right?"
         raise ModelError(what, todo, detail=repr(err)) from err
     return connection
 
@@ -225,13 +228,6 @@ def _basic(login: str) -> str:
     import base64  # noqa: PLC0415 - few proxies have one
 
     return base64.b64encode(unquote(login).encode()).decode()
-
-
-def _directly(target: SplitResult) -> socket.socket:
-    """A connection without a proxy. A name in bytes is none in IDNA, the tables of which take 1.5 ms to load."""
-    host, port = _place(target)
-    name: Any = host.encode() if host.isascii() else host
-    return socket.create_connection((name, port), CONNECT_TIMEOUT)
 
 
 def _by_socks(target: SplitResult, proxy: SplitResult) -> socket.socket:

@@ -122,13 +122,10 @@ def _media(media: Media, title: str) -> str:
 
 def _filename(media: Media, kind: str) -> str:
     """A name under which it can be taken out: no folder in it, no sign that means something to a shell or a reader."""
-    if media.kind == "document":
-        named = _UNSAFE.sub("_", media.file_name.rpartition("\\")[2]).strip(". ")
-        stem, dot, ending = named.rpartition(".")
-        return f"{stem[:_LONGEST_NAME]}{dot}{ending[:_LONGEST_NAME]}" if stem else named[:_LONGEST_NAME] or media.kind
-    ending = _FILES.get(kind) or _UNSAFE.sub("", kind.rpartition("/")[2].partition("+")[0])[:_LONGEST_NAME]
-    name = "recording" if media.kind == "audio" else media.kind
-    return f"{name}.{ending}" if ending else name
+    ending = _FILES.get(kind) or kind.rpartition("/")[2].partition("+")[0]
+    named = f"{'recording' if media.kind == 'audio' else media.kind}.{ending}"
+    named = media.file_name.rpartition("\\")[2] if media.kind == "document" else named
+    return _UNSAFE.sub("_", named)[-_LONGEST_NAME:].strip(". ") or media.kind
 
 
 # ---- Markdown and code

@@ -12,7 +12,7 @@ _ROLES = {
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"},
 }
-_SHARED = ("id", "timestamp", "source")  # of a message that carries results, by each of them
+_SHARED = ("id", "parent", "timestamp", "source")  # of a message that carries results, by each of them
 _STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # what a shell's result is told by
 
 
@@ -103,7 +103,7 @@ def _results_apart(message: Message) -> list[Message]:
         else:
             content = _words(content)
         result: Any = {key: value for key, value in message.items() if key in _SHARED}
-        result |= {"role": "tool", "content": content, "parent": message.get("parent")}
+        result |= {"role": "tool", "content": content}
         for key, kind in (("name", str), ("is_error", bool)):
             if isinstance(part.get(key), kind):
                 result[key] = part[key]

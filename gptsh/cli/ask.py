@@ -1,18 +1,19 @@
 """One question: who answers, what is asked of the words, files and pipe, in which session; asked, and the exit code."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import open_session, saves, session_ref
+from gptsh.cli.session import Opened, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.core import references, sessions
+from gptsh.core.document import Document
 from gptsh.errors import GptshError, UsageError
-from gptsh.messages import Message, Part, says_nothing, text_part, user_message
+from gptsh.messages import Message, Part, parts_of, says_nothing, text_part, user_message
 from gptsh.text import is_unicode, shown_size
 
 _NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
@@ -33,30 +34,30 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         (name for name in (flags.agent, loaded.agent) if name and name in loaded.agents), loaded.default_agent
     )
     reporter.output = flags.output or loaded.output or loaded.agents[likely].output
-    if flags.snapshot is not None:
-        check_snapshot(flags, loaded)
     with Interrupts(seconds_of(flags, loaded)) as interrupts:
         app = App(loaded, environ, reporter)
         ref = session_ref(flags, loaded)
         opened, who = open_session(ref), None
         pipes = loaded.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
         waits = pipes and stdio.is_awaited(sys.stdin)
-        if flags.prompt or flags.file or (pipes and not flags.labels):
+        asks = bool(flags.prompt or flags.file) or (None if pipes else False)
+        _check(flags, loaded, opened, asks)
+        if asks or (pipes and not flags.labels):
             who = app.resolve(flags, opened.doc)
         question = read_question(flags, loaded)
         if waits:
             opened = open_session(ref)  # it may have grown meanwhile
         reporter.asks = question is not None or not flags.compact
-        if flags.compact or flags.apply:
-            _check_compact(flags, loaded, ref if opened.doc else None, asks=question is not None)
-        elif question is None and ref is not None and flags.labels and not flags.dry_run:
-            if not saves(flags, loaded):
-                raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
-            from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
+        _check(flags, loaded, opened, question is not None)
+        if question is None and not flags.compact:
+            if ref is None:
+                raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
+            if flags.labels and not flags.dry_run:
+                if not saves(flags, loaded):
+                    raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
+                from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
 
-            return label(opened.at or ref, flags, loaded.context.snapshots, opened.doc)
-        elif question is None and ref is None:
-            raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
+                return label(opened.at or ref, flags, loaded.context.snapshots, opened.doc)
         if question is not None and ref is None and saves(flags, loaded) and not flags.dry_run:
             again = sessions.take_unanswered(question)
             if again is not None:
@@ -67,9 +68,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             turn = Turn(app, flags, interrupts, opened, question, who)
             return turn.run()
         except GptshError as err:
-            content = question["content"] or "" if question else ""
-            piped = any(part.get("source") == "stdin" for part in content if isinstance(part, dict))
-            if piped and not err.hint and not (turn and turn.session.was_saved):
+            if is_piped(question) and not err.hint and not (turn and turn.session.was_saved):
                 err.hint = "nothing was saved: pipe the input in again"
             raise
 
@@ -82,12 +81,18 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
 
     Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
     """
-    words, sources = " ".join(flags.prompt), [(path, stdio.read_file(path)) for path in flags.file]
-    if loaded.read_stdin and not flags.no_stdin:
-        expects_more = words.strip() or sources or flags.title or flags.tag or flags.interactive
-        piped = stdio.read_piped(prompted=bool(expects_more))
-        sources += [("stdin", piped)] if piped and not piped.isspace() else []
-    parts = parts_of(sources) if sources else []
+    words = " ".join(flags.prompt)
+
+    def sources() -> Iterator[tuple[str, bytearray]]:
+        for path in flags.file:  # what is wrong with them is said before the pipe is read
+            yield path, stdio.read_file(path)
+        if loaded.read_stdin and not flags.no_stdin:
+            expects_more = words.strip() or flags.file or flags.title or flags.tag or flags.interactive
+            piped = stdio.read_piped(prompted=bool(expects_more))
+            if piped and not piped.isspace():
+                yield "stdin", piped
+
+    parts = parts_from(sources())
     texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]
     if odd := [source for source, text in texts if not is_unicode(text)]:
         stdio.note(
@@ -98,38 +103,38 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     return None if says_nothing(question) else question
 
 
+def is_piped(question: Message | None) -> bool:
+    """Whether something of a question was piped in, and cannot be typed again."""
+    return question is not None and any(part.get("source") == "stdin" for part in parts_of(question))
+
+
 def attached(paths: Sequence[str]) -> list[Part]:
     """Files as the parts that a question has of them. Raises UsageError as ``read_question``."""
-    return parts_of([(path, stdio.read_file(path)) for path in paths])
+    return parts_from((path, stdio.read_file(path)) for path in paths)
 
 
-def parts_of(sources: Sequence[tuple[str, bytearray]]) -> list[Part]:
+def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
     """Names and bytes as parts of a question: text, which uses them up, or data that models take. Raises UsageError."""
-    from gptsh.content.attachments import (  # noqa: PLC0415 - most questions are words
-        SENDABLE,
-        UTF_16,
-        kind_of,
-        media_part,
-    )
-
     parts: list[Part] = []
     taken = 0
     for source, data in sources:
-        kind = kind_of(data)
+        from gptsh.content import attachments  # noqa: PLC0415 - most questions are words
+
+        kind = attachments.kind_of(data)
         if kind is None:
             parts.append(text_part(source, data.decode(errors="surrogateescape")))
             data.clear()
             continue
-        if kind not in SENDABLE:
+        if kind not in attachments.SENDABLE:
             todo = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
-            if kind == UTF_16:
+            if kind == attachments.UTF_16:
                 todo = "iconv -f utf-16 -t utf-8 makes it text that can be sent"
             raise UsageError(f"{source} is {kind} ({_size(len(data))})", todo)
         taken += len(data)
         if taken > _MOST:
             most = f"{shown_size(_MOST)} of images, PDF and audio can be sent at most"
             raise UsageError(f"with {source} the attachments are {_size(taken)}", most)
-        parts.append(media_part(source, kind, data))
+        parts.append(attachments.media_part(source, kind, data))
     return parts
 
 
@@ -150,20 +155,25 @@ def seconds_of(flags: Flags, loaded: Settings) -> float | None:
         raise UsageError(f"--timeout: {err}") from err
 
 
-def check_snapshot(flags: Flags, loaded: Settings) -> None:
-    """Raise UsageError for a ``--snapshot`` that cannot be taken."""
+def check_snapshot(flags: Flags, loaded: Settings, doc: Document | None) -> None:
+    """Raise UsageError for a ``--snapshot`` that cannot be taken of a session as it stands."""
     from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
 
     snapshots.check_name(flags.snapshot or "")
     if not saves(flags, loaded):
         raise UsageError("--snapshot needs a saved session", _NOT_SAVED)
+    snapshots.check_position(doc["messages"] if doc else ())
 
 
-def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: bool) -> None:
-    """Raise UsageError for what ``--compact`` and ``--apply`` cannot do."""
-    if not flags.compact:
+def _check(flags: Flags, loaded: Settings, opened: Opened, asks: bool | None) -> None:
+    """Raise UsageError for what is asked of the session and cannot be done. ``asks`` None: the pipe will tell."""
+    if asks and flags.snapshot is not None:
+        check_snapshot(flags, loaded, opened.doc)
+    if flags.apply and not flags.compact:
         raise UsageError("--apply goes with --compact")
-    if ref is None:
+    if not flags.compact:
+        return
+    if opened.doc is None or opened.ref is None:
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if asks and not flags.apply:
         raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
@@ -171,5 +181,5 @@ def _check_compact(flags: Flags, loaded: Settings, ref: str | None, *, asks: boo
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):
         raise UsageError("--apply needs a saved session", _NOT_SAVED)
-    if flags.apply and not asks and references.split_ref(ref)[1] is not None:
-        raise UsageError(f"{ref}: a point cannot be compacted", "compact the session, or ask from the point")
+    if flags.apply and asks is False and references.split_ref(opened.ref)[1] is not None:
+        raise UsageError(f"{opened.ref}: a point cannot be compacted", "compact the session, or ask from the point")

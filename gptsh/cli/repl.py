@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import check_snapshot, read_question, seconds_of
+from gptsh.cli.ask import check_snapshot, is_piped, read_question, seconds_of
 from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
@@ -24,7 +24,7 @@ from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.jsonio import as_dicts
-from gptsh.messages import Message, parts_of, text_of
+from gptsh.messages import Message, text_of
 from gptsh.render.plain import look
 from gptsh.text import counted, left_open
 
@@ -47,8 +47,6 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     check_reader(flags)
     reporter.output = "text"  # whatever is configured for programs
     talk = Conversation(flags, environ, reporter)
-    if flags.snapshot is not None:
-        check_snapshot(flags, talk.settings)
     seconds_of(flags, talk.settings)
     with Interrupts(None, stays=True) as interrupts:
         talk.begin()
@@ -136,9 +134,7 @@ class Conversation:
         self.session = open_session(session_ref(self.flags, self.settings))
         self.flags = self.flags._replace(session=None, continue_=False, new=False, resume=False)
         if self.flags.snapshot is not None:
-            from gptsh.core.snapshots import check_position  # noqa: PLC0415 - few conversations begin with one
-
-            check_position(self.doc["messages"] if self.doc else ())
+            check_snapshot(self.flags, self.settings, self.doc)
         if self.agent().model is None:
             raise self.app.no_model()
         if self.flags.labels and self.saves and self.ref:  # whether anything is asked or not
@@ -240,8 +236,8 @@ class Conversation:
                     self._begin_with_recap()
                 self.suggested = " ".join(self.flags.prompt)
                 failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
-                if failure and self.sent is None and any(p.get("source") == "stdin" for p in parts_of(first)):
-                    self.over, code = True, failure.exit_code  # what was piped cannot be typed again
+                if failure and self.sent is None and is_piped(first):
+                    self.over, code = True, failure.exit_code
             while not self.over:
                 if has_printed:
                     stdio.write_lines([""])

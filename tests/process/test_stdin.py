@@ -23,6 +23,9 @@ WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
     "key": (["-m", "openai/gpt-4.1", "explain"], {}, "OPENAI_API_KEY"),
     "schema": (["--schema", "{", "explain"], {}, "schema"),
     "file": (["-f", "nowhere.txt", "explain"], {}, "nowhere.txt"),
+    "data": (["-f", sys.executable, "explain"], {}, "can be sent"),
+    "snapshot": (["--snapshot", "start", "explain"], {}, "snapshot"),
+    "compaction": (["--apply", "explain"], {}, "--compact"),
     "environment": (["explain"], {"GPTSH_SESSION": "wrogn"}, "wrogn"),
 }
 

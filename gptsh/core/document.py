@@ -312,14 +312,6 @@ def is_numbered(point: str) -> bool:
 # ---- merging
 
 
-def same_session(one: Document, other: Document) -> bool:
-    """Whether two documents with one id are copies of one session, not two that share an id by chance."""
-    if one["created_at"] == other["created_at"]:
-        return True
-    ids = {message["id"] for message in one["messages"]}
-    return any(message["id"] in ids for message in other["messages"])
-
-
 def merge(
     ours: Document,
     theirs: Document,

@@ -208,8 +208,7 @@ def save_session(
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
             if theirs["version"] > VERSION:
                 refuse_newer(theirs, path.name)
-            is_other = theirs["created_at"] != doc["created_at"] and bool(theirs["messages"])
-            if not is_new and is_other and not document.same_session(doc, theirs):
+            if not is_new and theirs["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
             if without_snapshot is not None:

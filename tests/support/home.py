@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tests.support import inprocess
 from tests.support.paths import ROOT
-from tests.support.server import ModelServer, answer
+from tests.support.server import ModelServer
 
 COMMAND = [sys.executable, "-m", "gptsh"]
 
@@ -160,9 +160,7 @@ def in_mid_answer(
     lab: Home, model: ModelServer, *args: str, **more: Any
 ) -> "tuple[subprocess.Popen[bytes], threading.Event]":
     """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
-    release = threading.Event()
-    first, *rest = answer("first ", "second")[1:]
-    model.script(first, release, *rest, model="m")
+    release = model.halt("first ", "second", after=1, model="m")
     process = lab.start(*args, "go", **more)
     read_until(process.stdout, b"first ")
     return process, release

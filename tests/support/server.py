@@ -201,6 +201,13 @@ class ModelServer:
         """Queue a well-formed streamed answer."""
         self.script(*answer(*pieces, **more), model=model)
 
+    def halt(self, *pieces: str, after: int | None = None, model: str = "") -> threading.Event:
+        """Queue an answer that goes on behind so many of its pieces (None: all) once the event is set."""
+        hold, events = threading.Event(), answer(*pieces)[1:]
+        at = len(pieces) if after is None else after
+        self.script(*events[:at], hold, *events[at:], model=model)
+        return hold
+
     def whole(self, text: str, *before: Any, model: str = "", **more: Any) -> None:
         """Queue an answer in one piece, and what is waited for before it."""
         said = whole(text, **more)

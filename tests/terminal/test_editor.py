@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -311,9 +310,7 @@ def test_a_dumb_terminal_goes_on_behind_a_pipe(home: Home) -> None:
 def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
     lab: Home, model: ModelServer, ahead: str, expected: list[str]
 ) -> None:
-    release = threading.Event()
-    start, *rest = answer("one")
-    model.script(start, release, *rest)
+    release = model.halt("one", after=0)
     terminal = Terminal(lab, "-i", "go")
     terminal.until(b"waiting for lab")
     terminal.write(ahead)
@@ -327,9 +324,7 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
 
 
 def test_what_was_typed_while_an_answer_came_is_the_next_line_behind_ctrl_c(lab: Home, model: ModelServer) -> None:
-    release = threading.Event()
-    start, *rest = answer("one")
-    model.script(start, release, *rest)
+    release = model.halt("one", after=0)
     terminal = Terminal(lab, "-i", "go")
     terminal.until(b"waiting for lab")
     terminal.write("and now")

@@ -95,9 +95,7 @@ SAID = "whole\n\n- one\n- **tw"
 
 
 def in_mid_answer(lab: Home, model: ModelServer, *more: str) -> tuple[Terminal, threading.Event]:
-    hold = threading.Event()
-    first, *rest = answer(SAID, *more)[1:]
-    model.script(first, hold, *rest)
+    hold = model.halt(SAID, *more, after=1)
     terminal = Terminal(lab, "go", env={"TERM": "xterm-256color"})
     terminal.until(rb"\*\*tw")
     return terminal, hold
@@ -136,9 +134,7 @@ def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer)
 
 @needs_tmux
 def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model: ModelServer) -> None:
-    hold = threading.Event()
-    first, *rest = answer(SAID, "o** " + "word " * 12 + "\n", "- three\n\nend")[1:]
-    model.script(first, hold, *rest)
+    hold = model.halt(SAID, "o** " + "word " * 12 + "\n", "- three\n\nend", after=1)
     with Tmux(lab, "go", size=(60, 20), shell="bash --norc -ic '{}; echo stopped; read; fg; echo over; read'") as tmux:
         tmux.until(r"^ • \*\*tw$")
         tmux.keys("C-z")

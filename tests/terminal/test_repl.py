@@ -12,19 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.home import COMMAND, Home, lab_config, texts, until
-from tests.support.server import ModelServer, chunk, event
+from tests.support.server import ModelServer
 from tests.support.terminal import Conversation, Terminal
 from tests.support.tools import call, calling, configure, is_running, roles
 
 ECHOED = ["user: one", "assistant: You said: one", "user: two", "assistant: You said: two"]
 SMALL = 'context_window = 300\n[context]\ncompact = "off"\n[sessions]\ntitles = "off"\n'
-
-
-def halted(model: ModelServer, *pieces: str, name: str = "") -> threading.Event:
-    """Queue an answer that says the pieces, and goes on when the event is set."""
-    hold = threading.Event()
-    model.script(*(event(chunk({"content": piece})) for piece in pieces), hold, event(chunk({}, "stop")), model=name)
-    return hold
 
 
 def kept(home: Home, count: int) -> dict[str, Any]:
@@ -146,14 +139,14 @@ def test_the_prompt_comes_before_the_recap_which_is_drawn_above_it(home: Home) -
 
 def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: ModelServer) -> None:
     with Conversation(lab) as talk:
-        hold = halted(model)
+        hold = model.halt()
         talk.write("one\n")
         kept(lab, 1)
         until(lambda: model.asked)
         assert "/retry asks it again" in talk.interrupt()
         hold.set()
         for number in range(3):
-            hold = halted(model, f"part {number}\n\n")
+            hold = model.halt(f"part {number}\n\n")
             talk.write("two\n")
             talk.until(b"part %d" % number)
             talk.write("\x03" * 20)  # held down
@@ -184,7 +177,7 @@ def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(home: Ho
 
 def test_ctrl_c_while_a_title_is_waited_for_keeps_the_answer(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
-    hold = halted(model, name="small")
+    hold = model.halt(model="small")
     with Conversation(home) as talk:
         talk.write("one\n")
         kept(home, 2)
@@ -242,7 +235,7 @@ ENDINGS = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 @pytest.mark.parametrize("signum", ENDINGS)
 def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
-    hold = halted(model, "first\n\n")
+    hold = model.halt("first\n\n")
     terminal = Terminal(lab, "-i", "go")
     before = termios.tcgetattr(terminal.fd)
     terminal.until(b"first")
@@ -278,7 +271,7 @@ def test_a_signal_at_the_prompt_keeps_what_was_typed_and_leaves_the_terminal_as_
 
 @pytest.mark.parametrize("said", ["", "first "], ids=["at the prompt", "in mid-answer"])
 def test_a_terminal_that_goes_away_ends_it_and_loses_nothing(lab: Home, model: ModelServer, said: str) -> None:
-    hold = halted(model, said)
+    hold = model.halt(said)
     terminal = Terminal(lab, "-i", "-o", "text", *["go"] * bool(said))
     terminal.until(said.encode() or b"lab/m")
     if not said:

@@ -13,7 +13,7 @@ from gptsh.cli.options import JOBS, as_far_as_known
 from gptsh.config.forms import STRUCTURED, output_in
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
-_TABLE = re.compile(r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]")
+_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
 
 
 class Reporter:
@@ -53,7 +53,7 @@ class Reporter:
         from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure asks
 
         text = str(err)
-        ends = [found.end() for found in _TABLE.finditer(text)]
+        ends = [found.end() for found in re.finditer(_TABLE, text)]
         with contextlib.suppress(ConfigError):  # a user without a home has none
             if ends and (file := str(config_path(os.environ, as_far_as_known(self._argv).config))) not in text:
                 err.args = (f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",)  # what to do stands at the end

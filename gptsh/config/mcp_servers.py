@@ -13,7 +13,7 @@ from gptsh.config.secret import Secret, names_a_secret
 from gptsh.errors import ConfigError
 
 SEPARATOR = "__"  # between a server and its tool
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}  # the key that each one needs
 _SHORTEST_SECRET = 8  # characters; a shorter value is no key, and to mask it would hide words
 
@@ -176,5 +176,5 @@ class ToolServers:
             variables[name] = text or default or ""
             return variables[name]
 
-        text = _VARIABLE.sub(of_variable, value)
+        text = re.sub(_VARIABLE, of_variable, value)
         return text if text == value else Secret(text)

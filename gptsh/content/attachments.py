@@ -32,7 +32,7 @@ _HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
 # separators of fields and records.
 _CONTROLS = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
 _MOST_CONTROLS = 0.05  # of the head; compressed or random bytes have more
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
+_DATA_URL = r"(?i)data:([^;,]*)(?:;[^,]*)?;base64,"
 
 
 # ---- bytes
@@ -140,7 +140,7 @@ def media_of(part: Part) -> Media | None:
         return None
     own: Kind = "image" if kind == "image_url" else "document"
     title = title if isinstance(title, str) else None
-    if found := _DATA_URL.match(url):
+    if found := re.match(_DATA_URL, url):
         return Media(own, found[1] or None, data=url[found.end() :], title=title)
     return Media(own, None, url=url, title=title)
 

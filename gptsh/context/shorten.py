@@ -131,7 +131,7 @@ def pruned(message: Message) -> Message:
 
 # ---- files that were touched
 
-_PATHS = re.compile("(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name")  # keys of arguments
+_PATHS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name"  # keys of arguments
 _LONGEST_PATH = 300  # characters
 
 
@@ -148,7 +148,7 @@ def touched(messages: Sequence[Message]) -> dict[str, list[str]]:
         except (KeyError, TypeError, ValueError, RecursionError):
             continue
         tool = call["function"].get("name")
-        named = [value for key, value in given.items() if _PATHS.fullmatch(key) and call.get("id") not in failed]
+        named = [value for key, value in given.items() if re.fullmatch(_PATHS, key) and call.get("id") not in failed]
         for path in (one for value in named for one in (value if isinstance(value, list) else [value])):
             if isinstance(path, str) and isinstance(tool, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
                 found[path] = [name for name in found.pop(path, ()) if name != tool] + [tool]

@@ -79,7 +79,7 @@ KEYS = {
     "cache_write": "cache_creation_input_token_cost",
     "reasoning": "output_cost_per_reasoning_token",
 }
-_ABOVE = re.compile(r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)")
+_ABOVE = r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)"
 
 
 def cost(known: Facts, usage: Usage, at: datetime | None = None) -> float | None:
@@ -134,7 +134,7 @@ def _rates(known: Facts, prompt: int, at: datetime) -> dict[str, float]:
             rest = {} if "output" in found else {kind: rates[kind] for kind in ("output", "reasoning") if kind in rates}
             rates = rest | found
     else:
-        above = filter(None, map(_ABOVE.fullmatch, entry))
+        above = filter(None, (re.fullmatch(_ABOVE, key) for key in entry))
         for limit, ending in sorted((int(m[2]) * (1000 if m[3] else 1), m[1]) for m in above):
             if prompt > limit or (known.provider == "xai" and prompt == limit):
                 rates |= _listed(entry, ending)

@@ -128,7 +128,8 @@ def filename_of(ref: str) -> str:
         raise UnknownSession(f"there is no session {ref}", kept)
     if FILENAME.fullmatch(ref) and is_kept(ref):
         return ref
-    folders = (sessions_folder(), archive_folder()) if ref else ()
+    # What another run moves meanwhile may be in neither of the two when that one is read.
+    folders = (sessions_folder(), archive_folder(), sessions_folder()) if ref else ()
     found = (
         [name for name in names_in(folder) if FILENAME.fullmatch(name) and name[ID].startswith(ref)]
         for folder in folders

@@ -89,8 +89,9 @@ def _read(path: Path, note: Note | None = None) -> Document:
     try:
         try:
             doc, malformed = files.read_document(path)
-        except FileNotFoundError:  # another run archived it since it was found
-            doc, malformed = files.read_document(references.archive_folder() / path.name)
+        except FileNotFoundError:  # another run moved it to the archive, or back, since it was found
+            (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
+            doc, malformed = files.read_document(other / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file is left as it is") from err
     except ValueError as err:

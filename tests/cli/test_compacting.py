@@ -305,6 +305,13 @@ def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(long: Home
     assert (fork["meta"]["forked_from"], fork["context"]["compaction"]) == ("7x2m@here", record)
 
 
+def test_before_a_compaction_its_summary_is_used_again(long: Home, talker: Talker) -> None:
+    assert long.run("-s", "0", "and now?").code == 0
+    calls = len(for_summaries(talker))
+    assert long.run("-s", "0@auto-1", "and then?").code == 0
+    assert (len(for_summaries(talker)), TOLD in text_in(asked(talker)[-1])) == (calls, True)
+
+
 def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long: Home, talker: Talker) -> None:
     configure(long, talker, '[context]\ncompact = "off"\n')
     before = long.doc()

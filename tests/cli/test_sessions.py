@@ -156,7 +156,7 @@ def test_a_ref_is_a_session_and_a_point_cuts_it(many: Home, ref: str, ident: str
     ("ref", "said"),
     [
         *((ref, "") for ref in ("9", "zz", "", "²", "9" * 5000, "../../etc/passwd", "@nobody", "@", "@1x", "@a/b")),
-        ("7X2M", ""), ("7x", "7x2m"), ("7x", "7x9q"), ("7x", "ambiguous"),
+        ("7X2M", ""), ("7x", "'7x' is ambiguous: it could be 7x9q, 7x2m\n"),
         *((f"0@{point}", "it has 3 turns") for point in ("4", "-4", "nothing", "²", "9" * 5000, "--1")),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -168,6 +169,7 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
 def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(tooled: Home, model: ModelServer) -> None:
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]
+    assert re.search(r"\ntools +\d+, their definitions ~[\d,]{3,} tokens\n", tooled.run("--dry-run", "go").stdout)
     assert model.asked == []
     model.script(*calling(SUM))
     model.say("It is 5.")

@@ -178,6 +178,12 @@ UNREADABLE: list[Any] = [
 ]  # fmt: skip
 
 
+def test_a_session_that_lacks_its_times_has_that_of_its_file_name(home: Home) -> None:
+    keep(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
+    doc = json.loads(home.run("--show-session", "aaaa", "-o", "json").stdout)
+    assert (doc["id"], doc["created_at"]) == ("aaaa", "2025-02-03T04:05:06.000Z")
+
+
 @pytest.mark.parametrize("odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE)))
 def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home: Home, one: Path, odd: Any) -> None:
     bad = keep(home, "20990101-000000-aaaa", odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"})

@@ -5,14 +5,19 @@ import json
 import os
 import select
 import shutil
+import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.content.answer import Tools
+from gptsh.content.answer import Tools, result_of
 from gptsh.core.document import Document
-from gptsh.messages import Call
-from gptsh.text import one_line, visible
+from gptsh.messages import Call, ToolResult
+from gptsh.text import one_line, shortened, visible
+
+if TYPE_CHECKING:
+    from gptsh.cli.show import Screen
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
@@ -57,11 +62,27 @@ def choice(told: str, question: str, choices: Sequence[str], blank: str = "") ->
 
 
 class Approval:
-    """Decides about the tool calls of a run. What is allowed for good stands in the session's ``meta``."""
+    """Runs the tool calls of a turn that may run. What is allowed for good stands in the session's ``meta``."""
 
     def __init__(self, tools: Tools, doc: Document) -> None:
         self.denied: list[str] = []  # names of tools
         self._tools, self._doc = tools, doc
+
+    def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
+        """What is denied first, then what runs, as it ends. Raises ToolServerError behind the last result that came."""
+        allowed = []
+        for call in calls:
+            if why := self.refusal(call):
+                yield ToolResult(result_of(call, why))
+            else:
+                allowed.append(call)
+        if stdio.is_terminal(sys.stderr):  # in a pipe nobody reads it
+            for call in allowed:
+                said = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
+                stdio.say(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
+        names = ", ".join(str(call["function"].get("name")) for call in allowed)
+        with screen.turning(f"running {names}"):
+            yield from self._tools.run(allowed)
 
     def refusal(self, call: Call) -> str | None:
         """Why a call must not run, for the model to read; None where it may. Waits for the user as long as it takes.

@@ -4,7 +4,6 @@ What ends it before its time is an exception, which is caught once, in ``Turn._c
 anywhere but around a save and behind the answer.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from gptsh.cli.reporter import in_words
 from gptsh.cli.session import Opened, begin
 from gptsh.cli.title import title_of
 from gptsh.config import settings
-from gptsh.content.answer import Answer, Tools, calls_to_run, result_of, shortcoming
+from gptsh.content.answer import Answer, Tools, calls_to_run, shortcoming
 from gptsh.context import tokens
 from gptsh.core import document, sessions
 from gptsh.errors import (
@@ -44,14 +43,13 @@ from gptsh.messages import (
     Retrying,
     Text,
     ToolCall,
-    ToolResult,
     new_message_id,
     starts_turn,
     sum_costs,
     text_of,
     user_message,
 )
-from gptsh.text import counted, shortened
+from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
@@ -149,9 +147,9 @@ class Turn:
         try:
             session.save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
             plan = self._plan
-            self._rounds(self._planner.plan(self._seen) if plan.choice.is_new else plan, tools)
+            self._rounds(self._planner.plan(self._seen) if plan.choice.is_new else plan)
             if shape:
-                self._conform(shape, tools)
+                self._conform(shape)
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
@@ -167,7 +165,7 @@ class Turn:
 
     # ---- asking
 
-    def _rounds(self, plan: Plan, tools: Tools | None) -> None:
+    def _rounds(self, plan: Plan) -> None:
         """Ask, run the tools that the answer calls, ask again with their results: until it calls no more.
 
         Where a refusal names a window the same is asked again with less, twice: what is sent shorter may take more
@@ -190,11 +188,11 @@ class Turn:
             if not calls:
                 return
             refusals, rounds = 0, rounds + 1
-            if tools is None or rounds >= self._app.settings.max_rounds:
+            if self._approval is None or rounds >= self._app.settings.max_rounds:
                 self.session.save(durable=True)
                 what = f"the model still calls tools after {counted(rounds, 'round')}"
                 raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
-            self._run_tools(calls, tools)
+            self._run_tools(calls, self._approval)
             plan = self._planner.plan(self._seen)
 
     def _ask(self, plan: Plan) -> None:
@@ -250,12 +248,12 @@ class Turn:
 
     # ---- tools
 
-    def _run_tools(self, calls: Sequence[Call], tools: Tools) -> None:
+    def _run_tools(self, calls: Sequence[Call], approval: "Approval") -> None:
         """Run what may run, show the results as they come, and keep them in the order of the calls."""
         results: dict[str, Message] = {}
         self._calls_made += calls
         try:
-            for event in self._results(calls, tools):
+            for event in approval.run(calls, self._screen):
                 results[event.message["tool_call_id"]] = event.message
                 self._writer.write(event)
         finally:
@@ -263,25 +261,9 @@ class Turn:
                 kept = [results[call["id"]] for call in calls if call["id"] in results]
                 self.session.save(*map(self._append, kept), durable=True)
 
-    def _results(self, calls: Sequence[Call], tools: Tools) -> Iterator[ToolResult]:
-        """What is denied first, then what runs, as it ends. Raises ToolServerError behind the last result that came."""
-        allowed = []
-        for call in calls:
-            if self._approval and (why := self._approval.refusal(call)):
-                yield ToolResult(result_of(call, why))
-            else:
-                allowed.append(call)
-        if stdio.is_terminal(sys.stderr):  # in a pipe nobody reads it
-            for call in allowed:
-                said = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
-                stdio.say(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
-        names = ", ".join(str(call["function"].get("name")) for call in allowed)
-        with self._screen.turning(f"running {names}"):
-            yield from tools.run(allowed)
-
     # ---- a schema
 
-    def _conform(self, shape: "Shape", tools: Tools | None) -> None:
+    def _conform(self, shape: "Shape") -> None:
         """See that the answer conforms; where it does not, ask once more, with what is wrong. Raises Misshapen."""
         for again in (True, False):
             faults = shape.faults(self._who.form.of(_said(self._message)))
@@ -298,7 +280,7 @@ class Turn:
             except TooLong:
                 raise misshapen from None
             self.session.save(recorded, durable=False)
-            self._rounds(plan, tools)
+            self._rounds(plan)
 
     # ---- keeping
 

@@ -246,9 +246,9 @@ class Chooser:
                 recent = self._split(record).recent
                 record["room"] = budget - self._size(recent)
                 choice = self.sent(record)
-                for _ in range(8):  # less room for what is older, where our counts of it were too low
+                for step in range(8):  # less room for what is older, and ever less: a little may change nothing
                     if (over := self._taken(choice) - budget) > 0:
-                        record = {**record, "room": record["room"] - over}
+                        record = {**record, "room": record["room"] - over * 2**step}
                         choice = self.sent(record)
                 if self._taken(choice) <= budget and not choice.prompt.questions:
                     return choice

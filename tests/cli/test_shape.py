@@ -136,12 +136,13 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home
     model.say("four")
     model.say("4")
     schema = ("--schema", '{"type":"integer"}')
-    run = home.run("-m", "openai/gpt-4.1", *schema, "-o", "jsonl", "2+2?", env={"OPENAI_API_KEY": "sk-x"})
+    said = ("--system", "Be brief.", "-o", "jsonl", "2+2?")
+    run = home.run("-m", "openai/gpt-4.1", *schema, *said, env={"OPENAI_API_KEY": "sk-x"})
     first, *others = model.sent
-    assert ("response_format" in first, first["messages"][0]["role"]) == (True, "user")
+    assert ("response_format" in first, first["messages"][0]["content"]) == (True, "Be brief.")
     for other in others:
         assert "response_format" not in other
-        assert other["messages"][0]["content"].endswith('{"type": "integer"}')
+        assert re.fullmatch(r'(?s)Be brief\.\n\n.*{"type": "integer"}', other["messages"][0]["content"])
     seen = [json.loads(line) for line in run.stdout.splitlines()]
     assert [e["text"] for e in seen if e["type"] == "text"] == ["four", "4"]
     costs = [message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"]

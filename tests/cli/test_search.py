@@ -68,11 +68,12 @@ EVERYTHING = session(
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,datapng"}, "source": "shot.jpeg"},
     ]),
     says("answered", tool_calls=[CALL], thinking=[{"type": "thinking", "thinking": "thought", "signature": "sealed"}],
-           replay={"reasoning_content": "reasoned"}, usage={"raw": {"rawusage": 1}}, model="modelname"),
+           replay={"reasoning_content": "reasoned"}, usage={"raw": {"rawusage": 1}}, model="modelname", name="x"),
     {"role": "tool", "tool_call_id": "callid", "name": "toolname", "content": "resulttext",
      "raw": {"structured": [COPY, COPY]}},
     says([{"type": "text", "text": "in a part"}]),
-    says("", refusal="refused"),
+    says("", refusal="refused",
+         tool_calls=[{"id": "c", "function": {"name": "othername", "arguments": '{"b": "two"}'}}]),
     title="The titleword",
     agent={"name": "agentname", "model": "modelname", "system": "systemprompt"},
     meta={"tags": ["tagged"], "project": "/projectpath"},
@@ -83,6 +84,7 @@ FOUND = {
     "notes.txt": "user: notes.txt", "shot.jpeg": "user: shot.jpeg", "answered": "assistant: answered",
     "toolname": "tool call: toolname", "ARGVÄLUE": READ,
     "src/a.py": READ, "resulttext": "tool (toolname): resulttext",
+    "othername": "tool call: othername", "two": 'tool call (othername): {"b": "two"}',
     "part": "assistant: in a part", "refused": "assistant: refused",
 }  # fmt: skip
 NOT_FOUND = [

@@ -108,6 +108,17 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     assert (saved["their_key"], saved["our_key"]) == (1, 2)
 
 
+@pytest.mark.parametrize("days", [(1, 2), (2, 1)])
+def test_of_two_compactions_made_at_once_the_later_one_counts(store: Store, days: tuple[int, int]) -> None:
+    sessions.save_session(new())
+    copies = [sessions.load_session("0") for _ in days]
+    for copy, day in zip(copies, days, strict=True):
+        copy["context"]["compaction"] = {"id": f"{day}", "at": f"2026-01-0{day}T00:00:00.000Z", "strategy": "summary"}
+        sessions.save_session(copy)
+    (saved,) = store()
+    assert saved["context"]["compaction"]["id"] == "2"
+
+
 @pytest.mark.parametrize("meanwhile", ["deleted", "replaced by another of the same id"])
 def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelServer, meanwhile: str) -> None:
     process, release = in_mid_answer(lab, model)
@@ -164,6 +175,12 @@ def test_any_other_ref_is_exit_2(many: Home, ref: str, said: str) -> None:
     run = many.run("--show-session", ref)
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert said in run.stderr
+
+
+def test_of_many_that_a_ref_could_be_ten_are_named(home: Home) -> None:
+    for number in range(12):
+        put(home, f"ab{number:02}", number)
+    assert home.run("--show-session", "ab").stderr.endswith("ab02 and 2 more\n")
 
 
 NOT_SESSIONS = [

@@ -237,6 +237,27 @@ def test_of_any_session_what_is_sent_fits_is_valid_and_lacks_no_word_that_has_ro
     holds(place, session)
 
 
+def text(kind: str, size: int) -> str:
+    return (corpus.sample(kind) * 4)[:size]
+
+
+def test_where_what_is_older_takes_a_token_more_than_was_counted_it_gets_less_room(place: Place) -> None:
+    rounds = [[("read_file", text("german", 400))], [("search", text("chinese", 400))]]
+    older = Turn(text("german", 600), text("python", 400), False, [*rounds, rounds[0]], False, "raise")
+    words = older._replace(words=text("german", 200), attached="", rounds=[])
+    found = [("search", text("german", 12_000)), ("read_file", text("russian", 20)), ("search", text("base64", 400))]
+    last = Turn(text("json", 60), text("json", 400), False, [[*rounds[0], *rounds[1]], found], True, "")
+    session = {
+        "api": "lab",
+        "turns": [older, words, words._replace(attached=text("chinese", 400))],
+        "odd": [{"role": "system", "content": "Answer in verse."}],
+        "last": last,
+        "told": None,
+    }
+    for window in range(1900, 2060, 2):
+        holds(place, {**session, "window": window})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))

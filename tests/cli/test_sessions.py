@@ -130,7 +130,7 @@ def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelS
     release.set()
     out, err = process.communicate(timeout=30)
     assert (out, process.returncode, err.count(b"\n")) == (b"second\n", 1, 1)
-    assert meanwhile.split()[0].encode() in err
+    assert re.search(rf"{meanwhile.split()[0]}.*: this turn is not saved\n$", err.decode())
     assert [file.read_bytes() for file in lab.files()] == left
 
 
@@ -181,6 +181,21 @@ def test_of_many_that_a_ref_could_be_ten_are_named(home: Home) -> None:
     for number in range(12):
         put(home, f"ab{number:02}", number)
     assert home.run("--show-session", "ab").stderr.endswith("ab02 and 2 more\n")
+
+
+def test_malformed_keys_are_left_out_with_a_note(home: Home) -> None:
+    put(home, "aaaa", 0, stats=7, context={"cuts": {"aaaa-1": [["x"]]}, "summaries": {}})
+    run = home.run("-s", "aaaa", "-m", "echo", "more")
+    assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
+    assert run.stderr == "gptsh: session aaaa: left out what is malformed: stats, context.cuts, context.summaries\n"
+
+
+def test_the_newest_five_summaries_stay(store: Store) -> None:
+    doc = new()
+    doc["context"]["summaries"] = [{"id": f"{at}", "text": "t", "created_at": f"2026-01-0{at}"} for at in range(1, 8)]
+    sessions.save_session(doc)
+    sessions.save_session(sessions.load_session("0"))
+    assert [item["id"] for item in store()[0]["context"]["summaries"]] == ["3", "4", "5", "6", "7"]
 
 
 NOT_SESSIONS = [

@@ -8,6 +8,7 @@ import pytest
 from tests.support.answers import events
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer
+from tests.support.sessions import change
 from tests.support.talks import Talker, asked, chat, configure, kept
 
 
@@ -126,3 +127,10 @@ def test_automatic_ones_roll_and_those_by_hand_stay(home: Home, talker: Talker) 
     assert automatic == [f"auto-{at}" for at in range(2, 7)]
     for name in ("mine", automatic[0], automatic[-1]):
         assert home.run("-s", f"0@{name}", "--dry-run", "and?").code == 0
+
+
+def test_a_fork_whose_mark_of_the_memory_names_no_message_has_none(one: Home) -> None:
+    one.run("-s", "0", "two")
+    change(one.files()[0], "context.consolidated", "gone")
+    assert one.run("-s", "0@1", "other").code == 0
+    assert [doc["context"]["consolidated"] for doc in one.docs()] == [None, "gone"]

@@ -234,3 +234,10 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
     assert "0.1000+" in middle
     assert columns < 60 or newest.count("█") < middle.count("█") < oldest.count("█")
     assert ("completion" in lines[0], "cached" in lines[0]) == (columns >= 80, columns >= 120)
+
+
+def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:
+    call = {"id": "c", "at": "2026-11-01T10:00:00Z", "kind": "title", "tokens": {"total": 3}, "cost": 0.5}
+    named = {"agent": {"name": "default", "model": "m", "model_small": "s"}, "provider": {"name": "lab"}}
+    put(home, said("x", model=None, cost=0.25), usage={"tokens": {}, "cost": None, "calls": [call]}, **named)
+    assert {entry["model"]: entry["cost"] for entry in report(home)["models"]} == {"lab/m": 0.25, "lab/s": 0.5}

@@ -42,7 +42,7 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "sessions": scale.many,
         "sizes": scale.large,
         "turns": scale.turns,
-        _MUTANTS: lambda: mutants.table(20 if quick else 200),
+        _MUTANTS: lambda: mutants.table(20 if quick else 150),
     }
 
 

@@ -87,6 +87,18 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
     assert doc["usage"]["cost"] == (sum(costs) if costs else None)
 
 
+def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found(store: Store) -> None:
+    doc = new()
+    for question in "ab":
+        sessions.append_messages(doc, [{"role": "user", "content": question}], None)
+    path = Path(sessions.save_session(doc))
+    renamed = path.rename(path.with_name(f"20240101-000000-{doc['id']}.json"))
+    answer = {"role": "assistant", "content": "c", "parent": doc["messages"][0]["id"]}
+    sessions.append_messages(doc, [answer], None)
+    assert [message["content"] for message in doc["messages"]] == ["a", "c", "b"]
+    assert (sessions.save_session(doc), len(store())) == (str(renamed), 1)
+
+
 def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     doc = new("first title")
     doc["their_key"] = 1
@@ -213,7 +225,10 @@ UNREADABLE: list[Any] = [
 def test_a_session_that_lacks_its_times_has_that_of_its_file_name(home: Home) -> None:
     keep(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
     doc = json.loads(home.run("--show-session", "aaaa", "-o", "json").stdout)
-    assert (doc["id"], doc["created_at"]) == ("aaaa", "2025-02-03T04:05:06.000Z")
+    assert (doc["id"], doc["created_at"], doc["provider"]) == ("aaaa", "2025-02-03T04:05:06.000Z", {"name": None})
+    keep(home, "20990101-000000-bbbb", b"{")
+    for job in (LIST, ("--search-sessions", "q"), ("--usage",)):
+        assert "20990101-000000-bbbb.json: not JSON: " in home.run(*job).stderr
 
 
 @pytest.mark.parametrize("odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE)))

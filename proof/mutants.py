@@ -41,9 +41,10 @@ _KEPT = ROOT / "build" / "mutants"  # what was found out; what was killed once i
 _TEXT = """\
 The code of three rooms is changed in one place at a time: a condition turned, a number raised, an argument left out.
 Then the tests run that reach that place, the fastest first, for two minutes at most. A change that makes none of them
-fail has *survived*. Each survivor was read once: it is a test that was missing, a line that was needless, or *equal*,
-which means that nobody could see a difference; those stand in `proof/equal.txt`. *Share* is killed of sampled, the
-equal ones included. The sample is one of chance (seed {seed}), the changes are those of mutmut {version}."""
+fail has *survived*. Each survivor was read once: most became a test, some a line less. *Equal* are those that nobody
+could tell from the code as it is; `proof/equal.txt` has them. What is left no test holds yet: words, bounds, races, and
+corners of how an import is joined. *Share* is killed of sampled, the equal ones included. The sample is one of chance
+(seed {seed}), the changes are those of mutmut {version}."""
 
 
 class Mutant(NamedTuple):

@@ -158,6 +158,19 @@ class Interrupts:
         finally:
             self._hand = None
 
+    @contextlib.contextmanager
+    def of_a_child(self) -> Iterator[None]:
+        r"""A stretch in which a child has the terminal: Ctrl-C and Ctrl-\ are its own, and do nothing here."""
+        before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
+        try:
+            for signum, handler in before.items():
+                if handler is not signal.SIG_IGN:
+                    signal.signal(signum, self._leave)  # a handler: what is ignored the child would ignore, too
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
     def check(self) -> None:
         """Raise what came while it was shielded."""
         with self.waiting():
@@ -195,6 +208,9 @@ class Interrupts:
             signum, self._pending = self._pending, None
             self._raised = signum != signal.SIGALRM
             raise Interrupted(signum)
+
+    def _leave(self, _signum: int, _frame: FrameType | None) -> None:
+        self._handled += 1  # else it would be sent once more, perhaps to who does not leave it alone
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         self._handled += 1
@@ -239,20 +255,6 @@ def each(items: Iterator[_Item]) -> Iterator[_Item]:
         if item is None:
             return
         yield item
-
-
-@contextlib.contextmanager
-def of_a_child() -> Iterator[None]:
-    r"""A stretch in which a child has the terminal: Ctrl-C and Ctrl-\ are its own, and do nothing here."""
-    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
-    try:
-        for signum, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(signum, lambda *_: None)  # a handler: what is ignored the child would ignore, too
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def die_of(signum: int) -> int:

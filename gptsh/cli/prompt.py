@@ -36,7 +36,7 @@ from prompt_toolkit.styles import Style
 
 from gptsh.cli import stdio
 from gptsh.cli.commands import COMMANDS
-from gptsh.cli.interrupts import Interrupted, Interrupts, of_a_child
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.config.folders import own_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
@@ -425,7 +425,7 @@ class Prompt:
             whole = self._pastes.whole(event.current_buffer.text)
             event.current_buffer.text = whole.encode("utf-8", "replace").decode()
             edits = contextlib.ExitStack()
-            edits.enter_context(of_a_child())
+            edits.enter_context(self._interrupts.of_a_child())
             event.current_buffer.open_in_editor().add_done_callback(lambda _: edits.close())
 
         @bindings.add(Keys.BracketedPaste, filter=line)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gptsh.render.terminal import drawn
 from gptsh.render.transcript import transcript
 from tests.support.home import Home
 from tests.support.sessions import put
+from tests.support.stages import settle
 from tests.support.terminal import Terminal
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path":"*a* `b`"}'}}
@@ -171,6 +173,14 @@ def test_a_terminal_gets_it_rendered_through_what_pager_there_is(home: Home, pag
     assert (b"\n=" in seen) is pager.startswith("sed")
 
 
+def times_woken(pid: int) -> int:
+    """How often a process has waited for something, on Linux; else 0."""
+    threads = Path(f"/proc/{pid}/task").glob("*/status")
+    return sum(
+        int(found) for one in threads for found in re.findall(r"\nvoluntary_ctxt_switches:\s*(\d+)", one.read_text())
+    )
+
+
 @pytest.mark.skipif(not shutil.which("less"), reason="has no less")
 def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) -> None:
     keep(home, LONG)
@@ -179,6 +189,10 @@ def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) ->
     os.write(terminal.fd, b"\x03 ")  # Ctrl-C is the pager's, which goes on to the next page
     terminal.until(rb"\n:\x1b(.|\n)*\n:\x1b")
     assert os.waitpid(terminal.pid, os.WNOHANG) == (0, 0)
+    settle(terminal)
+    woken = times_woken(terminal.pid)
+    time.sleep(1)
+    assert times_woken(terminal.pid) < woken + 15  # Ctrl-C is not sent again and again to who leaves it to a child
     os.write(terminal.fd, b"q")
     seen, code = terminal.close()
     assert (code, b"gptsh:" in seen, b"Traceback" in seen, b"line 199" in seen) == (0, False, False, False)

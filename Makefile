@@ -43,7 +43,15 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
-proof: .venv/bin/ruff ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
+# shell-gpt does without a click of its own, and needs one; gptsh-cli 0.8 needs the first SDK of tool servers, and a
+# litellm that goes with it.
+.venv-peers/gptsh-cli/bin/gptsh:
+	mkdir -p .venv-peers
+	$(call into,.venv-peers/llm,'llm>=0.36$(comma)<1')
+	$(call into,.venv-peers/shell-gpt,'shell-gpt>=1.5$(comma)<2' click)
+	$(call into,.venv-peers/gptsh-cli,'gptsh-cli>=0.8.3$(comma)<1' 'litellm<1.85' 'mcp<2')
+
+proof: .venv/bin/ruff .venv-peers/gptsh-cli/bin/gptsh ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
 	.venv/bin/python -m proof
 
 .venv/bin/mutmut: | .venv/bin/ruff

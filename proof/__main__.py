@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gptsh import __version__
-from proof import crowd, hostile, kills, mutants, scale, signals, streams
+from proof import crowd, hostile, kills, mutants, peers, scale, signals, streams
 from proof.table import Table, markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -42,6 +42,7 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "sessions": scale.many,
         "sizes": scale.large,
         "turns": scale.turns,
+        "peers": peers.beside,
         _MUTANTS: lambda: mutants.table(20 if quick else 150),
     }
 

@@ -43,6 +43,9 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
+proof: .venv/bin/ruff ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
+	.venv/bin/python -m proof
+
 # shell-gpt does without a click of its own, and needs one; gptsh-cli 0.8 needs the first SDK of tool servers, and a
 # litellm that goes with it.
 .venv-peers/gptsh-cli/bin/gptsh:
@@ -51,8 +54,8 @@ bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row mis
 	$(call into,.venv-peers/shell-gpt,'shell-gpt>=1.5$(comma)<2' click)
 	$(call into,.venv-peers/gptsh-cli,'gptsh-cli>=0.8.3$(comma)<1' 'litellm<1.85' 'mcp<2')
 
-proof: .venv/bin/ruff .venv-peers/gptsh-cli/bin/gptsh ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
-	.venv/bin/python -m proof
+peers: .venv/bin/ruff .venv-peers/gptsh-cli/bin/gptsh ## The same work by three tools like this one; a section of docs/reliability.md
+	.venv/bin/python -m proof peers
 
 .venv/bin/mutmut: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)mutants]')
@@ -110,4 +113,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench proof mutants man docs screenshot recording servers llama slow other coverage
+.PHONY: help check try test lint types bench proof peers mutants man docs screenshot recording servers llama slow other coverage

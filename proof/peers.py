@@ -1,4 +1,4 @@
-"""The same work by gptsh and by three tools like it, each in an environment of its own that ``make proof`` makes."""
+"""The same work by gptsh and by three tools like it, each in an environment of its own that ``make peers`` makes."""
 
 import json
 import operator
@@ -202,6 +202,6 @@ def beside() -> Table:
 
 
 _TEXT = f"""\
-Each tool has an environment of its own with its current release (`make proof` makes it). All ask the same server, which
+Each tool has an environment of its own with its current release (`make peers` makes it). All ask the same server, which
 answers at once. Figures are medians of {_ROUNDS} runs. As pip installs them today, shell-gpt lacks click, and gptsh-cli
 needs MCP's SDK below 2 and a litellm below 1.85, so these were added. *Held* is where no other does better."""

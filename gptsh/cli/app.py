@@ -116,7 +116,7 @@ class App:
                 self.close_tools(interrupts)
 
     def running(self, servers: Sequence[ToolServer]) -> Tools | None:
-        """The tools of just these servers, where they run and have told them."""
+        """The tools of exactly these servers, where they run already and have listed their tools."""
         return self._box if self._box and self._box.ready and self._servers == [*servers] else None
 
     def close_tools(self, interrupts: Interrupts) -> None:

@@ -166,7 +166,10 @@ def check_snapshot(flags: Flags, loaded: Settings, doc: Document | None) -> None
 
 
 def _check(flags: Flags, loaded: Settings, opened: Opened, asks: bool | None) -> None:
-    """Raise UsageError for what is asked of the session and cannot be done. ``asks`` None: the pipe will tell."""
+    """Raise UsageError for what is asked of the session and cannot be done.
+
+    ``asks`` is None before the pipe is read, which may hold the question.
+    """
     if asks and flags.snapshot is not None:
         check_snapshot(flags, loaded, opened.doc)
     if flags.apply and not flags.compact:

@@ -165,7 +165,7 @@ class Interrupts:
         try:
             for signum, handler in before.items():
                 if handler is not signal.SIG_IGN:
-                    signal.signal(signum, self._leave)  # a handler: what is ignored the child would ignore, too
+                    signal.signal(signum, self._ignore)  # SIG_IGN itself would be inherited by the child
             yield
         finally:
             for signum, handler in before.items():
@@ -209,8 +209,8 @@ class Interrupts:
             self._raised = signum != signal.SIGALRM
             raise Interrupted(signum)
 
-    def _leave(self, _signum: int, _frame: FrameType | None) -> None:
-        self._handled += 1  # else it would be sent once more, perhaps to who does not leave it alone
+    def _ignore(self, _signum: int, _frame: FrameType | None) -> None:
+        self._handled += 1  # counted, so that the watching thread does not send the signal again
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         self._handled += 1

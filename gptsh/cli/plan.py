@@ -215,7 +215,10 @@ class Planner:
 
     @cached_property
     def _scale(self) -> float | None:
-        """What counts are multiplied with, by the reports of earlier prompts of the session. Who asks counts."""
+        """What counts are multiplied with, by the reports of earlier prompts of the session.
+
+        Reading it switches from estimates to counted tokens.
+        """
         self._counts = True
         everything = self._spoken(self._session.doc["messages"])
         return tokens.scale_of(everything, self._before, Target(self.model, self.provider))

@@ -1,6 +1,6 @@
 """A turn: what is sent planned, the question saved, the model asked, its tools run, the answer shown and saved.
 
-What ends it before its time is an exception, which is caught once, in ``Turn._carry_out``. A signal may be raised
+What ends it before its time is an exception, which is caught once, in ``Turn._ask_and_save``. A signal may be raised
 anywhere but around a save and behind the answer.
 """
 
@@ -127,13 +127,13 @@ class Turn:
             if is_new:
                 session.due.insert(0, ("session_created", {"session": session.doc["id"]}))
             with self._planner.screen.alone(interrupts.before_kill):
-                self._carry_out(tools)
+                self._ask_and_save(tools)
         rules = app.settings.sessions
         if is_new and session.is_kept and session.name and (rules.archive_after_days or rules.max_sessions):
             self._archive_old(session.name)
         return session.failure.exit_code if session.failure else 0
 
-    def _carry_out(self, tools: Tools | None) -> None:
+    def _ask_and_save(self, tools: Tools | None) -> None:
         """From saving the question on. Raises what ended it before its time."""
         session, shape = self.session, self._who.form.shape
         failure: BaseException | None = None

@@ -36,14 +36,10 @@ class Way(NamedTuple):
     """How a URL is reached: its parts, those of the proxy that leads there, and whom to believe."""
 
     url: str
+    host: str  # with its port, as the user wrote it
     target: SplitResult
     proxy: SplitResult | None
     context: ssl.SSLContext | None
-
-    @property
-    def host(self) -> str:
-        """With its port, as the user wrote it."""
-        return self.url.partition("://")[2].partition("/")[0]
 
 
 class Response:
@@ -170,6 +166,7 @@ class Http:
 
     def way(self, url: str) -> Way:
         """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
+        host = url.partition("://")[2].partition("/")[0]
         try:
             target, named = urlsplit(url), proxy_for(url, self._environ)
             proxy = urlsplit(named) if named else None
@@ -177,7 +174,7 @@ class Http:
                 _place(parts)
         except ValueError as err:
             todo = "see base_url and the proxy variables"
-            raise ConfigError(f"no way to {url.partition('://')[2].partition('/')[0]}", todo, detail=repr(err)) from err
+            raise ConfigError(f"no way to {host}", todo, detail=repr(err)) from err
         if proxy and proxy.scheme == target.scheme == "https":
             raise ConfigError("an https:// proxy cannot lead to an https:// server", "name the proxy as http://")
         if proxy and proxy.scheme in _SOCKS:
@@ -188,7 +185,7 @@ class Http:
                     "a SOCKS proxy needs the package PySocks", "pip install PySocks, or name an HTTP proxy"
                 ) from err
         secure = "https" in (target.scheme, proxy and proxy.scheme)
-        return Way(url, target, proxy, self._context if secure else None)
+        return Way(url, host, target, proxy, self._context if secure else None)
 
     @cached_property
     def _context(self) -> ssl.SSLContext:

@@ -37,7 +37,7 @@ doc = sessions.load_session(name)
 turn = [{"role": "user", "content": "and then?"}, {"role": "assistant", "content": "Then it ends."}]
 sessions.append_messages(doc, turn, None)
 started = time.perf_counter()
-sessions.save_session(doc, at=name, durable=True)
+sessions.save_session(doc, at=name, fsync=True)
 print((time.perf_counter() - started) * 1000)
 """
 

@@ -26,7 +26,7 @@ class GptshError(Exception):
     """A failure that is reported in one line.
 
     ``what`` says what was wrong, ``todo`` what to do about it; ``detail`` is shown with --debug only.
-    ``hint`` is a second line, set by whoever knows where the user can go on. ``told``: stdout has its JSON already.
+    ``hint`` is a second line, set by whoever knows where the user can go on. ``reported``: stdout has its JSON already.
     """
 
     exit_code = 1
@@ -35,7 +35,7 @@ class GptshError(Exception):
         super().__init__(f"{what}: {todo}" if todo else what)
         self.detail = detail
         self.hint = ""
-        self.told = False
+        self.reported = False
 
 
 class UsageError(GptshError):

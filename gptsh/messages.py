@@ -220,7 +220,7 @@ def starts_turn(message: Message) -> bool:
     return message["role"] == "user" and not message.get("repair")
 
 
-def says_nothing(message: Message) -> bool:
+def is_blank(message: Message) -> bool:
     """Whether a question is blank throughout, whatever was piped or attached."""
     parts = parts_of(message)
     return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)

@@ -57,7 +57,7 @@ class App:
         if output in STRUCTURED and flags.interactive:  # what is configured is for programs
             output = None
         if output not in STRUCTURED:
-            person = stdio.is_terminal(stdio.answers_to())
+            person = stdio.is_terminal(stdio.stdout())
             output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
         if flags.extract and flags.schema is not None:
             raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
@@ -70,7 +70,7 @@ class App:
         if agent.model is None:
             raise self.no_model()
         servers = self.settings.tool_servers.chosen(agent.tools) if agent.tools else []
-        model = self.client.servers.named(agent.model)
+        model = self.client.servers.full_name(agent.model)
         if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
             stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
         for name in agent.params:

@@ -45,10 +45,10 @@ def choice(told: str, question: str, choices: Sequence[str], blank: str = "") ->
     try:
         with contextlib.suppress(termios.error):
             termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-        stdio.put_all(terminal, told.encode("utf-8", "replace"))
+        stdio.write_all(terminal, told.encode("utf-8", "replace"))
         with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # which a conversation's turn is without
             while True:
-                stdio.put_all(terminal, question.encode("utf-8", "replace"))
+                stdio.write_all(terminal, question.encode("utf-8", "replace"))
                 select.select([terminal], [], [])
                 line = os.read(terminal, _LONGEST)
                 said = line.decode("utf-8", "replace").strip().lower() or blank
@@ -79,9 +79,9 @@ class Approval:
         if stdio.is_terminal(sys.stderr):  # in a pipe nobody reads it
             for call in allowed:
                 said = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
-                stdio.say(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
+                stdio.write_stderr(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
         names = ", ".join(str(call["function"].get("name")) for call in allowed)
-        with screen.turning(f"running {names}"):
+        with screen.spinning(f"running {names}"):
             yield from self._tools.run(allowed)
 
     def refusal(self, call: Call) -> str | None:

@@ -13,7 +13,7 @@ from gptsh.config.settings import Settings
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, UsageError
-from gptsh.messages import Message, Part, parts_of, says_nothing, text_part, user_message
+from gptsh.messages import Message, Part, is_blank, parts_of, text_part, user_message
 from gptsh.text import is_unicode, shown_size
 
 _NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
@@ -39,7 +39,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         ref = session_ref(flags, loaded)
         opened, who = open_session(ref), None
         pipes = loaded.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
-        waits = pipes and stdio.is_awaited(sys.stdin)
+        waits = pipes and stdio.is_pending(sys.stdin)
         asks = bool(flags.prompt or flags.file) or (None if pipes else False)
         _check(flags, loaded, opened, asks)
         if asks or (pipes and not flags.labels):
@@ -100,7 +100,7 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
             "iconv -f ENCODING -t utf-8 makes letters of them"
         )
     question = user_message(words, parts)
-    return None if says_nothing(question) else question
+    return None if is_blank(question) else question
 
 
 def is_piped(question: Message | None) -> bool:

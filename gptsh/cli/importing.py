@@ -11,7 +11,7 @@ from gptsh.cli import stdio
 from gptsh.cli.lists import lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
-from gptsh.core.listing import called
+from gptsh.core.listing import display_title
 from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import ASIDE, NAMES, read
@@ -40,7 +40,7 @@ class _Taken(NamedTuple):
         state, filename, doc, added, completed = self.imported
         news = {"imported": "message", "grown": "more message"}.get(state)
         counts = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
-        title = called(doc["title"], doc["stats"]["preview"])
+        title = display_title(doc["title"], doc["stats"]["preview"])
         what = ", ".join(filter(None, (*counts, title)))
         named = f", {self.name}" if self.name else ""
         return one_line(f"{state} {filename[references.ID]}{named}: {what} ({self.format})")
@@ -79,7 +79,7 @@ class _Report:
             names = ", ".join(foreign[:_NAMED]) + ", …" * (len(foreign) > _NAMED)
             stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
         if self.could_be:
-            stdio.note(f"--name would name them {references.in_short(self.could_be)}")
+            stdio.note(f"--name would name them {references.abbreviated(self.could_be)}")
         if not self.taken:
             raise UsageError(f"{name}: nothing that could be imported", known)
 

@@ -105,7 +105,7 @@ def _asked(loaded: Settings) -> tuple[Chosen, list[str]]:
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
         found = [f"{name}/{model}" for model in Client(loaded, os.environ).servers.models(provider, PATIENCE)[:_FEW]]
-        stdio.say("".join(f"  {model}\n" for model in found))
+        stdio.write_stderr("".join(f"  {model}\n" for model in found))
         default = found[0] if found else ""
     model = _answer("Default model", default, lambda text: _model(text, name))
     following.append(f'gptsh "hello" asks {model}; gptsh --list-models shows others.')
@@ -120,9 +120,11 @@ def _provider(loaded: Settings) -> tuple[str, ProviderTable]:
     ready |= {model.partition("/")[0]: "answers on this machine" for model in local}
     names = [*ready]
     others = [name for name in PROVIDERS if name not in ready][:_FEW]
-    stdio.say("Which provider do you want to ask?\n")
-    stdio.say("".join(f"  {number}  {name:<14} {why}\n" for number, (name, why) in enumerate(ready.items(), 1)))
-    stdio.say(f"Or type another name ({', '.join(others)}, …), or the URL of your own server.\n")
+    stdio.write_stderr("Which provider do you want to ask?\n")
+    stdio.write_stderr(
+        "".join(f"  {number}  {name:<14} {why}\n" for number, (name, why) in enumerate(ready.items(), 1))
+    )
+    stdio.write_stderr(f"Or type another name ({', '.join(others)}, …), or the URL of your own server.\n")
 
     def chosen(text: str) -> str:
         if text.isdecimal() and 0 < int(text) <= len(names):
@@ -165,11 +167,11 @@ def _model(text: str, provider: str) -> str:
 def _answer(question: str, default: str, parse: Callable[[str], Any]) -> Any:
     """What ``parse`` makes of a line that the user types, asked again while it raises UsageError."""
     while True:
-        stdio.say(f"{question} [{default}]: " if default else f"{question}: ")
+        stdio.write_stderr(f"{question} [{default}]: " if default else f"{question}: ")
         line = sys.stdin.buffer.readline().decode("utf-8", "replace")
         if not line:
             raise UsageError("the questions ended early", "no file is written")
         try:
             return parse(line.strip() or default)
         except UsageError as err:
-            stdio.say(f"{err}\n")
+            stdio.write_stderr(f"{err}\n")

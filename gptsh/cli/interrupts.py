@@ -27,14 +27,14 @@ _Item = TypeVar("_Item")
 class Interrupted(BaseException):
     """A signal or the deadline ended the run. Not an Exception: only who saves and who exits may catch it.
 
-    ``hint`` is a line that says where the user can go on; ``told``: who reads JSON on stdout has read it there.
+    ``hint`` is a line that says where the user can go on; ``reported``: who reads JSON on stdout has read it there.
     """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
         self.hint = ""
-        self.told = False
+        self.reported = False
 
     @property
     def by_user(self) -> bool:

@@ -28,7 +28,7 @@ _NARROWEST = 40  # columns that a match is not made to fit into
 
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
-    line = partial(listing_line, aligned=stdio.is_terminal(stdio.answers_to()))
+    line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
     stdio.write_lines(together(lines_of(flags, passing(flags), line, session_object)))
     return 0
 
@@ -40,7 +40,7 @@ def search_sessions(flags: Flags) -> int:
     """
     items = found_sessions(flags)
     first = next(items, None)
-    terminal = stdio.is_terminal(stdio.answers_to())
+    terminal = stdio.is_terminal(stdio.stdout())
     style = look(os.environ, terminal=terminal)
     drawing = (terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if drawing else found_lines
@@ -53,7 +53,7 @@ def found_sessions(flags: Flags) -> Iterator["Found"]:
     """The sessions that are found, with a passage that fits into a line, as they are found."""
     from gptsh.core.search import search  # noqa: PLC0415 - a list searches for nothing
 
-    room = max(_NARROWEST, stdio.width(stdio.answers_to())) - len(INDENT)
+    room = max(_NARROWEST, stdio.width(stdio.stdout())) - len(INDENT)
     return filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
@@ -77,7 +77,7 @@ def draw_usage(report: "Report", flags: Flags) -> None:
     """Print sums as a table."""
     from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - a list draws nothing
 
-    out = stdio.answers_to()
+    out = stdio.stdout()
     drawing = stdio.is_terminal(out) and flags.output != "text"
     lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if drawing else plain(report)
     stdio.write_lines(lines, safe=drawing)
@@ -102,10 +102,10 @@ def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> int
     filename = references.filename_of(ref)
     doc = doc or sessions.load_session(filename)
     if flags.snapshot is not None:
-        from gptsh.context.tokens import roughly  # noqa: PLC0415 - a list takes none
+        from gptsh.context.tokens import estimate  # noqa: PLC0415 - a list takes none
         from gptsh.core import snapshots  # noqa: PLC0415 - the same
 
-        snapshots.record(doc, keep, name=flags.snapshot, tokens=roughly(doc["messages"]))
+        snapshots.record(doc, keep, name=flags.snapshot, tokens=estimate(doc["messages"]))
     sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
     return 0
 

@@ -10,8 +10,8 @@ from gptsh.cli.ask import seconds_of
 from gptsh.cli.interrupts import Interrupted, Interrupts, each
 from gptsh.cli.lists import lines_of, passing
 from gptsh.cli.options import FILTERS, Flags
-from gptsh.cli.plan import small_of
-from gptsh.cli.reporter import in_words
+from gptsh.cli.plan import small_model_of
+from gptsh.cli.reporter import as_error
 from gptsh.cli.session import Session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
@@ -81,7 +81,7 @@ class Consolidation:
                 while (count := self._next_piece(filename, own, memory.pending, wait=_WAIT)) is not None:
                     result["messages"] += count
         except Interrupted as ended:
-            self.ended, self.is_over, err = ended, True, in_words(ended)
+            self.ended, self.is_over, err = ended, True, as_error(ended)
             result["error"] = structured.error(str(err), err.hint, err.exit_code)
         except GptshError as err:
             self.exit_code, self.is_over = self.exit_code or err.exit_code, isinstance(err, StoreBusy)
@@ -100,10 +100,10 @@ class Consolidation:
             way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
             raise ConfigError("no model is known that could remember", way)
         client = self._client
-        small = small_of(
+        small = small_model_of(
             self.settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
         )
-        with show.Screen().turning("remembering"), contextlib.ExitStack() as stack:
+        with show.Screen().spinning("remembering"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
                 stack.enter_context(memory.locked(agent.name, wait))
             doc = sessions.load_session(filename)
@@ -171,7 +171,7 @@ def consolidate(flags: Flags) -> int:
     with interrupts, interrupts.shielded():
         stdio.write_lines(lines_of(flags, results(), line, dict), interruptible=True)
     if run.ended:
-        run.ended.told = True
+        run.ended.reported = True
         raise run.ended
     return run.exit_code
 

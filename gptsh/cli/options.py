@@ -201,11 +201,11 @@ JOBS: Mapping[str, Job] = {
     "--search-sessions": Job("manage:search_sessions", (*FILTERS, "--archived")),
     "--export-session": Job("exporting:export_session", ("--format",)),
     "--import-session": Job("importing:import_session", ("--name",)),
-    "--delete-session": Job("keeping:delete_sessions", ("--yes",)),
-    "--archive-session": Job("keeping:archive_sessions"),
-    "--delete-snapshot": Job("keeping:delete_snapshot"),
+    "--delete-session": Job("removing:delete_sessions", ("--yes",)),
+    "--archive-session": Job("removing:archive_sessions"),
+    "--delete-snapshot": Job("removing:delete_snapshot"),
     "--prune-sessions": Job(
-        "keeping:prune_sessions", (*FILTERS, "--keep", "--older-than", "--unanswered", "--archive", "--yes")
+        "removing:prune_sessions", (*FILTERS, "--keep", "--older-than", "--unanswered", "--archive", "--yes")
     ),
     "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),

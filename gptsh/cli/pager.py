@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
-from gptsh.render.plain import able
+from gptsh.render.plain import obeys_escapes
 
 _USUAL = "less"
 # As git sets them: less leaves at once where all fits on a screen, and shows colours; lv shows them, too.
@@ -21,7 +21,7 @@ def show(lines: Callable[[], Iterable[str]]) -> None:
 
     Raises Interrupted for a signal that would end us, once the pager is done: it has the terminal until then.
     """
-    usual = _USUAL if able(os.environ) and shutil.which(_USUAL) else ""
+    usual = _USUAL if obeys_escapes(os.environ) and shutil.which(_USUAL) else ""
     command = os.environ.get("PAGER", usual)
     if command.strip() in ("", "cat") or not _paged(command, lines()):
         stdio.write_lines(lines(), safe=True)
@@ -35,7 +35,7 @@ def _paged(command: str, lines: Iterable[str]) -> bool:
         try:
             with interrupts.waiting(), contextlib.suppress(BrokenPipeError):
                 for line in lines:
-                    stdio.put_all(process.stdin.fileno(), f"{line}\n".encode("utf-8", "replace"))
+                    stdio.write_all(process.stdin.fileno(), f"{line}\n".encode("utf-8", "replace"))
         finally:
             process.stdin.close()
             process.wait()

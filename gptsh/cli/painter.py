@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded, waiting
 from gptsh.render.live import Region, plain_rows
-from gptsh.render.plain import Aside, Look, Sink, Writer
+from gptsh.render.plain import Look, ReasoningStream, Sink, Writer
 
 if TYPE_CHECKING:
     from gptsh.render.terminal import Canvas
@@ -36,7 +36,7 @@ class Painter(Writer):
     Words that come before rich is imported are shown as they are, until the next frame.
     """
 
-    def __init__(self, out: Sink, aside: Aside, look: Look, stream: TextIO | None) -> None:
+    def __init__(self, out: Sink, aside: ReasoningStream, look: Look, stream: TextIO | None) -> None:
         super().__init__(out, aside)
         self._look, self._stream = look, stream
         self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1

@@ -24,13 +24,13 @@ from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, UIConten
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import TextArea
 
-from gptsh.cli import keeping, stdio
+from gptsh.cli import removing, stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_IN_TALK, Flags
 from gptsh.cli.prompt import end, keys, screen
 from gptsh.core import retention
-from gptsh.core.listing import SessionSummary, called, last_written
+from gptsh.core.listing import SessionSummary, display_title, last_written
 from gptsh.core.references import ID, newest_first
 from gptsh.core.search import fold, search
 from gptsh.errors import GptshError, UsageError
@@ -69,7 +69,7 @@ def pick(current: str | None = None) -> str | None:
     ``current`` is a file name that is not deleted here. Raises UsageError without a terminal, BadSession where the
     store cannot be read, Interrupted for Ctrl-C and signals.
     """
-    if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.answers_to())):
+    if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.stdout())):
         raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF takes one")
     with Interrupts(None, stays=True) as interrupts, interrupts.shielded():
         return _Picker(current).run(interrupts)
@@ -82,7 +82,7 @@ def age(seconds: float) -> str:
 
 def title_of(row: SessionSummary) -> str:
     """What a session is called, safe for a terminal."""
-    return visible(one_line(called(row["title"], row["preview"])))
+    return visible(one_line(display_title(row["title"], row["preview"])))
 
 
 def row_line(
@@ -129,7 +129,7 @@ class _Picker(UIControl):
         self._list = Window(self)
         count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
         foot = Window(FormattedTextControl(self._foot), wrap_lines=True, dont_extend_height=True)
-        out = sys.stderr if stdio.shows_frames(sys.stderr) else stdio.answers_to()
+        out = sys.stderr if stdio.shows_frames(sys.stderr) else stdio.stdout()
         assert out is not None  # it is a terminal
         self._app: Application[str | None] = Application(
             Layout(HSplit([VSplit([self._filter, count]), self._list, foot]), self._filter),
@@ -269,7 +269,7 @@ class _Picker(UIControl):
         if row and said in ("y", "Y"):
             try:
                 (change,) = retention.remove({row["filename"]: row["updated_at"]})
-                self._message = keeping.told(change)
+                self._message = removing.change_line(change)
                 if change.state in ("deleted", "gone"):
                     at = self._at
                     self._rows.remove(row)

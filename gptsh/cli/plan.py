@@ -32,7 +32,7 @@ from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
-    from gptsh.context.summaries import Small
+    from gptsh.context.summaries import SmallModel
 
 ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
 SUMMARY_CALLS = 4  # of the small model in one run
@@ -104,7 +104,7 @@ class Planner:
         Raises TooLong, and what a summary raises that is waited for.
         """
         # A turn that began with too little to look for the window may have grown beyond what fits any.
-        if not dry and self.room.window is None and self._size(self._spoken(messages)).tokens > ASK_FROM:
+        if not dry and self.room.window is None and self._size(self._sendable(messages)).tokens > ASK_FROM:
             self._find_window(messages)
         return self._planned(self._choose(messages, dry=dry), messages, dry=dry)
 
@@ -129,10 +129,10 @@ class Planner:
     def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = "auto") -> Choice:
         """How much of the messages is sent."""
         if not self._session.doc["context"].get("compaction") and not self._flags.compact:
-            spoken = self._spoken(messages)
-            size, budget = self._size(spoken), self.room.budget(self.fixed)
+            sendable = self._sendable(messages)
+            size, budget = self._size(sendable), self.room.budget(self.fixed)
             if not self.rules.compact or budget is None or size.tokens - self.fixed <= self.rules.compact_at * budget:
-                return Choice(FULL, CompactedPrompt(spoken, len(spoken)), size)
+                return Choice(FULL, CompactedPrompt(sendable, len(sendable)), size)
         chooser = self.chooser(messages, dry=dry)
         return (self._flags.compact and chooser.compact()) or chooser.choose(reason)
 
@@ -143,17 +143,17 @@ class Planner:
         state, make = self._session.doc["context"], self._summarise
         if dry:
             state = {**state, "summaries": [*state["summaries"]]}
-            make = partial(_imagined, state["summaries"])
+            make = partial(_placeholder_summary, state["summaries"])
         budget = self.room.budget(self.fixed)
         return Chooser(
-            self._spoken(messages), state, self._size, budget, self.fixed, self.rules, make, self._summary_failed
+            self._sendable(messages), state, self._size, budget, self.fixed, self.rules, make, self._summary_failed
         )
 
     def _planned(self, choice: Choice, messages: Sequence[Message], *, dry: bool = False) -> Plan:
         """The request for what was chosen. What does not fit is never kept: TooLong is raised before."""
         size, room = choice.size, self.room
         if room.prompt is not None and size.tokens > room.prompt:
-            advice, asked = "-m", document.asked_at(messages)
+            advice, asked = "-m", document.question_index(messages)
             if not self.rules.compact and asked:
                 advice += '; compact = "auto" under [context] sends less of the session'
             mine = messages[asked if self.rules.compact else 0 :]
@@ -188,14 +188,14 @@ class Planner:
             return sum(map(tokens.count_text, self._before))
         return sum(map(tokens.at_most, self._before)) // BYTES
 
-    def _spoken(self, messages: Sequence[Message]) -> list[Message]:
+    def _sendable(self, messages: Sequence[Message]) -> list[Message]:
         """The messages of a session as this model can read them."""
         cuts = self._session.doc["context"]["cuts"]
-        return valid.spoken(
+        return valid.sendable(
             shorten.as_sent(message, self._lacks, cuts.get(message.get("id"), ())) for message in messages
         )
 
-    def _size(self, spoken: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
+    def _size(self, sendable: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
         """Tokens that messages take when they are sent under a compaction, what stands in front of them included.
 
         Nothing is counted for as long as it is certain that all is below the mark at which a new compaction is made;
@@ -205,7 +205,7 @@ class Planner:
         limits += [] if self.room.prompt is None else [round(self.rules.compact_at * self.room.prompt)]
         self._counts = self._counts or exact
         return tokens.size_of(
-            spoken,
+            sendable,
             self._before,
             Target(self.model if self._believes else None, self.provider, under),
             small=0 if self._counts else min(limits, default=None),
@@ -220,12 +220,12 @@ class Planner:
         Reading it switches from estimates to counted tokens.
         """
         self._counts = True
-        everything = self._spoken(self._session.doc["messages"])
+        everything = self._sendable(self._session.doc["messages"])
         return tokens.scale_of(everything, self._before, Target(self.model, self.provider))
 
     def _find_window(self, messages: Sequence[Message]) -> None:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
-        size, truncates = self._size(self._spoken(messages)).tokens, self._flags.truncate is not None
+        size, truncates = self._size(self._sendable(messages)).tokens, self._flags.truncate is not None
         answer = size // 3 if self.room.asked is None else self.room.asked
         asks = size > ASK_FROM or truncates
         window = self._provider.context_window
@@ -247,14 +247,14 @@ class Planner:
             return
         self._believes, self._scale = False, None  # no earlier report is of what is sent now
         context = self._session.doc["context"]
-        asked = document.asked_at(messages) if self.rules.compact else 0
+        asked = document.question_index(messages) if self.rules.compact else 0
         before, own = messages[:asked], messages[asked:]
         texts = {message["id"]: shorten.attached(message) for message in own}
         known = {ident: cuts for ident, cuts in context["cuts"].items() if ident not in texts}
 
         def size_of(part: Sequence[Message], cuts: Mapping[str, shorten.Cuts]) -> int:
             self._session.doc["context"] = {**context, "cuts": {**known, **cuts}}
-            return self._size(self._spoken(part), exact=True).tokens
+            return self._size(self._sendable(part), exact=True).tokens
 
         if before:
             rest = round(self.rules.compact_at * limit) - (size_of(before, {}) - size_of([], {}))
@@ -317,7 +317,7 @@ class Planner:
         found = [(message, part, media) for message in messages for part, media in media_in(message)]
         if not found:
             return frozenset()
-        client, model, asked = self._client, self.model, next(iter(messages[document.asked_at(messages) :]), None)
+        client, model, asked = self._client, self.model, next(iter(messages[document.question_index(messages) :]), None)
         lacks = frozenset(
             k for k in {media.kind for *_, media in found} if client.servers.can(model, ABILITIES[k]) is False
         )
@@ -342,16 +342,16 @@ class Planner:
 
         doc, record, end = self._session.doc, choice.record or {}, None
         if document.unfinished(messages):  # who goes back asks again: it stands before the question
-            asked = messages[document.asked_at(messages)].get("id")
+            asked = messages[document.question_index(messages)].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == asked), None) or None
         known = snapshots.automatic_at(doc, end)  # one a turn: what is compacted in its rounds is compacted already
         happened = [] if known else snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
         doc["context"]["compaction"] = record
-        kept = self._session.save(*happened, durable=self._flags.compact)
+        kept = self._session.save(*happened, fsync=self._flags.compact)
         name = known or (happened[0][1]["snapshot"]["name"] if happened else None)
         what = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
         stdio.note(f"{what}; snapshot {doc['id']}@{name}" if name and kept else what)
-        self._session.tell("compressed", **described(choice))
+        self._session.emit("compressed", **compaction_report(choice))
 
     def _summarise(
         self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
@@ -364,9 +364,9 @@ class Planner:
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._calls < 1:
             raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
-        small, text = small_of(self._settings, self._client, self._client.ask, model), ""
+        small, text = small_model_of(self._settings, self._client, self._client.ask, model), ""
         try:
-            with self.screen.turning(f"summarising {len(fresh):,} messages with {model}"):
+            with self.screen.spinning(f"summarising {len(fresh):,} messages with {model}"):
                 text = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls)
         finally:
             self._calls -= max(1, small.calls)
@@ -374,19 +374,19 @@ class Planner:
                 self.costs.append(small.price(usage))
                 document.add_call(self._session.doc, "summary", model, usage, self.costs[-1])
             if small.spent and not text:
-                self._session.save(durable=self._flags.compact)
+                self._session.save(fsync=self._flags.compact)
         record = summaries.new_summary(older, text, model)
         self._session.doc["context"]["summaries"].append(record)
         if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
-            self._session.tell("summary_aged", before=then, after=record["tokens"])
+            self._session.emit("summary_aged", before=then, after=record["tokens"])
         return record
 
     def _summary_failed(self, err: GptshError) -> None:
-        self._session.tell("compression_error", error=str(err))
+        self._session.emit("compression_error", error=str(err))
         stdio.note(f"no summary could be made: {err}")
 
 
-def _imagined(
+def _placeholder_summary(
     summaries: list[dict[str, Any]],
     older: Sequence[Message],
     fresh: Sequence[Message],
@@ -402,17 +402,17 @@ def _imagined(
     return record
 
 
-def small_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "Small":
+def small_model_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
     """A small model; ``ask`` is as ``client.ask``. Its window is looked up when it is wanted first."""
-    from gptsh.context.summaries import Small  # noqa: PLC0415 - few runs ask one for more than a title
+    from gptsh.context.summaries import SmallModel  # noqa: PLC0415 - few runs ask one for more than a title
 
     price = partial(settings.cost_of, loaded, model)
-    return Small(
+    return SmallModel(
         ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn, model), price
     )
 
 
-def described(choice: Choice) -> dict[str, Any]:
+def compaction_report(choice: Choice) -> dict[str, Any]:
     """What a compaction came to, for a program."""
     record, sent = choice.record or {}, choice.prompt
     sizes = {key: record.get(key) for key in ("reason", "before", "after")}

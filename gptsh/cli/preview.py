@@ -5,7 +5,7 @@ from typing import Any
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.cli.plan import Plan, Planner, described
+from gptsh.cli.plan import Plan, Planner, compaction_report
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import Session
 from gptsh.cli.show import Form
@@ -38,39 +38,39 @@ def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter
     """
     doc, writer, applies = session.doc, planner.screen.writer, flags.apply and not flags.dry_run
     messages = doc["messages"]
-    session.tell = writer.tell
+    session.emit = writer.emit
     if not document.turns(messages):
         raise UsageError(f"session {doc['id']} has nothing yet to compact")
     chooser = planner.chooser(messages, dry=True)
     now, then = chooser.current(), chooser.compact()
     if applies:
         if flags.labels:  # whatever comes of the compaction
-            session.save(durable=True)
+            session.save(fsync=True)
         try:
             then = planner.chooser(messages).compact() if then else None
             if then:
                 planner.keep_compaction(then, messages)
         except GptshError as err:
-            writer.tell("compression_error", error=str(err))
+            writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):
                 writer.close()
             raise
     if then is None:
-        writer.tell("compression_skipped", reason="nothing would be shorter")
+        writer.emit("compression_skipped", reason="nothing would be shorter")
     failure, record = session.failure, (then.record if then else None) or {}
     size = max(0, now.size.tokens - planner.fixed)
     result = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
         "changes": then is not None,
         "applied": then is not None and applies and failure is None,
-        **described(then or now),
+        **compaction_report(then or now),
         "before": record.get("before", size),
         "after": record.get("after", size),
         "budget": planner.room.budget(planner.fixed),
         "window": planner.room.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
-    reporter.told = True
+    reporter.reported = True
     if not planner.form.structured:
         stdio.write_lines(lists.compaction_lines(result))
     else:

@@ -42,7 +42,7 @@ from gptsh.core import files
 from gptsh.core.references import make_private
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import token_count
-from gptsh.render.plain import able, look
+from gptsh.render.plain import look, obeys_escapes
 from gptsh.text import beginning, columns, counted, in_usd, one_line, shortened, visible
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def keys() -> Vt100Input:
 
 def _typed_on() -> TextIO:
     """The terminal that is typed on, wherever standard input comes from. Raises UsageError where there is none."""
-    for stream in (sys.stdin, stdio.answers_to(), sys.stderr):
+    for stream in (sys.stdin, stdio.stdout(), sys.stderr):
         if stream is not None and stream.isatty() and fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
             return stream
     raise UsageError("there is no terminal to read from")
@@ -149,7 +149,7 @@ class _History(FileHistory):
         with contextlib.suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > _MOST:
                 newer = self._path.read_bytes()[-_MOST // 2 :].partition(b"\n\n")[2]
-                files.replace(self._path, b"\n" + newer, durable=False)
+                files.replace(self._path, b"\n" + newer, fsync=False)
             return super().load_history_strings()
         return ()
 
@@ -273,7 +273,7 @@ def prompt_for(
     """
     if not stdio.is_terminal(sys.stdin):
         os.dup2(_typed_on().fileno(), 0)
-    if able(os.environ):
+    if obeys_escapes(os.environ):
         return Prompt(talk, interrupts, above)
     if above:
         above()
@@ -284,7 +284,7 @@ class Prompt:
     """Reads what the user types."""
 
     def __init__(self, talk: "Conversation", interrupts: Interrupts, above: Callable[[], None] | None) -> None:
-        out, typed = stdio.answers_to(), keys()
+        out, typed = stdio.stdout(), keys()
         assert out is not None  # it is a terminal
         self._talk, self._interrupts = talk, interrupts
         self._status: list[tuple[int, str]] = []
@@ -484,17 +484,17 @@ def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     With ``look_up`` the model has its provider, its window is known, and tokens that no server has reported are
     estimated, for which more has to be imported.
     """
-    doc, model, window, estimate = talk.doc, "", None, ""
+    doc, model, window, mark = talk.doc, "", None, ""
     usage = doc["usage"] if doc else {"tokens": {}, "cost": None}
     tokens = token_count(usage["tokens"].get("total"))
     with contextlib.suppress(GptshError):  # the next question will say what is wrong
         model = talk.agent().model or ""
     if look_up:
-        from gptsh.context.tokens import roughly  # noqa: PLC0415 - behind the first prompt
+        from gptsh.context.tokens import estimate  # noqa: PLC0415 - behind the first prompt
         from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
 
         if tokens is None and doc and doc["messages"]:
-            tokens, estimate = roughly(doc["messages"]), "~"
+            tokens, mark = estimate(doc["messages"]), "~"
         with contextlib.suppress(GptshError):
             window = talk.app.client.servers.window(model, ask=False)
             model = with_provider(model)
@@ -505,7 +505,7 @@ def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         (0, talk.ref or talk.session.ref or "new session"),
         (4, title),
         (2, visible(one_line(model))),
-        (5, f"{estimate}{tokens:,}{of_window} tokens" if tokens is not None else ""),
+        (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
         (3, "" if usage["cost"] is None else in_usd(usage["cost"])),
         (0, f"+{counted(len(talk.flags.file), 'file')}" if talk.flags.file else ""),

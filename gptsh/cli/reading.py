@@ -12,12 +12,12 @@ from gptsh.core.document import Document
 from gptsh.text import visible
 
 if TYPE_CHECKING:
-    from gptsh.render.portrait import Fact
+    from gptsh.render.details import Detail
 
 
 def show_session(flags: Flags) -> int:
     """Print a session for reading; its document for a program, or each of its messages."""
-    ref = references.settled(flags.show_session or "")
+    ref = references.pinned(flags.show_session or "")
     doc = sessions.load_at(ref, stdio.note)
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
@@ -28,9 +28,9 @@ def show_session(flags: Flags) -> int:
     return 0
 
 
-def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
+def show_document(doc: Document, facts: "list[Detail]", flags: Flags) -> None:
     """Print a session for reading: on a terminal page by page."""
-    person = stdio.is_terminal(stdio.answers_to())
+    person = stdio.is_terminal(stdio.stdout())
     drawing = flags.output == "markdown" or (flags.output is None and person)
 
     def lines() -> Iterator[str]:
@@ -41,7 +41,7 @@ def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
             from gptsh.render.plain import look  # noqa: PLC0415 - a pipe needs none
             from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
 
-            yield from drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.answers_to()))
+            yield from drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.stdout()))
             return
         for number, piece in enumerate(pieces):
             if number:
@@ -56,15 +56,15 @@ def show_document(doc: Document, facts: "list[Fact]", flags: Flags) -> None:
     show(lines)
 
 
-def facts_of(doc: Document, ref: str | None) -> "list[Fact]":
+def facts_of(doc: Document, ref: str | None) -> "list[Detail]":
     """What there is to know of a session that a reference means, and whether it is archived.
 
     ``ref`` None: of one that is on no disk.
     """
-    from gptsh.render.portrait import portrait  # noqa: PLC0415 - a program sums up for itself
+    from gptsh.render.details import session_details  # noqa: PLC0415 - a program sums up for itself
 
     if ref is None:
-        return portrait(doc)
+        return session_details(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.archive_folder()
-    return portrait(doc, archived=archived)
+    return session_details(doc, archived=archived)

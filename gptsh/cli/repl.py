@@ -15,7 +15,7 @@ from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt import prompt_for
-from gptsh.cli.reporter import Reporter, in_words
+from gptsh.cli.reporter import Reporter, as_error
 from gptsh.cli.session import Opened, Session, agent_for, begin, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
@@ -61,7 +61,7 @@ def check_reader(flags: Flags) -> None:
     """Raise UsageError where no person reads the answers of a conversation."""
     if flags.output in STRUCTURED:
         raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
-    if not stdio.is_terminal(stdio.answers_to()):
+    if not stdio.is_terminal(stdio.stdout()):
         raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
 
 
@@ -104,7 +104,7 @@ class Conversation:
     def ref(self) -> str | None:
         """What means the session on a command line; None where it has no file, or not any more."""
         at = self.session.at
-        return references.ref_of(at) if at and not at.startswith("@") and references.is_kept(at) else None
+        return references.ref_of(at) if at and not at.startswith("@") and references.exists(at) else None
 
     @property
     def saves(self) -> bool:
@@ -218,10 +218,10 @@ class Conversation:
         if not session.was_saved:
             return
         self.session = Opened(session.name or self.session.ref, session.doc, session.name or session.at)
-        self.ahead, self.sent = not session.is_kept, turn.sent or self.sent
+        self.ahead, self.sent = not session.is_saved, turn.sent or self.sent
         self.suggested = ""
         self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
-        if session.is_kept:
+        if session.is_saved:
             self.flags = self.flags.without_labels
 
     # ---- line by line
@@ -281,7 +281,7 @@ class Conversation:
             if ended.by_user:
                 stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
             elif ended.by_deadline:
-                failure = in_words(ended)
+                failure = as_error(ended)
             else:
                 raise
         except BrokenPipeError:  # of a pager
@@ -303,7 +303,7 @@ class Conversation:
         from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that a new session needs behind its prompt
         from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
 
-        messages, width, how = self.doc["messages"], stdio.width(stdio.answers_to()), look(os.environ, terminal=True)
+        messages, width, how = self.doc["messages"], stdio.width(stdio.stdout()), look(os.environ, terminal=True)
         starts, blocks = document.turns(messages), []
         if earlier := len(starts[:-_RECAP]):
             blocks.append(f"… {counted(earlier, 'earlier turn')}: /history shows all")
@@ -331,7 +331,7 @@ class Conversation:
         if not (self.ahead and self.saves and self.doc):
             return True
         session = Session(self.doc, self.session.at, self.flags, self.settings)
-        if not session.save(durable=True):
+        if not session.save(fsync=True):
             return False
         self.session = self.session._replace(ref=session.name, at=session.name)
         self.ahead, self.flags = False, self.flags.without_labels
@@ -360,7 +360,7 @@ def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
 
     What is pasted keeps its brackets, so that it is one message there. A dumb terminal goes on to edit the line itself.
     """
-    out = stdio.answers_to()
+    out = stdio.stdout()
     assert out is not None  # it is a terminal
     frames, sink = stdio.shows_frames(out), stdio.Sink(out)
     with ExitStack() as mended:

@@ -17,7 +17,7 @@ _TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mc
 
 
 class Reporter:
-    """Reports the failure of one run. ``told``: stdout has the JSON object already, or what it took of that.
+    """Reports the failure of one run. ``reported``: stdout has the JSON object already, or what it took of that.
 
     ``output`` is the form of the answer, ``asks`` whether there is to be one (None: as the command line says), and
     ``session`` the id of the session that has the question, each once it is known.
@@ -27,7 +27,7 @@ class Reporter:
         self.output: str | None = None
         self.asks: bool | None = None
         self.session: str | None = None
-        self.told = False
+        self.reported = False
         self._argv = argv
 
     def fail(self, err: GptshError | Interrupted) -> int:
@@ -35,7 +35,7 @@ class Reporter:
         from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure asks
 
         flags = as_far_as_known(self._argv)
-        failure = in_words(err) if isinstance(err, Interrupted) else err
+        failure = as_error(err) if isinstance(err, Interrupted) else err
         self.locate(failure)
         if isinstance(err, GptshError) or err.by_deadline:
             stdio.report(failure, debug=flags.debug or is_set(os.environ, "GPTSH_DEBUG"))
@@ -44,7 +44,7 @@ class Reporter:
         output = self.output or flags.output
         with contextlib.suppress(ConfigError):  # which may be the very failure
             output = output or output_in(os.environ)
-        if output in STRUCTURED and not (self.told or err.told):
+        if output in STRUCTURED and not (self.reported or err.reported):
             self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
         return failure.exit_code
 
@@ -72,7 +72,7 @@ class Reporter:
             stdio.write_lines(map(structured.line, lines))
 
 
-def in_words(ended: Interrupted) -> GptshError:
+def as_error(ended: Interrupted) -> GptshError:
     """An ending from outside as a failure: its line and its exit code."""
     failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
     if not ended.by_deadline:

@@ -138,7 +138,7 @@ def begin(
         from gptsh.context import tokens  # noqa: PLC0415 - few runs take one
         from gptsh.core import snapshots  # noqa: PLC0415 - the same
 
-        size = tokens.roughly(doc["messages"])
+        size = tokens.estimate(doc["messages"])
         session.due += snapshots.record(doc, loaded.context.snapshots, name=flags.snapshot, tokens=size)
     if question is not None:
         sessions.append_messages(doc, [question], None)
@@ -150,7 +150,7 @@ class Session:
 
     ``at`` is the file that it was read from, or the ``@NAME`` that the first save creates; ``name`` is that of its
     file, None until it has one; ``failure`` is of the last save; ``was_saved``: it came so far that it was to be saved.
-    Of what is ``due`` ``tell`` is told as soon as it is on disk.
+    Of what is ``due`` ``emit`` is told as soon as it is on disk.
     """
 
     def __init__(self, doc: Document, at: str | None, flags: Flags, loaded: Settings) -> None:
@@ -158,17 +158,17 @@ class Session:
         self.name = None if at is None or at.startswith("@") else at
         self.failure: StoreError | None = None
         self.due: list[Happening] = []
-        self.tell: Callable[..., object] = lambda _kind, **_fields: None
+        self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.was_saved = self._has_noted = False
         self._flags, self._keep_snapshots = flags, loaded.context.snapshots
         self._saves = saves(flags, loaded) and not flags.dry_run
 
     @property
-    def is_kept(self) -> bool:
+    def is_saved(self) -> bool:
         """Whether what was last saved is on disk."""
         return self._saves and self.failure is None
 
-    def save(self, *happened: "Happening", durable: bool) -> bool:
+    def save(self, *happened: "Happening", fsync: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is noted, the last save decides.
 
         Where the lock is busy nothing is noted before the answer: saving that brings the question along.
@@ -179,29 +179,29 @@ class Session:
             return False
         with shielded():
             try:
-                self._write(durable=durable)
+                self._write(fsync=fsync)
                 self.failure = None
                 for kind, fields in self.due:
-                    self.tell(kind, **fields)
+                    self.emit(kind, **fields)
                 self.due.clear()
             except (StoreError, BadSession) as err:
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
-                if not self._has_noted and (durable or not isinstance(err, StoreBusy)):
+                if not self._has_noted and (fsync or not isinstance(err, StoreBusy)):
                     self._has_noted = True
                     stdio.note(str(err))
         return self.failure is None
 
     def keep_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> None:
         """Save a title that came with the answer, and what its call used. A failure is not worth a word."""
-        if (title or usage) and self.is_kept:
+        if (title or usage) and self.is_saved:
             self.doc["title"] = title
             document.add_call(self.doc, "title", model, usage, cost)
             with shielded(), contextlib.suppress(StoreError, BadSession):
-                self._write(durable=True)
+                self._write(fsync=True)
                 if title is not None:
-                    self.tell("title", title=title)
+                    self.emit("title", title=title)
 
-    def _write(self, *, durable: bool) -> None:
+    def _write(self, *, fsync: bool) -> None:
         path = sessions.save_session(
             self.doc,
             title=self._flags.title,
@@ -209,7 +209,7 @@ class Session:
             at=self.at,
             keep_snapshots=self._keep_snapshots,
             moves=not self._flags.compact,
-            durable=durable,
+            fsync=fsync,
         )
         self.name = os.path.basename(path)
 
@@ -220,7 +220,7 @@ class Session:
             if asks:
                 return "the question is kept: /retry asks it again"
             return "what arrived is kept: /retry goes on from there" if calls else "what arrived is kept"
-        if not self.is_kept:
+        if not self.is_saved:
             return ""
         if asks:
             return f"the question is kept in session {self.ref}: 'gptsh -s {self.ref}' asks it again"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import waiting
 from gptsh.config.forms import STRUCTURED
-from gptsh.render.plain import END_OF_FRAME, Aside, PlainWriter, Writer, look
+from gptsh.render.plain import END_OF_FRAME, PlainWriter, ReasoningStream, Writer, look
 from gptsh.render.spinner import Spinner
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Form(NamedTuple):
         return self.output in STRUCTURED
 
     @property
-    def held(self) -> bool:
+    def is_buffered(self) -> bool:
         """Whether nothing is shown of an answer that is not whole."""
         return self.output == "json" or (self.output != "jsonl" and (self.extract or self.shape is not None))
 
@@ -61,14 +61,14 @@ class Screen:
         self._form = form
         self._painter: Painter | None = None
         self.is_showing = False
-        self._person = stdio.is_terminal(stdio.answers_to())
+        self._person = stdio.is_terminal(stdio.stdout())
         # In a pipe the terminal may be that of a pager.
-        again = form.output == "markdown" and not form.held and self._person
-        self._out, self._err = _Sink(stdio.answers_to(), self, again=again), _Sink(sys.stderr, self, again=again)
+        again = form.output == "markdown" and not form.is_buffered and self._person
+        self._out, self._err = _Sink(stdio.stdout(), self, again=again), _Sink(sys.stderr, self, again=again)
         self._frames = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
-        self.spinner = self.turning("")
+        self.spinner = self.spinning("")
 
-    def turning(self, text: str) -> Spinner:
+    def spinning(self, text: str) -> Spinner:
         """The spinner of one wait, which turns for as long as it is entered."""
         self.spinner = Spinner(self._frames, lambda: stdio.width(sys.stderr), text)
         return self.spinner
@@ -78,20 +78,20 @@ class Screen:
         """What shows the answer; made when it is wanted first."""
         form, out = self._form, self._out
         beside = stdio.is_terminal(sys.stderr)
-        aside = Aside(
+        aside = ReasoningStream(
             self._err if form.reasoning and form.output != "jsonl" else None,
             dimmed=beside and look(os.environ, terminal=True).styles,
-            shared=self._person and beside and not form.held,
+            shared=self._person and beside and not form.is_buffered,
         )
-        if form.held or form.structured:
-            from gptsh.render.structured import EventWriter, HeldWriter  # noqa: PLC0415 - most answers need neither
+        if form.is_buffered or form.structured:
+            from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - most answers need neither
 
-            return HeldWriter(out, aside) if form.held else EventWriter(out, aside, reasoning=form.reasoning)
+            return BufferedWriter(out, aside) if form.is_buffered else EventWriter(out, aside, reasoning=form.reasoning)
         if form.output != "markdown":
             return PlainWriter(out, aside)
         from gptsh.cli.painter import Painter  # noqa: PLC0415 - a pipe has none
 
-        self._painter = Painter(out, aside, look(os.environ, terminal=self._person), stdio.answers_to())
+        self._painter = Painter(out, aside, look(os.environ, terminal=self._person), stdio.stdout())
         return self._painter
 
     def alone(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:

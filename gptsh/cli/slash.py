@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gptsh.cli import commands, exporting, keeping, manage, pager, reading, stdio
+from gptsh.cli import commands, exporting, manage, pager, reading, removing, stdio
 from gptsh.cli.app import with_tools
 from gptsh.cli.ask import attached, seconds_of
 from gptsh.cli.complete import models_at_hand
@@ -31,10 +31,10 @@ from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
 from gptsh.messages import Message, parts_of, text_of, text_parts_of, user_message
+from gptsh.render.details import snapshots_of
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
-from gptsh.render.plain import able, look
-from gptsh.render.portrait import snapshots_of
+from gptsh.render.plain import look, obeys_escapes
 from gptsh.text import counted, one_line, shown_size, visible
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def do_sessions(talk: "Conversation", args: str) -> None:
 
 def do_search(_talk: "Conversation", args: str) -> None:
     how = look(os.environ, terminal=True)
-    with Screen().turning("searching"):
+    with Screen().spinning("searching"):
         lines = [found_drawn(item, how) for item in manage.found_sessions(Flags(search_sessions=args))]
     _paged(lines, "no session has all of these words")
 
@@ -169,12 +169,12 @@ def do_session_rename(talk: "Conversation", args: str) -> None:
 
 
 def do_session_archive(talk: "Conversation", _args: str) -> None:
-    keeping.archive_sessions(Flags(archive_session=(_on_disk(talk),)))
+    removing.archive_sessions(Flags(archive_session=(_on_disk(talk),)))
     talk.go_to(None)
 
 
 def do_session_delete(talk: "Conversation", _args: str) -> None:
-    keeping.delete_sessions(Flags(delete_session=(_on_disk(talk),)))
+    removing.delete_sessions(Flags(delete_session=(_on_disk(talk),)))
     if talk.ref is None:
         talk.go_to(None)
 
@@ -253,7 +253,7 @@ def do_snapshot(talk: "Conversation", args: str) -> None:
 
 
 def do_snapshot_delete(talk: "Conversation", args: str) -> None:
-    keeping.delete_snapshot(Flags(delete_snapshot=f"{_on_disk(talk)}@{args}"))
+    removing.delete_snapshot(Flags(delete_snapshot=f"{_on_disk(talk)}@{args}"))
     talk.refresh()
 
 
@@ -394,7 +394,7 @@ def do_copy(talk: "Conversation", args: str) -> None:
         text = blocks[number - 1] if number <= len(blocks) and blocks else ""
     if not text:
         raise UsageError("there is no such answer, or no such block of code, to copy")
-    if not able(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
+    if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
     stdio.write_pieces([f"\x1b]52;c;{b64encode(text.encode('utf-8', 'replace')).decode()}\x07"], safe=True)
     stdio.note(f"{counted(len(text), 'character')} sent to the clipboard of the terminal")
@@ -411,7 +411,7 @@ def do_usage(talk: "Conversation", args: str) -> None:
 
 
 def do_help(_talk: "Conversation", args: str) -> None:
-    lines = commands.help_on(args, stdio.width(stdio.answers_to()))
+    lines = commands.help_on(args, stdio.width(stdio.stdout()))
     pager.show(lambda: lines)
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from gptsh.cli.interrupts import shielded, waiting
 from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.render.plain import able
+from gptsh.render.plain import obeys_escapes
 from gptsh.text import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
@@ -26,9 +26,9 @@ _LOOK = 0.2  # seconds until a thread that waits for a reader learns that nobody
 PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
 
 
-def let_go() -> None:
+def detach_stdout() -> None:
     """Let the reader of stdout see its end, though the process goes on; a terminal stays."""
-    out = answers_to()
+    out = stdout()
     if out is None or is_terminal(out):
         return
     with contextlib.suppress(OSError):  # then the reader waits
@@ -37,7 +37,7 @@ def let_go() -> None:
         os.close(nowhere)
 
 
-def answers_to() -> TextIO | None:
+def stdout() -> TextIO | None:
     """Standard output itself: ``sys.stdout`` is stderr where litellm works."""
     return sys.__stdout__
 
@@ -49,7 +49,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def shows_frames(stream: TextIO | None) -> bool:
     """Whether a line may be drawn over again."""
-    return is_terminal(stream) and able(os.environ)
+    return is_terminal(stream) and obeys_escapes(os.environ)
 
 
 def is_in_front(terminal: int) -> bool:
@@ -151,7 +151,7 @@ class Sink:
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
 
-def put_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     """Write all of it to a descriptor that waits. Raises OSError."""
     while data:
         data = data[os.write(descriptor, data) :]
@@ -160,7 +160,7 @@ def put_all(descriptor: int, data: bytes) -> None:
 # ---- in
 
 
-def is_awaited(stream: TextIO | None) -> bool:
+def is_pending(stream: TextIO | None) -> bool:
     """Whether a pipe has nothing to read yet, and has not ended."""
     return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
 
@@ -219,10 +219,10 @@ def read_file(path: str) -> bytearray:
 
 def note(text: str) -> None:
     """One line for the person, on stderr. Nobody there to read is no failure."""
-    say(f"gptsh: {' '.join(text.splitlines())}\n")
+    write_stderr(f"gptsh: {' '.join(text.splitlines())}\n")
 
 
-def say(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Write to stderr as far as its reader takes it: no word is worth an answer that waits to be saved."""
     sink = Sink(sys.stderr)
     sink.lose_patience()
@@ -238,7 +238,7 @@ def report(err: GptshError, *, debug: bool) -> None:
     if debug:
         import traceback  # noqa: PLC0415 - only for --debug
 
-        say("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+        write_stderr("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 
 
 def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
@@ -254,7 +254,7 @@ def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bo
 
     Raises BrokenPipeError when the reader has left, OutputError when they cannot be written.
     """
-    sink = Sink(answers_to())
+    sink = Sink(stdout())
     put = sink.draw if safe else sink.write
     for piece in pieces:
         try:

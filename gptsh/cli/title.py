@@ -16,13 +16,13 @@ from gptsh.models.facts import split_model
 class Title(threading.Thread):
     """Asked once, in a daemon thread that an ending process does not wait for. It saves nothing itself.
 
-    ``goes_beside`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
+    ``is_parallel`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
     when another request arrives, and is asked behind it. ``answer`` has what it cost, whatever ends it.
     """
 
-    def __init__(self, question: str, model: str, ask: Ask, *, goes_beside: bool) -> None:
+    def __init__(self, question: str, model: str, ask: Ask, *, is_parallel: bool) -> None:
         super().__init__(daemon=True)
-        self.model, self.goes_beside = model, goes_beside
+        self.model, self.is_parallel = model, is_parallel
         self.title: str | None = None
         self.answer = Answer()
         self._question, self._ask = question, ask
@@ -40,11 +40,11 @@ class Title(threading.Thread):
 def title_of(app: App, session: Session, agent: Agent) -> Title | None:
     """What will ask for a title; None where the session has one, or none is wanted."""
     messages, small = session.doc["messages"], settings.small_model(app.settings, agent)
-    wanted = app.settings.sessions.titles and session.is_kept and not session.doc["title"]
+    wanted = app.settings.sessions.titles and session.is_saved and not session.doc["title"]
     if not wanted or small is None or not document.unanswered(messages):
         return None
     first, *others = filter(starts_turn, messages)
     if others or "echo" in (split_model(agent.model or "")[0], split_model(small)[0]):
         return None
-    goes_beside = not app.settings.providers.of(small).is_local
-    return Title(words_of(first), small, app.client.ask, goes_beside=goes_beside)
+    is_parallel = not app.settings.providers.of(small).is_local
+    return Title(words_of(first), small, app.client.ask, is_parallel=is_parallel)

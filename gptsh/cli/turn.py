@@ -13,7 +13,7 @@ from gptsh.cli.app import App, Respondent
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.plan import Plan, Planner
-from gptsh.cli.reporter import in_words
+from gptsh.cli.reporter import as_error
 from gptsh.cli.session import Opened, begin
 from gptsh.cli.title import title_of
 from gptsh.config import settings
@@ -87,7 +87,7 @@ class Turn:
         self._only_compacts = flags.compact and question is None
         self._resumes = opened.doc is not None and not flags.chooses_tools
         self._seen = list(self.session.doc["messages"])  # and what this turn adds: saving brings others' turns
-        self._question = next((one["id"] for one in self._seen[document.asked_at(self._seen) :]), "")
+        self._question = next((one["id"] for one in self._seen[document.question_index(self._seen) :]), "")
         self._message: Message | None = None  # what the model said last
         self._words_shown = False  # whether words of an earlier round are on the screen
         self._shown, self._unshown = 0, ""  # characters of an answer that were written, and what is left of it
@@ -116,9 +116,9 @@ class Turn:
             except (ToolServerError, Interrupted) as err:
                 if who.servers:  # which may take their time
                     with interrupts.over():
-                        session.save(durable=True)
+                        session.save(fsync=True)
                     err.hint = session.how_to_go_on(None)
-                    app.reporter.session = session.doc["id"] if session.is_kept else None
+                    app.reporter.session = session.doc["id"] if session.is_saved else None
                 raise
             if flags.dry_run:
                 from gptsh.cli.preview import print_request  # noqa: PLC0415 - most requests are sent
@@ -129,7 +129,7 @@ class Turn:
             with self._planner.screen.alone(interrupts.before_kill):
                 self._ask_and_save(tools)
         rules = app.settings.sessions
-        if is_new and session.is_kept and session.name and (rules.archive_after_days or rules.max_sessions):
+        if is_new and session.is_saved and session.name and (rules.archive_after_days or rules.max_sessions):
             self._archive_old(session.name)
         return session.failure.exit_code if session.failure else 0
 
@@ -138,14 +138,14 @@ class Turn:
         session, shape = self.session, self._who.form.shape
         failure: BaseException | None = None
         self._screen, self._writer = self._planner.screen, self._planner.screen.writer
-        session.tell = self._writer.tell
+        session.emit = self._writer.emit
         if tools:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
             self._approval = Approval(tools, session.doc)
         self._title = None if self._flags.title else title_of(self._app, session, self._who.agent)
         try:
-            session.save(("message_recorded", {"id": self._question, "role": "user"}), durable=False)
+            session.save(("message_recorded", {"id": self._question, "role": "user"}), fsync=False)
             plan = self._plan
             self._rounds(self._planner.plan(self._seen) if plan.choice.is_new else plan)
             if shape:
@@ -158,7 +158,7 @@ class Turn:
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
-            if self._message is None and session.is_kept and session.name and self._is_first:
+            if self._message is None and session.is_saved and session.name and self._is_first:
                 sessions.remember_unanswered(session.name)
             failure.hint = failure.hint or session.how_to_go_on(self._message)
             raise failure
@@ -189,7 +189,7 @@ class Turn:
                 return
             refusals, rounds = 0, rounds + 1
             if self._approval is None or rounds >= self._app.settings.max_rounds:
-                self.session.save(durable=True)
+                self.session.save(fsync=True)
                 what = f"the model still calls tools after {counted(rounds, 'round')}"
                 raise Incomplete(what, "go on with the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
@@ -201,7 +201,7 @@ class Turn:
         ended: str | None = "error"
         self._plan = self.sent = plan
         try:
-            with self._screen.turning(f"waiting for {planner.model}"):
+            with self._screen.spinning(f"waiting for {planner.model}"):
                 self._show(self._app.client.ask(plan.request, answer))
             ended = None
         except NoAnswer as err:
@@ -223,7 +223,7 @@ class Turn:
             with self._interrupts.shielded():
                 if message := answer.message(ended):
                     self._unshown = _said(message)[self._shown :]  # came between a piece and its showing
-                    self._keep(message, durable=not calls_to_run(message, plan.request))  # else with the results
+                    self._keep(message, fsync=not calls_to_run(message, plan.request))  # else with the results
         if message and not calls_to_run(message, plan.request) and (lacking := shortcoming(message)):
             raise lacking
 
@@ -232,14 +232,14 @@ class Turn:
         form, title, self._shown = self._who.form, self._title, 0
         for event in events:
             if isinstance(event, Retrying):
-                self._screen.spinner.say(f"{event.why}; again in {event.seconds:.1f} s")
+                self._screen.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
-                self._screen.spinner.say("the answer comes")
-                if title and title.goes_beside and title.ident is None and self._is_first:
+                self._screen.spinner.set_text("the answer comes")
+                if title and title.is_parallel and title.ident is None and self._is_first:
                     title.start()
             with self._interrupts.shielded(), self._screen.showing():
                 if isinstance(event, (Text, Refusal)):
-                    if self._words_shown and not (self._shown or form.held or form.structured):
+                    if self._words_shown and not (self._shown or form.is_buffered or form.structured):
                         self._writer.write(Text("\n"))  # apart from the words of the round before
                     self._shown += len(event.text)
                 self._writer.write(event)
@@ -259,7 +259,7 @@ class Turn:
         finally:
             with self._interrupts.shielded():
                 kept = [results[call["id"]] for call in calls if call["id"] in results]
-                self.session.save(*map(self._append, kept), durable=True)
+                self.session.save(*map(self._append, kept), fsync=True)
 
     # ---- a schema
 
@@ -279,19 +279,19 @@ class Turn:
                 plan = self._planner.plan(self._seen)
             except TooLong:
                 raise misshapen from None
-            self.session.save(recorded, durable=False)
+            self.session.save(recorded, fsync=False)
             self._rounds(plan)
 
     # ---- keeping
 
-    def _keep(self, message: Message, *, durable: bool) -> None:
+    def _keep(self, message: Message, *, fsync: bool) -> None:
         """Save the answer, with where it came from."""
         planner, usage, sent = self._planner, message.get("usage"), self._plan.choice
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = settings.cost_of(self._app.settings, planner.model, usage) if usage else None
         self._costs.append(message["cost"])
         if usage:
-            self._writer.tell("usage", usage=usage)
+            self._writer.emit("usage", usage=usage)
         if sent.record:
             message["compaction"] = sent.record["id"]
         reported = usage["prompt"] if usage and planner.provider != "echo" else None  # which counts words
@@ -303,7 +303,7 @@ class Turn:
             )
         recorded = self._append(message)
         self._message = message
-        self.session.save(recorded, ("session_saved", {"session": self.session.doc["id"]}), durable=durable)
+        self.session.save(recorded, ("session_saved", {"session": self.session.doc["id"]}), fsync=fsync)
 
     def _append(self, message: Message) -> "Happening":
         """Add a message behind what this turn has seen, whatever others add to the session; what is told of it."""
@@ -329,7 +329,7 @@ class Turn:
             way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
             failure = Denied(f"a tool call was denied: {names}", way)
         if self._who.form.structured:
-            self._app.reporter.told = True
+            self._app.reporter.reported = True
             failure = self._attempt(self._writer.close, failure)
             if isinstance(failure, OSError):
                 return failure
@@ -337,15 +337,15 @@ class Turn:
             if not self._screen.finished:
                 return ended
             self._interrupts.forget()
-        if failure or not (self.session.is_kept and self._who.agent.memory):
+        if failure or not (self.session.is_saved and self._who.agent.memory):
             return failure
         from gptsh.cli.memory import Consolidation  # noqa: PLC0415 - few agents have a memory
 
         if self._screen.finished:
-            stdio.let_go()
+            stdio.detach_stdout()
         memories = Consolidation(self._app.settings, self._app.client, self._interrupts)
         ended = memories.behind_turn(self.session)
-        return None if self._app.reporter.told else ended  # the exit code was reported before, in JSON
+        return None if self._app.reporter.reported else ended  # the exit code was reported before, in JSON
 
     def _attempt(self, do: Callable[[], None], failure: BaseException | None) -> BaseException | None:
         """Show something. A signal ends the patience with its reader: what was begun goes out, if it is taken."""
@@ -365,10 +365,10 @@ class Turn:
         if self._unshown:
             self._writer.write(Text(self._unshown))
         self._writer.close()
-        if form.structured or not form.held:
+        if form.structured or not form.is_buffered:
             self._screen.finish()
         elif said and failure:
-            stdio.say(said if said.endswith("\n") else f"{said}\n")
+            stdio.write_stderr(said if said.endswith("\n") else f"{said}\n")
         elif text := form.of(said):
             self._writer.deliver(text)
 
@@ -407,15 +407,15 @@ class Turn:
         session, planner, form = self.session, self._planner, self._who.form
         message: Mapping[str, Any] = self._message or {}
         error = None
-        failed = in_words(failure) if isinstance(failure, Interrupted) else failure or session.failure
+        failed = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(failed, GptshError):
             self._app.reporter.locate(failed)
             error = structured.error(str(failed), session.how_to_go_on(self._message), failed.exit_code)
         return {
             **structured.ANSWER,
             **{key: message.get(key) for key in ("finish_reason", "usage")},
-            "id": message.get("id") if session.is_kept else None,
-            "session": session.doc["id"] if session.is_kept else None,
+            "id": message.get("id") if session.is_saved else None,
+            "session": session.doc["id"] if session.is_saved else None,
             "text": form.of(_said(self._message)) if self._message else None,
             "model": planner.model,
             "provider": planner.provider,
@@ -432,7 +432,7 @@ class Turn:
         """
         from gptsh.core import retention  # noqa: PLC0415 - few configure it
 
-        stdio.let_go()
+        stdio.detach_stdout()
         with self._interrupts.over():
             try:
                 retention.archive_old(self._app.settings.sessions, name)

@@ -140,7 +140,7 @@ class Answer:
         """The tool calls that have come."""
         return [block for kind, block in self._blocks if kind == "tool_call"]
 
-    def news(self) -> list[Event]:
+    def new_events(self) -> list[Event]:
         """What came since the last time."""
         news, self._news = self._news, []
         return news

@@ -51,7 +51,7 @@ Measure = Callable[[Sequence[Message], str | None, bool], Size]
 
 
 class Chooser:
-    """Chooses how a session is sent: ``messages`` as ``valid.spoken`` has them, ``state`` the document's ``context``.
+    """Chooses how a session is sent: ``messages`` as ``valid.sendable`` has them, ``state`` the document's ``context``.
 
     The messages may take ``budget`` tokens (None: unknown) beside the ``fixed`` ones, which are measured with them.
     ``on_failure`` is told of a summary that could not be made, before something else is tried.

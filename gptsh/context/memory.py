@@ -17,11 +17,11 @@ from pathlib import Path
 from gptsh.config.folders import own_folder
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import Request
-from gptsh.context.summaries import Lengths, Small, fenced, lines_of, moment_of
+from gptsh.context.summaries import Lengths, SmallModel, fenced, lines_of, moment_of
 from gptsh.context.tokens import count_text, fitted
 from gptsh.core import document, files, sessions
 from gptsh.core.document import Document
-from gptsh.core.references import is_kept, make_private, names_in, safe_name
+from gptsh.core.references import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message
@@ -102,7 +102,9 @@ def pending(doc: Document) -> list[Message]:
     messages: list[Message] = doc["messages"]
     at = doc["context"].get("consolidated")
     start = next((place for place, message in enumerate(messages, 1) if message["id"] == at), 0)
-    return [message for message in messages[start : document.asked_at(messages)] if not document.is_imported(message)]
+    return [
+        message for message in messages[start : document.question_index(messages)] if not document.is_imported(message)
+    ]
 
 
 def due(doc: Document, rules: ContextRules) -> list[Message]:
@@ -121,7 +123,7 @@ def due(doc: Document, rules: ContextRules) -> list[Message]:
 # ---- putting it in
 
 
-def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Message], small: Small) -> int:
+def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Message], small: SmallModel) -> int:
     """Put the next piece of these messages into the agent's memory, with one request; how many of them that were.
 
     The caller has it ``locked``, and the document as it is on disk then; ``messages`` are ``pending`` ones. The new
@@ -147,13 +149,15 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     return len(piece)
 
 
-def _request(small: Small, memory: str, told: str) -> Request:
+def _request(small: SmallModel, memory: str, told: str) -> Request:
     limit = _limit(small.window)
     material = f"{fenced('memory', memory)}\n\n{fenced('conversation', told)}"
     return small.request(SYSTEM.format(words=int(_WORDS * limit)), material, limit + _OF_ENTRY)
 
 
-def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: str) -> tuple[Sequence[Message], str]:
+def _next_piece(
+    messages: Sequence[Message], small: SmallModel, memory: str, agent: str
+) -> tuple[Sequence[Message], str]:
     """As many of the messages as one request has room for, one at least, and how they are told; "" tells nothing.
 
     Raises TooLong where there is no room.
@@ -172,15 +176,15 @@ def _next_piece(messages: Sequence[Message], small: Small, memory: str, agent: s
     return messages, "\n".join(lines)
 
 
-def _asked(doc: Document, filename: str, small: Small, memory: str, told: str) -> tuple[str, str]:
+def _asked(doc: Document, filename: str, small: SmallModel, memory: str, told: str) -> tuple[str, str]:
     """The entry for the log and the new memory. What the request cost is saved, whatever came of it."""
     try:
-        text = small.say(_request(small, memory, told))
+        text = small.complete(_request(small, memory, told))
     finally:
         for usage in small.spent:
             document.add_call(doc, "memory", small.model, usage, small.price(usage))
             sessions.save_session(doc, at=filename, touch=False)
-    if not is_kept(filename):
+    if not exists(filename):
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")
     try:  # models put line breaks into strings, and words around the object
         given = as_dict(json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False))
@@ -232,9 +236,9 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
         history += b"\n"
     with files.as_store_error(_UNUSABLE, folder):
         if before and before != new:
-            files.replace(folder / _PREVIOUS, before, durable=True)
-        files.replace(folder / _MEMORY, new, durable=True)
-        files.replace(folder / _HISTORY, history + f"{line}\n".encode("utf-8", "replace"), durable=True)
+            files.replace(folder / _PREVIOUS, before, fsync=True)
+        files.replace(folder / _MEMORY, new, fsync=True)
+        files.replace(folder / _HISTORY, history + f"{line}\n".encode("utf-8", "replace"), fsync=True)
 
 
 def _read(path: Path) -> bytes:

@@ -1,7 +1,7 @@
 """The ways to send a session shorter where it is older. Each is a pure function and a row of one table.
 
-What they take and give are messages as ``valid.spoken`` has them. What is older is shortened, what is recent goes as it
-is; a call and its results are never parted (see ``compaction``).
+They take and return messages as ``valid.sendable`` does. Older messages are shortened, recent ones stay as they are. A
+call and its results are never separated (see ``compaction``).
 """
 
 from collections.abc import Callable, Sequence

@@ -53,7 +53,7 @@ _FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 # ---- the small model
 
 
-class Small:
+class SmallModel:
     """The small model. ``calls`` were made of it, ``spent`` is what was reported of them, ``price`` tells USD.
 
     ``window`` tells its tokens (None: unknown), ``learn`` is told those that a refusal named.
@@ -85,7 +85,7 @@ class Small:
         taken = sum(map(count_message, asked)) + params["max_tokens"]
         return Request(self.model, asked, params, stream=False, tokens=taken)
 
-    def say(self, request: Request) -> str:
+    def complete(self, request: Request) -> str:
         """Its answer, without reasoning before it. Raises EmptyAnswer, and what ``ask`` raises."""
         answer = Answer()
         self.calls += 1
@@ -105,7 +105,7 @@ class Small:
         return text
 
 
-def summarise(small: Small, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int) -> str:
+def summarise(small: SmallModel, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int) -> str:
     """A summary of ``previous``, which is one of what came before, and of the messages, in ``calls`` calls at most.
 
     ``tokens`` is the length that it shall have, half as much more it may have. Each call gets the summary so far and
@@ -123,7 +123,7 @@ def summarise(small: Small, previous: str | None, messages: Sequence[Message], *
     for chunk in _chunks(messages, min(of_messages, _MOST_READ // calls), calls) or [""]:
         told = [fenced("summary", so_far)] if so_far else []
         told += [fenced("conversation", chunk)] if chunk else []
-        so_far = fitted(small.say(small.request(SYSTEM, "\n\n".join([*told, task]), target + _SLACK)), limit)
+        so_far = fitted(small.complete(small.request(SYSTEM, "\n\n".join([*told, task]), target + _SLACK)), limit)
     return so_far
 
 

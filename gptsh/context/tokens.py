@@ -148,7 +148,7 @@ def count_media(media: Media) -> int:
     return _IMAGE
 
 
-def roughly(messages: Sequence[Message]) -> int:
+def estimate(messages: Sequence[Message]) -> int:
     """About how many tokens messages take, without a tokenizer."""
     texts, media = _sizes(messages, at_most)
     return texts // BYTES + media

@@ -13,9 +13,9 @@ from gptsh.messages import (
     Call,
     Message,
     blocks_of,
+    is_blank,
     is_empty,
     parts_of,
-    says_nothing,
     starts_turn,
     text_of,
     with_blocks,
@@ -53,20 +53,20 @@ class Room(NamedTuple):
         return None if self.prompt is None else max(0, self.prompt - beside)
 
 
-def spoken(messages: Iterable[Message]) -> list[Message]:
+def sendable(messages: Iterable[Message]) -> list[Message]:
     """What of a session's messages (see ``cuts.as_sent``) can be sent: no empty answer."""
     return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
 
 
 def build(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
-    """The messages (see ``spoken``) behind the system prompt, in an order that strict servers take; none for none.
+    """The messages (see ``sendable``) behind the system prompt, in an order that strict servers take; none for none.
 
     A system prompt goes behind those that stand among the messages: some servers take one, and at the beginning.
     Raises UsageError where the prompt is blank: some servers leave it out, and refuse a prompt that is empty or
     ends with an answer.
     """
     prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
-    if messages and (not prompt or (starts_turn(prompt[-1]) and says_nothing(prompt[-1]))):
+    if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
     words = [text_of(message) for message in messages if message["role"] == "system"]
     text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))

@@ -153,7 +153,7 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
     read: list[Message] = []
     for at, message in enumerate(value["messages"]):
-        read += translated(_sound(readable(message), _MESSAGE, f"messages[{at}]", malformed))
+        read += translated(_sound(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
     seen: set[str] = set()
     for at, message in enumerate(read):
         own = message.get("id")
@@ -170,7 +170,7 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     return new, [*dict.fromkeys(malformed)]
 
 
-def readable(value: Any) -> Message:
+def checked_message(value: Any) -> Message:
     """The message. Raises ValueError where its role, its content or its tool calls are malformed."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
@@ -188,9 +188,9 @@ def readable(value: Any) -> Message:
     return found
 
 
-def sound_message(value: object) -> Message:
-    """A message without its malformed keys. Raises as ``readable``."""
-    message: Message = _sound(readable(value), _MESSAGE, "", [])
+def clean_message(value: object) -> Message:
+    """A message without its malformed keys. Raises as ``checked_message``."""
+    message: Message = _sound(checked_message(value), _MESSAGE, "", [])
     return message
 
 
@@ -241,7 +241,7 @@ def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | N
     doc["usage"] = {**doc["usage"], "calls": [*doc["usage"]["calls"], call]}
 
 
-def count(doc: Document) -> None:
+def update_totals(doc: Document) -> None:
     """Bring ``stats`` and ``usage.cost`` up to date with messages and calls. Counting twice counts once."""
     usage = doc["usage"]
     doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
@@ -261,7 +261,7 @@ def unfinished(messages: Sequence[Message]) -> bool:
     return bool(filled and turns(filled)) and (filled[-1]["role"] != "assistant" or bool(filled[-1].get("tool_calls")))
 
 
-def asked_at(messages: Sequence[Message]) -> int:
+def question_index(messages: Sequence[Message]) -> int:
     """Where the question stands that is to be answered; behind all messages where none is."""
     return turns(messages)[-1] if unfinished(messages) else len(messages)
 

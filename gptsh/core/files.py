@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.document import Document, complete, count, readable
+from gptsh.core.document import Document, checked_message, complete, update_totals
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encoded, parsed, parsed_from
 from gptsh.messages import Message, just_after
@@ -52,11 +52,11 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes, *, durable: bool) -> None:
-    """Put ``data`` in the place of the file, whole or not at all; 0600. ``durable`` waits for the disk.
+def replace(path: Path, data: bytes, *, fsync: bool) -> None:
+    """Put ``data`` in the place of the file, whole or not at all; 0600. ``fsync`` waits for the disk.
 
     A symbolic link stays one: what it points to is replaced.
-    Raises OSError: nothing was replaced, or nobody knows whether that is durable.
+    Raises OSError: nothing was replaced, or nobody knows whether that is on the disk.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
@@ -67,11 +67,11 @@ def replace(path: Path, data: bytes, *, durable: bool) -> None:
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]
-            if durable:
+            if fsync:
                 os.fsync(descriptor)
         os.replace(temporary, target)
         undo.pop_all()
-    if durable:
+    if fsync:
         sync(target.parent)
 
 
@@ -102,15 +102,15 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
-def write_document(path: Path, doc: Document, *, durable: bool) -> None:
+def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
     """Count a document anew, and put it in the place of its file. Raises OSError, StoreError for what is no JSON."""
-    count(doc)
+    update_totals(doc)
     head = {key: value for key, value in doc.items() if key != "messages"}
     try:  # the messages last, so that a list reads the head alone; apart, since text that is all ASCII is quicker
         data = b'%b,"messages":%b}' % (encoded(head)[:-1], encoded(doc["messages"]))
     except ValueError as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
-    replace(path, data, durable=durable)
+    replace(path, data, fsync=fsync)
 
 
 def read_bytes(path: Path | str) -> bytes:
@@ -179,7 +179,7 @@ def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Seque
                 return
             begin = lowered.rfind(between, start, min(places))
             end = lowered.find(between, min(places)) + 1 or last
-            yield readable(parsed(data[start if begin < 0 else begin + 2 : end].decode()))
+            yield checked_message(parsed(data[start if begin < 0 else begin + 2 : end].decode()))
             start = end + 1
     except (ValueError, RecursionError):  # something in a message begins with an id, too
         yield from read_document(path)[0]["messages"]

@@ -139,7 +139,7 @@ def summary_at(filename: str) -> SessionSummary | None:
     return summary_of(head, None, filename) if isinstance(head, dict) else None
 
 
-def called(title: str | None, preview: str) -> str:
+def display_title(title: str | None, preview: str) -> str:
     """What a session is called in a line: its title, else how its first question begins, in quotes."""
     return title or (f'"{shortened(preview, _BEGINNING)}"' if preview else UNTITLED)
 

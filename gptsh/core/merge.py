@@ -114,11 +114,11 @@ class Importer:
         """Let an ``@NAME`` that is free mean an imported session. Raises StoreError."""
         folder = sessions_folder()
         with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock"):
-            references.point_name(name, filename, durable=True)
+            references.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, used: int) -> None:
         """``used`` is the time of the file: what is imported is not what was used last."""
-        files.write_document(path, doc, durable=False)
+        files.write_document(path, doc, fsync=False)
         os.utime(path, ns=(used, used))
         self.written.append(path)
 

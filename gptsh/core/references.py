@@ -42,7 +42,7 @@ def path_of(filename: str) -> Path:
     return archived if not os.path.lexists(path) and os.path.lexists(archived) else path
 
 
-def is_kept(filename: str) -> bool:
+def exists(filename: str) -> bool:
     """Whether a session is there, in either folder."""
     return os.path.lexists(path_of(filename))
 
@@ -94,7 +94,7 @@ def is_name(ref: str) -> bool:
     return bool(_NAME.fullmatch(ref))
 
 
-def settled(ref: str) -> str:
+def pinned(ref: str) -> str:
     """The reference with a file name in place of an index, an id or a prefix: no folder need be read again for it."""
     base, point = split_ref(ref)
     return ref if base.startswith("@") else filename_of(base) + ("" if point is None else f"@{point}")
@@ -126,7 +126,7 @@ def filename_of(ref: str) -> str:
                 return name
         kept = f"{count} are kept, 0 is the newest" if count else "none is kept"
         raise UnknownSession(f"there is no session {ref}", kept)
-    if FILENAME.fullmatch(ref) and is_kept(ref):
+    if FILENAME.fullmatch(ref) and exists(ref):
         return ref
     # What another run moves meanwhile may be in neither of the two when that one is read.
     folders = (sessions_folder(), archive_folder(), sessions_folder()) if ref else ()
@@ -140,7 +140,7 @@ def filename_of(ref: str) -> str:
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:
         ids = [name if exact else name[ID] for name in exact or names]
-        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {in_short(ids)}")
+        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviated(ids)}")
     return (exact or names)[0]
 
 
@@ -149,7 +149,7 @@ def ref_of(filename: str) -> str:
     return filename if filename[ID].isdigit() else filename[ID]
 
 
-def in_short(names: Sequence[str]) -> str:
+def abbreviated(names: Sequence[str]) -> str:
     """The names in a line: ten, then how many more."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
@@ -188,14 +188,14 @@ def filename_named(name: str) -> str | None:
         return None
     except OSError as err:
         raise BadSession(f"{pointer_of(name)}: {err.strerror}") from err
-    return filename if FILENAME.fullmatch(filename) and is_kept(filename) else None
+    return filename if FILENAME.fullmatch(filename) and exists(filename) else None
 
 
-def point_name(name: str, filename: str, *, durable: bool) -> None:
+def point_name(name: str, filename: str, *, fsync: bool) -> None:
     """Let an ``@NAME`` that is free point at a session; under the store's lock. Raises OSError."""
     if filename_named(name) is None:
         make_private(names_folder())
-        files.replace(pointer_of(name), f"{filename}\n".encode(), durable=durable)
+        files.replace(pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
 
 
 def pointer_of(name: str) -> Path:

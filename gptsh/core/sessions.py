@@ -170,7 +170,7 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
             usage["carried"] = sum_costs([usage.get("carried"), cost])
         elif added.get("cost") is None:
             added["cost"] = cost
-    document.count(doc)
+    document.update_totals(doc)
 
 
 # ---- saving
@@ -182,7 +182,7 @@ def save_session(
     title: str | None = None,
     tags: Sequence[str] = (),
     at: str | None = None,
-    durable: bool = True,
+    fsync: bool = True,
     touch: bool = True,
     moves: bool = False,
     keep_snapshots: int | None = None,
@@ -192,7 +192,7 @@ def save_session(
 
     Keys that ``doc`` lacks are filled in, and ids of its messages. ``title`` is one set by hand; ``tags`` are added.
     ``at`` is the file name that the document was read from, or an ``@NAME`` for a new session: where another process
-    was first to use it, the document joins that session and takes its id. ``durable`` waits for the disk; without it
+    was first to use it, the document joins that session and takes its id. ``fsync`` waits for the disk; without it
     the lock is not waited for long either. Without ``touch`` the times of the session stay. ``moves``: ``agent`` and
     ``provider`` of ``doc`` count though it brings no message. ``keep_snapshots`` automatic ones stay where ``doc``
     brings one, None keeps all; ``without_snapshot`` names one to delete.
@@ -204,7 +204,7 @@ def save_session(
     is_new = doc["updated_at"] == doc["created_at"]  # saving always moves the one beyond the other
     with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
-        with files.locked(folder.parent / ".lock", files.LOCK_WAIT if durable else files.SHORT_LOCK_WAIT):
+        with files.locked(folder.parent / ".lock", files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT):
             path = _place(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
             if theirs["version"] > VERSION:
@@ -222,12 +222,12 @@ def save_session(
             written = None if touch else path.stat()
             if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
                 path = path.replace(folder / path.name)
-            files.write_document(path, new, durable=durable)
+            files.write_document(path, new, fsync=fsync)
             if written:
                 os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
             doc.update(new)  # it is on disk now, whatever fails below
             if at and at.startswith("@"):
-                references.point_name(at, path.name, durable=durable)
+                references.point_name(at, path.name, fsync=fsync)
     return str(path)
 
 
@@ -293,7 +293,7 @@ def _unanswered() -> Path:
 def remember_unanswered(filename: str) -> None:
     """Remember a session whose first question got no answer, for ``take_unanswered``."""
     with contextlib.suppress(OSError):  # then the words asked again begin a second session
-        files.replace(_unanswered(), filename.encode(), durable=False)
+        files.replace(_unanswered(), filename.encode(), fsync=False)
 
 
 def take_unanswered(question: Message) -> str | None:

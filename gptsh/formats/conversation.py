@@ -74,7 +74,7 @@ class Conversation:
         if moment := utc(message.get("timestamp")):
             new["timestamp"] = moment
         try:
-            sound = document.sound_message(new)
+            sound = document.clean_message(new)
         except ValueError as err:
             self.unread.append(self.source.unread(str(err).removeprefix("not a session: "), line))
             return False

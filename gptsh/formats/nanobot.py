@@ -12,7 +12,7 @@ from typing import Any
 
 from gptsh.content.attachments import Kind, media_in
 from gptsh.content.passages import one_text
-from gptsh.context.valid import spoken
+from gptsh.context.valid import sendable
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import content_of, line, own, plain_call
@@ -113,7 +113,7 @@ def write(doc: Document, key: str) -> Iterator[str]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         came = as_dict(as_dict(message).get("source")) if imported else {}
         if not (new := _kept(came.get("lines"))):
-            new = [line(_written(one, names)) for one in spoken([message]) if one["role"] != "system"]
+            new = [line(_written(one, names)) for one in sendable([message]) if one["role"] != "system"]
         count += sum(_counts(parsed(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):

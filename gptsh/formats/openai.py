@@ -8,7 +8,7 @@ from typing import Any
 from gptsh.content.attachments import AUDIO, Kind, media_of, named, shown, without
 from gptsh.content.openai_parts import question, spread
 from gptsh.content.passages import one_text
-from gptsh.context.valid import pair_calls, spoken
+from gptsh.context.valid import pair_calls, sendable
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, call_of, fingerprint
 from gptsh.formats.source import Found, Source
@@ -113,7 +113,7 @@ def write(doc: Document) -> Iterator[str]:
     stands in one of them, and a line of text in the place of what a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    said = [without(message, ()) for message in (system, *spoken(doc["messages"]))]
+    said = [without(message, ()) for message in (system, *sendable(doc["messages"]))]
     heard = [message for message in said if message["role"] != "system" or one_text(message)]
     messages = spread(pair_calls(heard, NAME, readable=False))
     for at, message in enumerate(messages):

@@ -133,7 +133,7 @@ class Client:
             try:
                 yield from events
             finally:
-                self.servers.keep()  # of one that answers
+                self.servers.save()  # of one that answers
         except GptshError as err:
             raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 
@@ -204,12 +204,12 @@ def _echo(request: Request, answer: Answer) -> Iterator[Event]:
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
     for word in words if request.stream else ["".join(words)]:
         answer.add_text(word)
-        yield from answer.news()
+        yield from answer.new_events()
     prompt = sum(len(text_of(message).split()) for message in request.messages)
     answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
     answer.finish("stop")
     answer.end()
-    yield from answer.news()
+    yield from answer.new_events()
 
 
 def _api(api: ApiName) -> Api:

@@ -64,7 +64,7 @@ class Servers:
             self._known[place] = {"at": round(time.time()), **self._kept.get(place, {})}
         return self._known[place]
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what servers have reported since. That it cannot be written is no loss."""
         news = {place: entry for place, entry in self._known.items() if len(entry) > 1}
         if any(entry != self._kept.get(place) for place, entry in news.items()):
@@ -73,11 +73,11 @@ class Servers:
                 path = own_folder("cache") / "servers.json"
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.sweep(path.parent, os.listdir(path.parent))
-                files.replace(path, encoded(self._kept), durable=False)
+                files.replace(path, encoded(self._kept), fsync=False)
 
     # ---- models
 
-    def named(self, model: str) -> str:
+    def full_name(self, model: str) -> str:
         """The model with its provider, where that depends on what is here: a bare name may be one that Ollama has."""
         provider = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or provider is None:
@@ -161,7 +161,7 @@ class Servers:
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
         """What the server reports, or reported today: servers of the user's own, and OpenRouter."""
         if provider.api == "ollama":
-            shown = self.shown(provider) if ask else {}
+            shown = self.model_info(provider) if ask else {}
             return shown.get("trained") or shown.get("num_ctx")
         is_long = provider.name == "openrouter"  # its list
         if provider.api not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
@@ -183,12 +183,12 @@ class Servers:
             return False
         if provider.api != "ollama":
             return facts(provider.name, provider.model).can(ability)
-        abilities = self.shown(provider).get("abilities") if ability in _ABILITIES else None
+        abilities = self.model_info(provider).get("abilities") if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities
 
     # ---- Ollama
 
-    def shown(self, provider: Provider) -> dict[str, Any]:
+    def model_info(self, provider: Provider) -> dict[str, Any]:
         """What an Ollama server reports, or reported today, of a model; see ``_shown``."""
         known = self._of(provider)
         if "shown" not in known:
@@ -210,7 +210,7 @@ class Servers:
             if allocated is not None and allocated >= needed:
                 window = allocated
             elif allocated is not None or needed > _SMALL:
-                shown = self.shown(provider) if needed > _SMALL else {}
+                shown = self.model_info(provider) if needed > _SMALL else {}
                 wanted = max(1 << (max(needed, _LEAST) - 1).bit_length(), shown.get("num_ctx") or 0)
                 window = min(wanted, shown.get("trained") or wanted)
         known["loaded"] = [token_count(window), time.time() + _LOADED]

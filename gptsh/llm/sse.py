@@ -227,7 +227,7 @@ def read(
     try:
         for payload in payloads:
             is_last = reader.take(payload)
-            news = answer.news()
+            news = answer.new_events()
             is_empty = is_empty and not news
             yield from news
             if is_last:
@@ -238,7 +238,7 @@ def read(
         failure = err
     reader.end()
     answer.end()
-    news = answer.news()
+    news = answer.new_events()
     if is_empty and isinstance(failure, BrokenOff) and news in ([], [Finished(None)]):
         raise NoAnswer("the server answered nothing", detail=failure.detail)
     yield from news

@@ -22,8 +22,8 @@ from gptsh.content.passages import Passage, partial, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.messages import Message
+from gptsh.render.details import Detail
 from gptsh.render.markdown import count_quick, parse, parser
-from gptsh.render.portrait import Fact
 from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
@@ -40,7 +40,7 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _OUTER, _LOWEST = 2, 6  # levels of headings: those that the page has for itself, and the last
 
 
-def page(doc: Document, facts: Sequence[Fact]) -> Iterator[str]:
+def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     """The file in pieces, as text that is valid UTF-8. ``facts`` stand at its head."""
     title = plain(one_line(title_of(doc)))
     yield _head(title)

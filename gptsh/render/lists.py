@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_in, name_of
-from gptsh.core.listing import SessionSummary, called
+from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
 from gptsh.render.plain import Look
 from gptsh.text import local_time, one_line, visible
@@ -27,7 +27,8 @@ def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
     """
     index = f"[{'-' if summary['index'] is None else summary['index']}]"
     fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""
-    what = f"{called(summary['title'], summary['preview'])}{fork} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    title = display_title(summary["title"], summary["preview"])
+    what = f"{title}{fork} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
     return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 

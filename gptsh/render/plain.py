@@ -16,7 +16,7 @@ class Look(NamedTuple):
     colors: bool
 
 
-def able(environ: Mapping[str, str]) -> bool:
+def obeys_escapes(environ: Mapping[str, str]) -> bool:
     """Whether a terminal obeys escape sequences at all."""
     return environ.get("TERM", "") not in ("", "dumb")
 
@@ -24,7 +24,7 @@ def able(environ: Mapping[str, str]) -> bool:
 def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
     """Styles on a terminal that is not dumb, or where FORCE_COLOR asks for them; NO_COLOR leaves the colours out."""
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
-    styles = (terminal and able(environ)) or forced
+    styles = (terminal and obeys_escapes(environ)) or forced
     return Look(styles, styles and not environ.get("NO_COLOR"))
 
 
@@ -41,7 +41,7 @@ class Sink(Protocol):
         """Draw a short text, unless that would have to wait or fails; whether it was drawn."""
 
 
-class Aside:
+class ReasoningStream:
     """Reasoning, as it comes, on lines of its own beside the answer: to ``err``, unless that is None or fails.
 
     ``shared``: on the terminal that shows the answer, too.
@@ -90,7 +90,7 @@ class Aside:
 class Writer:
     """What shows an answer: its text to ``out``, its reasoning ``aside``. Raises OSError as ``out`` does."""
 
-    def __init__(self, out: Sink, aside: Aside) -> None:
+    def __init__(self, out: Sink, aside: ReasoningStream) -> None:
         self._out, self._aside = out, aside
 
     def write(self, event: Event) -> None:
@@ -108,7 +108,7 @@ class Writer:
         """Show what is left, and end the line. A second time nothing is left."""
         raise NotImplementedError
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, **fields: Any) -> None:
         """Note what happened beside the answer. Only who reads events learns of it, with the next thing shown."""
 
     def deliver(self, text: str) -> None:
@@ -131,7 +131,7 @@ class Writer:
 class PlainWriter(Writer):
     """Writes an answer as it comes, each piece at once."""
 
-    def __init__(self, out: Sink, aside: Aside) -> None:
+    def __init__(self, out: Sink, aside: ReasoningStream) -> None:
         super().__init__(out, aside)
         self._last = "\n"
 

@@ -39,7 +39,7 @@ class Spinner:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def say(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         """Show another text from the next frame on."""
         self._text = text
 

@@ -6,7 +6,7 @@ from typing import Any
 from gptsh import jsonio
 from gptsh.errors import GptshError, OutputError
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
-from gptsh.render.plain import Aside, Sink, Writer
+from gptsh.render.plain import ReasoningStream, Sink, Writer
 
 # Keys are added, never renamed or removed.
 _KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context",
@@ -41,12 +41,12 @@ def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[
     except GptshError as err:
         if before == ",":
             yield "]"
-            err.told = True
+            err.reported = True
         raise
     yield "]" if before == "," else "[]"
 
 
-class HeldWriter(Writer):
+class BufferedWriter(Writer):
     """Shows nothing of an answer before it is known to be whole; its reasoning goes aside as it comes."""
 
     def close(self) -> None:
@@ -69,12 +69,12 @@ class HeldWriter(Writer):
 class EventWriter(Writer):
     """Writes what happens as it happens, an object a line."""
 
-    def __init__(self, out: Sink, aside: Aside, *, reasoning: bool) -> None:
+    def __init__(self, out: Sink, aside: ReasoningStream, *, reasoning: bool) -> None:
         super().__init__(out, aside)
         self._reasoning = reasoning
         self._due = ""  # what the reader has not taken yet
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, **fields: Any) -> None:
         """Note what happened, for the next time that something is shown."""
         self._due += line({"type": kind, **fields}) + "\n"
 
@@ -82,13 +82,13 @@ class EventWriter(Writer):
         """Show an event."""
         match event:
             case Text(text) | Refusal(text) if text:
-                self.tell("text", text=text)
+                self.emit("text", text=text)
             case Reasoning(text) if text and self._reasoning:
-                self.tell("reasoning", text=text)
+                self.emit("reasoning", text=text)
             case ToolCall(call):
-                self.tell("tool_call", tool_call=call)
+                self.emit("tool_call", tool_call=call)
             case ToolResult(message):
-                self.tell("tool_result", tool_result={key: message.get(key) for key in _RESULT})
+                self.emit("tool_result", tool_result={key: message.get(key) for key in _RESULT})
         self.close()
 
     def close(self) -> None:
@@ -100,6 +100,6 @@ class EventWriter(Writer):
     def conclude(self, result: Mapping[str, Any]) -> None:
         """Show what is due and the last events."""
         if result["error"]:
-            self.tell("error", error=result["error"])
-        self.tell("done", **result)
+            self.emit("error", error=result["error"])
+        self.emit("done", **result)
         self.close()

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
-from gptsh.render.portrait import Fact
+from gptsh.render.details import Detail
 from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
 
 
-def transcript(doc: Document, facts: Sequence[Fact], *, full: bool = False) -> Iterator[str]:
+def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) -> Iterator[str]:
     """Pieces of Markdown for a blank line between; calls, results and thinking a line each, with ``full`` whole."""
     yield f"# {escaped(title_of(doc))}"
     yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)

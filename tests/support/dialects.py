@@ -18,7 +18,7 @@ from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, objects, read
 from gptsh.messages import Tool
 from gptsh.models.providers import OWN, PROVIDERS, Provider
-from gptsh.render.portrait import portrait
+from gptsh.render.details import session_details
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
@@ -76,14 +76,14 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
     read = document.complete({"messages": messages})[0]["messages"]
-    return Request("lab/m", valid.build(valid.spoken([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
+    return Request("lab/m", valid.build(valid.sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
 def everything_with(found: dict[str, Any], *dialects: str) -> None:
     """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
     doc = document.complete(found)[0]
-    document.count(doc)
-    facts = portrait(doc)
+    document.update_totals(doc)
+    facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
     usage.count([doc])
     document.unanswered(doc["messages"])
@@ -93,7 +93,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
     assert size.tokens <= size.at_most
-    built = valid.build(valid.spoken([*doc["messages"], QUESTION]), "Brief.", "", "")
+    built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
     tokens.was_cut(1, size, built)
     for name in dialects or DIALECTS:
         DIALECTS[name](Request("lab/m", built, {}))
@@ -101,7 +101,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
 
 def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
-    built = valid.build(valid.spoken(messages), None, "", "")
+    built = valid.build(valid.sendable(messages), None, "", "")
     made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
     claude.check(made, claude.HEADERS)
     return made

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gptsh.cli.painter import Painter
 from gptsh.messages import Event, Finished, Reasoning, Text
-from gptsh.render.plain import Aside, Look
+from gptsh.render.plain import Look, ReasoningStream
 from gptsh.render.terminal import Canvas
 from tests.support.emulator import DOCUMENTS, emulated
 from tests.support.home import Home
@@ -192,7 +192,7 @@ def test_no_letter_is_lost(pieces: list[str]) -> None:
 
 def test_reasoning_between_parts_of_an_answer_keeps_its_place() -> None:
     paper = Paper()
-    terminal = Painter(paper, Aside(paper, shared=True), PLAIN, None)
+    terminal = Painter(paper, ReasoningStream(paper, shared=True), PLAIN, None)
     thought = [Reasoning("so ", "reasoning"), Reasoning("that", "reasoning")]
     events: list[Event] = [*thought, Text("The answer "), *thought, Text("is 42.\n\nOr"), *thought, Finished("stop")]
     for item in events:

@@ -9,10 +9,10 @@ from gptsh.messages import token_count
 from gptsh.models.names import full_name
 from gptsh.text import in_usd, local_time
 
-Fact = tuple[str, str]  # a label and a few words
+Detail = tuple[str, str]  # a label and a few words
 
 
-def portrait(doc: Document, *, archived: bool = False) -> list[Fact]:
+def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
     """The facts of a session as it was read, without those that are none. Values may be of any characters."""
     messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
     answers = [message for message in messages if message["role"] == "assistant"]

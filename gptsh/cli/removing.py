@@ -10,8 +10,8 @@ from gptsh.cli import lists, stdio
 from gptsh.cli.approval import confirmed
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, retention, sessions
-from gptsh.core.listing import SessionSummary, called
-from gptsh.core.references import ID, INDEX, in_short
+from gptsh.core.listing import SessionSummary, display_title
+from gptsh.core.references import ID, INDEX, abbreviated
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.lists import listing_line
@@ -30,7 +30,7 @@ def delete_sessions(flags: Flags) -> int:
         chosen = {filename: seen for filename in chosen if (seen := _confirmed(filename)) is not None}
     elif not flags.yes and (moving := next(filter(INDEX.fullmatch, flags.delete_session), None)):
         raise UsageError(f"{moving}: an index moves with each new session", "name the session by its id, or add --yes")
-    return carry_out(flags, retention.remove(chosen))
+    return run_changes(flags, retention.remove(chosen))
 
 
 def _confirmed(filename: str) -> str | None:
@@ -44,7 +44,7 @@ def _confirmed(filename: str) -> str | None:
 
 def archive_sessions(flags: Flags) -> int:
     """Move the sessions of the references to the archive."""
-    return carry_out(flags, retention.remove(_chosen(flags.archive_session), archive=True))
+    return run_changes(flags, retention.remove(_chosen(flags.archive_session), archive=True))
 
 
 def delete_snapshot(flags: Flags) -> int:
@@ -71,7 +71,7 @@ def prune_sessions(flags: Flags) -> int:
     going = retention.to_prune(items, flags.keep, before, flags.limit)
     if flags.yes and going:
         chosen = {item["filename"]: item["updated_at"] for item in going}
-        return carry_out(flags, retention.remove(chosen, archive=flags.archive))
+        return run_changes(flags, retention.remove(chosen, archive=flags.archive))
     stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
     stdio.note(_what_would_be(going, archives=flags.archive))
     return 0
@@ -101,15 +101,15 @@ def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
         return f"no session would be {done}"
     names = references.names_by_file()
     named = [name for item in going for name in names.get(item["filename"], ())]
-    among = f", {in_short(named)} among them" if named else ""
+    among = f", {abbreviated(named)} among them" if named else ""
     return f"{counted(len(going), 'session')} would be {done}{among}: --yes does it"
 
 
-def carry_out(flags: Flags, changes: Iterator[Change]) -> int:
+def run_changes(flags: Flags, changes: Iterator[Change]) -> int:
     """Do it all, and print a line for each. Raises the failure that ended it."""
     work = _work(changes)
     try:
-        stdio.write_lines(lists.lines_of(flags, work, told, _object))
+        stdio.write_lines(lists.lines_of(flags, work, change_line, _object))
     except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
         for _ in work:
             pass
@@ -123,16 +123,16 @@ def _work(changes: Iterator[Change]) -> Iterator[Change]:
     try:
         for change in changes:
             if change.state in ("used", "gone"):
-                stdio.note(told(change))
+                stdio.note(change_line(change))
             else:
                 done.append(change.filename[ID])
                 yield change
     except GptshError as err:
-        err.hint = f"done before: {in_short(done)}" if done else ""
+        err.hint = f"done before: {abbreviated(done)}" if done else ""
         raise
 
 
-def told(change: Change) -> str:
+def change_line(change: Change) -> str:
     """What became of a session, always one line."""
     session = change.filename[ID]
     if change.state == "used":
@@ -146,7 +146,7 @@ def _described(filename: str, was: SessionSummary | None, *names: str) -> str:
     """A session in a line: its id, what it is called, its turns, the names that point at it."""
     title, size = "", "not readable"
     if was:
-        title, size = called(was["title"], was["preview"]), counted(was["turns"], "turn")
+        title, size = display_title(was["title"], was["preview"]), counted(was["turns"], "turn")
     return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 

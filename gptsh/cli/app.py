@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gptsh.tools.toolbox import Toolbox
 
 
-class Respondent(NamedTuple):
+class TurnSetup(NamedTuple):
     """Who answers, in which form, with the tools of which servers."""
 
     agent: Agent  # its model under its full name
@@ -46,7 +46,7 @@ class App:
         self._box: Toolbox | None = None
         self._servers: list[ToolServer] = []
 
-    def resolve(self, flags: Flags, stored: Document | None) -> Respondent:
+    def resolve(self, flags: Flags, stored: Document | None) -> TurnSetup:
         """Who answers. What can end in exit 2 whatever is asked ends here: ConfigError and UsageError.
 
         A note says what the model refuses. The reporter learns the form of the output. Markdown is for a person: in a
@@ -68,7 +68,7 @@ class App:
             shape = Shape(flags.schema)
         self.reporter.output = output
         if agent.model is None:
-            raise self.no_model()
+            raise self.no_model_error()
         servers = self.settings.tool_servers.chosen(agent.tools) if agent.tools else []
         model = self.client.servers.full_name(agent.model)
         if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
@@ -77,9 +77,9 @@ class App:
             if near := near_parameter(name):
                 stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
         form = Form(output, flags.extract, shape, not flags.no_reasoning)
-        return Respondent(agent._replace(model=model), form, servers)
+        return TurnSetup(agent._replace(model=model), form, servers)
 
-    def no_model(self) -> ConfigError:
+    def no_model_error(self) -> ConfigError:
         """What is wrong where nothing says which model is asked: the ways to say it."""
         near = self.client.servers.local_models()
         ways = (
@@ -115,14 +115,14 @@ class App:
             if self._box and not (self._keeps and self._box.ready):
                 self.close_tools(interrupts)
 
-    def running(self, servers: Sequence[ToolServer]) -> Tools | None:
+    def running_tools(self, servers: Sequence[ToolServer]) -> Tools | None:
         """The tools of exactly these servers, where they run already and have listed their tools."""
         return self._box if self._box and self._box.ready and self._servers == [*servers] else None
 
     def close_tools(self, interrupts: Interrupts) -> None:
         """End the servers, within some two seconds."""
         if self._box:
-            with interrupts.over():
+            with interrupts.ignored():
                 self._box.close()
             self._box = None
 
@@ -131,7 +131,7 @@ def with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | 
     """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
     names = None if stored is None or flags.chooses_tools else stored["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
-        return agent._replace(tools=flags.tools_of(agent.tools))
+        return agent._replace(tools=flags.select_tools(agent.tools))
     known = []
     for name in names:  # as far as they are still configured
         try:

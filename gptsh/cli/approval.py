@@ -27,12 +27,12 @@ _TERMINAL = "/dev/tty"
 _LONGEST = 1000  # bytes of an answer that is read
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Whether the user says yes to a question, which is safe for a terminal."""
-    return choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
+    return ask_choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
 
 
-def choice(told: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
+def ask_choice(told: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
     """Which of the choices the user types or begins to type, asked again until it is one; the end of input is ``no``.
 
     ``blank`` is what an empty line chooses.
@@ -106,7 +106,7 @@ class Approval:
             more = folded != lines
             choices = ("yes", "no", "always", "show") if more else ("yes", "no", "always")
             told = "".join(f"{line}\n" for line in folded)
-            said = choice(told, f"{question}{', [s]how all' if more else ''}: ", choices)
+            said = ask_choice(told, f"{question}{', [s]how all' if more else ''}: ", choices)
             folded = lines
         if said == "always":
             self._doc["meta"]["mcp_approved"] = [*(self._doc["meta"].get("mcp_approved") or ()), name]

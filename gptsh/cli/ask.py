@@ -7,7 +7,7 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import Opened, open_session, saves, session_ref
+from gptsh.cli.session import OpenedSession, open_session, saves, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.core import references, sessions
@@ -28,13 +28,13 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     from gptsh.cli.app import App  # noqa: PLC0415 - the prompt of a conversation comes before it
     from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
 
-    reporter.asks = bool(flags.prompt) or not flags.compact
+    reporter.expects_answer = bool(flags.prompt) or not flags.compact
     loaded = settings.load(environ, flags.config)
     likely = next(
         (name for name in (flags.agent, loaded.agent) if name and name in loaded.agents), loaded.default_agent
     )
     reporter.output = flags.output or loaded.output or loaded.agents[likely].output
-    with Interrupts(seconds_of(flags, loaded)) as interrupts:
+    with Interrupts(time_limit(flags, loaded)) as interrupts:
         app = App(loaded, environ, reporter)
         ref = session_ref(flags, loaded)
         opened, who = open_session(ref), None
@@ -42,17 +42,17 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         waits = pipes and stdio.is_pending(sys.stdin)
         asks = bool(flags.prompt or flags.file) or (None if pipes else False)
         _check(flags, loaded, opened, asks)
-        if asks or (pipes and not flags.labels):
+        if asks or (pipes and not flags.has_labels):
             who = app.resolve(flags, opened.doc)
         question = read_question(flags, loaded)
         if waits:
             opened = open_session(ref)  # it may have grown meanwhile
-        reporter.asks = question is not None or not flags.compact
+        reporter.expects_answer = question is not None or not flags.compact
         _check(flags, loaded, opened, question is not None)
         if question is None and not flags.compact:
             if ref is None:
                 raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
-            if flags.labels and not flags.dry_run:
+            if flags.has_labels and not flags.dry_run:
                 if not saves(flags, loaded):
                     raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
                 from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
@@ -68,7 +68,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             turn = Turn(app, flags, interrupts, opened, question, who)
             return turn.run()
         except GptshError as err:
-            if is_piped(question) and not err.hint and not (turn and turn.session.was_saved):
+            if has_piped_input(question) and not err.hint and not (turn and turn.session.was_saved):
                 err.hint = "nothing was saved: pipe the input in again"
             raise
 
@@ -103,12 +103,12 @@ def read_question(flags: Flags, loaded: Settings) -> Message | None:
     return None if is_blank(question) else question
 
 
-def is_piped(question: Message | None) -> bool:
+def has_piped_input(question: Message | None) -> bool:
     """Whether something of a question was piped in, and cannot be typed again."""
     return question is not None and any(part.get("source") == "stdin" for part in parts_of(question))
 
 
-def attached(paths: Sequence[str]) -> list[Part]:
+def file_parts(paths: Sequence[str]) -> list[Part]:
     """Files as the parts that a question has of them. Raises UsageError as ``read_question``."""
     return parts_from((path, stdio.read_file(path)) for path in paths)
 
@@ -139,13 +139,13 @@ def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
 
 
 def _size(size: int) -> str:
-    return f"more than {shown_size(stdio.ENOUGH)}" if size > stdio.ENOUGH else shown_size(size)
+    return f"more than {shown_size(stdio.BINARY_LIMIT)}" if size > stdio.BINARY_LIMIT else shown_size(size)
 
 
 # ---- what can be wrong with it
 
 
-def seconds_of(flags: Flags, loaded: Settings) -> float | None:
+def time_limit(flags: Flags, loaded: Settings) -> float | None:
     """What a run may take; None: for ever. Raises UsageError."""
     if flags.timeout is None:
         return loaded.timeout
@@ -165,7 +165,7 @@ def check_snapshot(flags: Flags, loaded: Settings, doc: Document | None) -> None
     snapshots.check_position(doc["messages"] if doc else ())
 
 
-def _check(flags: Flags, loaded: Settings, opened: Opened, asks: bool | None) -> None:
+def _check(flags: Flags, loaded: Settings, opened: OpenedSession, asks: bool | None) -> None:
     """Raise UsageError for what is asked of the session and cannot be done.
 
     ``asks`` is None before the pipe is read, which may hold the question.
@@ -180,7 +180,7 @@ def _check(flags: Flags, loaded: Settings, opened: Opened, asks: bool | None) ->
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if asks and not flags.apply:
         raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
-    if flags.labels and not flags.apply:
+    if flags.has_labels and not flags.apply:
         raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
     if flags.apply and not saves(flags, loaded):
         raise UsageError("--apply needs a saved session", _NOT_SAVED)

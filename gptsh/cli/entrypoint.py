@@ -9,8 +9,8 @@ import click
 
 from gptsh import __version__
 from gptsh.cli import stdio
-from gptsh.cli.interrupts import Interrupted, die_of
-from gptsh.cli.options import EVERYWHERE, JOBS, NOT_IN_TALK, ROWS, SHORT_HELP, Flags, build
+from gptsh.cli.interrupts import Interrupted, exit_by_signal
+from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build
 from gptsh.cli.reporter import Reporter
 from gptsh.config.forms import output_in
 from gptsh.errors import GptshError, UsageError
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         return reporter.fail(err)
     except Interrupted as ended:
         code = reporter.fail(ended)
-        return code if ended.by_deadline else die_of(ended.signum)
+        return code if ended.by_deadline else exit_by_signal(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has what it wanted
         return 0
     except MemoryError:
@@ -106,9 +106,9 @@ def _check(given: Sequence[str], job: str | None) -> None:
         place = f"it goes with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
         if job is None and name in _OF_JOBS:
             raise UsageError(f"{name} does not go with a question", place)
-        if "-i" in given and name in NOT_IN_TALK:
+        if "-i" in given and name in NOT_INTERACTIVE:
             raise UsageError(f"{name} does not go with -i", place or "leave out -i to ask once")
-        if job is not None and name not in (job, *JOBS[job].takes, *EVERYWHERE):
+        if job is not None and name not in (job, *JOBS[job].takes, *COMMON_OPTIONS):
             raise UsageError(f"{name} does not go with {job}", place or "leave one of them out")
         if name == "-o" and job == "--export-session":
             raise UsageError(f"{name} does not go with {job}", "--format names the form")

@@ -56,10 +56,10 @@ class Interrupts:
     ``time.monotonic``; None: there is none.
     """
 
-    def __init__(self, seconds: float | None, *, stays: bool = False) -> None:
+    def __init__(self, seconds: float | None, *, in_conversation: bool = False) -> None:
         self.seconds = seconds
         self.deadline = time.monotonic() + seconds if seconds else None
-        self._stays = stays
+        self._in_conversation = in_conversation
         self._shields = 0  # how many are entered, each inside another
         self._pending: int | None = None
         self._raised = False  # a signal, not the deadline
@@ -73,7 +73,7 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         # A conversation that Ctrl-\ ends keeps the answer and mends the terminal; a run that asks once is killed by it.
-        for signum in (*_SIGNALS, signal.SIGQUIT) if self._stays else _SIGNALS:
+        for signum in (*_SIGNALS, signal.SIGQUIT) if self._in_conversation else _SIGNALS:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._install(signum)
         if self.seconds:
@@ -89,7 +89,7 @@ class Interrupts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._shields += 1  # for good
         _entered.remove(self)
-        self.disarm()
+        self.cancel_deadline()
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
         if self._wakeup >= 0:
@@ -139,18 +139,18 @@ class Interrupts:
             self._shields = shields
 
     @contextlib.contextmanager
-    def over(self) -> Iterator[None]:
+    def ignored(self) -> Iterator[None]:
         """A stretch in which the run is over: what comes is too late, but a second SIGINT kills."""
-        self.disarm()
+        self.cancel_deadline()
         self._shields += 1
         try:
             yield
         finally:
             self._shields -= 1
-            self.forget()
+            self.discard_pending()
 
     @contextlib.contextmanager
-    def handed_to(self, hand: Callable[[], None]) -> Iterator[None]:
+    def redirected_to(self, hand: Callable[[], None]) -> Iterator[None]:
         """A stretch of an event loop, into which nothing can be raised: ``hand`` is called, which is to end it soon."""
         self._hand = hand
         try:
@@ -159,7 +159,7 @@ class Interrupts:
             self._hand = None
 
     @contextlib.contextmanager
-    def of_a_child(self) -> Iterator[None]:
+    def left_to_child(self) -> Iterator[None]:
         r"""A stretch in which a child has the terminal: Ctrl-C and Ctrl-\ are its own, and do nothing here."""
         before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
         try:
@@ -176,25 +176,25 @@ class Interrupts:
         with self.waiting():
             pass
 
-    def forget(self) -> None:
+    def discard_pending(self) -> None:
         """What came is too late: all is done and reported."""
         self._pending = None
 
-    def forget_ctrl_c(self) -> None:
+    def reset_ctrl_c(self) -> None:
         """A signal has had its effect, and the next one has its own. A Ctrl-C that nothing was done for is none."""
         self._first, self._raised = None, False
         if self._pending == signal.SIGINT:
-            self.forget()
+            self.discard_pending()
 
     # ---- the deadline
 
-    def disarm(self) -> None:
+    def cancel_deadline(self) -> None:
         """No deadline any more: the answer is there."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None
 
-    def rearm(self, most: float) -> None:
+    def restart_deadline(self, most: float) -> None:
         """The deadline counts again, for what is done behind the answer, and takes so many seconds at most."""
         if signal.SIGALRM not in self._before:
             self._install(signal.SIGALRM)
@@ -217,10 +217,10 @@ class Interrupts:
         if signum == signal.SIGINT:
             now = time.monotonic()
             self._first = self._first or now
-            if now - self._first > (_STUCK if self._stays else _GRACE):
+            if now - self._first > (_STUCK if self._in_conversation else _GRACE):
                 for do in self.before_kill:
                     do()
-                os._exit(die_of(signal.SIGINT))  # where the signal has no effect: process 1 of a container
+                os._exit(exit_by_signal(signal.SIGINT))  # where the signal has no effect: process 1 of a container
         if self._raised or (signum == signal.SIGALRM and self._pending is not None):
             return  # a signal says more than the deadline
         self._pending = signum
@@ -247,7 +247,7 @@ def _in_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def each(items: Iterator[_Item]) -> Iterator[_Item]:
+def interruptible(items: Iterator[_Item]) -> Iterator[_Item]:
     """The items. Only the waiting for one may be interrupted: what was taken can be shown and kept."""
     while True:
         with waiting():
@@ -257,7 +257,7 @@ def each(items: Iterator[_Item]) -> Iterator[_Item]:
         yield item
 
 
-def die_of(signum: int) -> int:
+def exit_by_signal(signum: int) -> int:
     """End by the signal itself, so that a shell's loop stops too. Returns an exit code where that is not possible."""
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)

@@ -147,7 +147,7 @@ def list_tools(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     asked = settings.Overrides(flags.agent)
     own = ("all",) if flags.agent is None else settings.choose_agent(loaded, asked, None).tools
-    toolbox = Toolbox(loaded.tool_servers.chosen(flags.tools_of(own)), os.environ)
+    toolbox = Toolbox(loaded.tool_servers.chosen(flags.select_tools(own)), os.environ)
     with Interrupts(None) as interrupts:
         try:
             toolbox.start()

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gptsh.cli import show, stdio
-from gptsh.cli.ask import seconds_of
-from gptsh.cli.interrupts import Interrupted, Interrupts, each
+from gptsh.cli.ask import time_limit
+from gptsh.cli.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.cli.lists import lines_of, passing
 from gptsh.cli.options import FILTERS, Flags
-from gptsh.cli.plan import small_model_of
+from gptsh.cli.plan import make_small_model
 from gptsh.cli.reporter import as_error
 from gptsh.cli.session import Session, saves, session_ref
 from gptsh.config import settings
@@ -55,7 +55,7 @@ class Consolidation:
         agent, rules = self.agent_of(session.doc), self.settings.context
         if not (_remembers(agent) and memory.due(session.doc, rules)):
             return None
-        self._interrupts.rearm(_MOST)
+        self._interrupts.restart_deadline(_MOST)
         try:
             self._next_piece(session.name or "", agent, lambda doc: memory.due(doc, rules), wait=0)
         except StoreBusy:
@@ -67,7 +67,7 @@ class Consolidation:
             why = "timed out" if isinstance(err, Interrupted) else err
             stdio.note(f"not remembered yet: agent {agent.name}, {agent.model_small or 'no model'}: {why}")
         finally:
-            self._interrupts.disarm()
+            self._interrupts.cancel_deadline()
         return None
 
     def of_session(self, session: str, filename: str, agent: str) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Consolidation:
             way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
             raise ConfigError("no model is known that could remember", way)
         client = self._client
-        small = small_model_of(
-            self.settings, client, lambda request, answer: each(client.ask(request, answer)), agent.model_small
+        small = make_small_model(
+            self.settings, client, lambda request, answer: interruptible(client.ask(request, answer)), agent.model_small
         )
         with show.Screen().spinning("remembering"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
@@ -122,11 +122,11 @@ def remember_left(loaded: Settings, client: Client, seconds: float | None, filen
     Raises GptshError where the session cannot be read.
     """
     doc = sessions.load_session(filename)
-    with Interrupts(seconds, stays=True) as interrupts:
+    with Interrupts(seconds, in_conversation=True) as interrupts:
         run = Consolidation(loaded, client, interrupts)
         with interrupts.shielded():
             done = run.of_session(doc["id"], filename, run.agent_of(doc).name)
-            interrupts.forget_ctrl_c()
+            interrupts.reset_ctrl_c()
     if done["messages"]:
         stdio.note(f"agent {done['agent']} remembers {counted(done['messages'], 'message')}")
     if run.ended:
@@ -145,7 +145,7 @@ def consolidate(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     if not saves(flags, loaded):
         raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
-    interrupts = Interrupts(seconds_of(flags, loaded))
+    interrupts = Interrupts(time_limit(flags, loaded))
     run = Consolidation(loaded, Client(loaded, os.environ), interrupts)
     named = _named(flags, run)
     chosen = (

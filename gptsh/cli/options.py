@@ -155,7 +155,7 @@ class Flags(NamedTuple):
         return tuple(name for name, value in values if value is not None and value is not False and value != ())
 
     @property
-    def labels(self) -> bool:
+    def has_labels(self) -> bool:
         """Whether something is said about the session itself, which can be done without asking."""
         return self.title is not None or bool(self.tag) or self.snapshot is not None
 
@@ -170,11 +170,11 @@ class Flags(NamedTuple):
         return self._replace(title=None, tag=(), snapshot=None)
 
     @property
-    def without_choices(self) -> "Flags":
+    def without_agent_options(self) -> "Flags":
         """The same without what is said about who answers, and how."""
         return self._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
 
-    def tools_of(self, own: tuple[str, ...]) -> tuple[str, ...]:
+    def select_tools(self, own: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the tools that are wanted: ``--no-tools``, ``--tools``, else ``own``, the agent's."""
         if self.no_tools:
             return ()
@@ -216,8 +216,8 @@ JOBS: Mapping[str, Job] = {
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
 # How something is told or read, which changes nothing of what is done: an alias may have it.
-EVERYWHERE = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
-NOT_IN_TALK = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
+COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
+NOT_INTERACTIVE = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
@@ -294,7 +294,7 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
     )
 
 
-def as_far_as_known(argv: Sequence[str]) -> Flags:
+def parse_leniently(argv: Sequence[str]) -> Flags:
     """What a command line asks for, whatever is wrong with it: each value that is wrong counts as not given."""
     ctx = build().make_context("gptsh", [*argv], resilient_parsing=True, ignore_unknown_options=True)
     return Flags(**ctx.params)

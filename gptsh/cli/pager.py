@@ -29,7 +29,7 @@ def show(lines: Callable[[], Iterable[str]]) -> None:
 
 def _paged(command: str, lines: Iterable[str]) -> bool:
     """Whether the pager could be run. It is waited for, whatever comes."""
-    with Interrupts(None) as interrupts, interrupts.shielded(), interrupts.of_a_child():
+    with Interrupts(None) as interrupts, interrupts.shielded(), interrupts.left_to_child():
         process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_SETTINGS, **os.environ})
         assert process.stdin  # it is a pipe
         try:

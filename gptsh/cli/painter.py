@@ -40,7 +40,7 @@ class Painter(Writer):
         super().__init__(out, aside)
         self._look, self._stream = look, stream
         self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
-        self._region = Region() if self._terminal >= 0 and stdio.is_in_front(self._terminal) else None
+        self._region = Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
@@ -93,7 +93,7 @@ class Painter(Writer):
     # ---- for the terminal
 
     @contextlib.contextmanager
-    def alone(self, before_kill: list[Callable[[], object]]) -> Iterator[None]:
+    def exclusive(self, before_kill: list[Callable[[], object]]) -> Iterator[None]:
         """A stretch in which the terminal draws nothing of what is typed, and Ctrl-Z leaves whole blocks alone on it.
 
         ``before_kill`` learns how the terminal is mended, should the process be about to be killed.
@@ -101,15 +101,15 @@ class Painter(Writer):
         terminal = self._terminal
 
         def stop(signum: int, _frame: FrameType | None) -> None:
-            self._do(self._hide, stdio.PATIENCE)
+            self._do(self._hide, stdio.READER_WAIT)
             with contextlib.suppress(termios.error):
                 modes = termios.tcgetattr(terminal)
                 signal.signal(signum, signal.SIG_DFL)
                 signal.raise_signal(signum)
                 signal.signal(signum, stop)
-                if stdio.is_in_front(terminal):
+                if stdio.is_foreground(terminal):
                     termios.tcsetattr(terminal, termios.TCSANOW, modes)
-            if not stdio.is_in_front(terminal):
+            if not stdio.is_foreground(terminal):
                 self._region = None
                 if self._canvas:
                     self._canvas.region = None

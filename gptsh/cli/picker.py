@@ -27,7 +27,7 @@ from prompt_toolkit.widgets import TextArea
 from gptsh.cli import removing, stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import current_project
-from gptsh.cli.options import NOT_IN_TALK, Flags
+from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.cli.prompt import end, keys, screen
 from gptsh.core import retention
 from gptsh.core.listing import SessionSummary, display_title, last_written
@@ -51,7 +51,7 @@ def resumed(flags: Flags) -> Flags | None:
     Where nothing is asked yet, and a person types, it goes on as a conversation. Raises as ``pick``, and UsageError
     where no conversation is possible.
     """
-    asks = flags.prompt or flags.file or flags.labels or set(NOT_IN_TALK) & set(flags.given)
+    asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
     talks = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
     if talks:
         from gptsh.cli.repl import check_reader  # noqa: PLC0415 - no run that asks once needs it
@@ -71,7 +71,7 @@ def pick(current: str | None = None) -> str | None:
     """
     if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.stdout())):
         raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF takes one")
-    with Interrupts(None, stays=True) as interrupts, interrupts.shielded():
+    with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
         return _Picker(current).run(interrupts)
 
 
@@ -150,7 +150,7 @@ class _Picker(UIControl):
             self._app.create_background_task(self._read_on())
 
         try:
-            with interrupts.handed_to(lambda: end(self._app, KeyboardInterrupt())):
+            with interrupts.redirected_to(lambda: end(self._app, KeyboardInterrupt())):
                 return self._app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         except KeyboardInterrupt:
             interrupts.check()

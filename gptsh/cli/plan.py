@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.app import App, Respondent
+from gptsh.cli.app import App, TurnSetup
 from gptsh.cli.options import Flags
 from gptsh.cli.session import Session
 from gptsh.cli.show import Screen
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
     from gptsh.context.summaries import SmallModel
 
-ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
-SUMMARY_CALLS = 4  # of the small model in one run
-OLLAMA_LEAST = 4096  # tokens of the smallest window that Ollama is asked for
+_ASK_FROM = 2000  # tokens of a prompt, or of prompt and answer; fewer fit any model, whose window is not looked up
+_SUMMARY_CALLS = 4  # of the small model in one run
+_OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
 _USUAL_ANSWER = 4096  # tokens: the quarter of a large window is far more than answers take
 _SHARE = 0.6  # of the room: a question that is cut leaves the rest to what was said before it
 _LEAST_GAIN = 0.9  # times what was sent: a server that refused that is not asked again with more
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
 class Planner:
     """Plans each request of a turn. ``costs`` are those of the calls for summaries, in USD."""
 
-    def __init__(self, app: App, flags: Flags, who: Respondent, session: Session, tools: Tools | None) -> None:
+    def __init__(self, app: App, flags: Flags, who: TurnSetup, session: Session, tools: Tools | None) -> None:
         """Raises ToolServerError, and UsageError where the model does not take what is attached."""
         self.agent, self.form, self.screen = who.agent, who.form, Screen(who.form)
         self.model, self.rules = who.agent.model or "", app.settings.context
@@ -84,7 +84,7 @@ class Planner:
             stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
         self._counts = False  # whether prompts are counted: it was not certain that they are small
         self._believes = True  # what was reported of earlier prompts of the session
-        self._calls = SUMMARY_CALLS
+        self._calls = _SUMMARY_CALLS
         self._noted = 0  # questions that the user knows to be left out
         messages = session.doc["messages"]
         self._lacks = self._unsupported(messages)
@@ -104,7 +104,7 @@ class Planner:
         Raises TooLong, and what a summary raises that is waited for.
         """
         # A turn that began with too little to look for the window may have grown beyond what fits any.
-        if not dry and self.room.window is None and self._size(self._sendable(messages)).tokens > ASK_FROM:
+        if not dry and self.room.window is None and self._size(self._sendable(messages)).tokens > _ASK_FROM:
             self._find_window(messages)
         return self._planned(self._choose(messages, dry=dry), messages, dry=dry)
 
@@ -201,7 +201,7 @@ class Planner:
         Nothing is counted for as long as it is certain that all is below the mark at which a new compaction is made;
         nor for Ollama in any window that it is given.
         """
-        limits = [OLLAMA_LEAST] if self._provider.api == "ollama" else []
+        limits = [_OLLAMA_MIN_WINDOW] if self._provider.api == "ollama" else []
         limits += [] if self.room.prompt is None else [round(self.rules.compact_at * self.room.prompt)]
         self._counts = self._counts or exact
         return tokens.size_of(
@@ -227,9 +227,9 @@ class Planner:
         """Learn what the model's window leaves. For a prompt that fits any it is looked up only where it is shown."""
         size, truncates = self._size(self._sendable(messages)).tokens, self._flags.truncate is not None
         answer = size // 3 if self.room.asked is None else self.room.asked
-        asks = size > ASK_FROM or truncates
+        asks = size > _ASK_FROM or truncates
         window = self._provider.context_window
-        if asks or size + answer > ASK_FROM or self._flags.dry_run or self.form.structured:
+        if asks or size + answer > _ASK_FROM or self._flags.dry_run or self.form.structured:
             window = self._client.servers.window(self.model, ask=asks)
         if truncates and window is None:
             way = f"set context_window under [providers.{self.provider}]"
@@ -363,8 +363,8 @@ class Planner:
         if split_model(model)[0] == "echo":
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._calls < 1:
-            raise ModelError(f"{SUMMARY_CALLS} calls for summaries were made in this run")
-        small, text = small_model_of(self._settings, self._client, self._client.ask, model), ""
+            raise ModelError(f"{_SUMMARY_CALLS} calls for summaries were made in this run")
+        small, text = make_small_model(self._settings, self._client, self._client.ask, model), ""
         try:
             with self.screen.spinning(f"summarising {len(fresh):,} messages with {model}"):
                 text = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls)
@@ -402,7 +402,7 @@ def _placeholder_summary(
     return record
 
 
-def small_model_of(loaded: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
+def make_small_model(loaded: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
     """A small model; ``ask`` is as ``client.ask``. Its window is looked up when it is wanted first."""
     from gptsh.context.summaries import SmallModel  # noqa: PLC0415 - few runs ask one for more than a title
 

@@ -44,7 +44,7 @@ def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter
     chooser = planner.chooser(messages, dry=True)
     now, then = chooser.current(), chooser.compact()
     if applies:
-        if flags.labels:  # whatever comes of the compaction
+        if flags.has_labels:  # whatever comes of the compaction
             session.save(fsync=True)
         try:
             then = planner.chooser(messages).compact() if then else None

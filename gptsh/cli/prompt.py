@@ -318,16 +318,16 @@ class Prompt:
         """
         buffer, again = self._session.default_buffer, False
         while True:
-            self._interrupts.forget_ctrl_c()
+            self._interrupts.reset_ctrl_c()
             self._status = status(self._talk)
             try:
-                with self._interrupts.handed_to(lambda: end(self._session.app, KeyboardInterrupt())):
+                with self._interrupts.redirected_to(lambda: end(self._session.app, KeyboardInterrupt())):
                     line = self._session.prompt(
                         default=suggested, pre_run=self._begin, set_exception_handler=False, handle_sigint=False
                     )
                 return self._pastes.whole(line)
             except KeyboardInterrupt:
-                self._interrupts.forget_ctrl_c()
+                self._interrupts.reset_ctrl_c()
                 try:
                     self._interrupts.check()
                 except Interrupted:
@@ -425,7 +425,7 @@ class Prompt:
             whole = self._pastes.whole(event.current_buffer.text)
             event.current_buffer.text = whole.encode("utf-8", "replace").decode()
             edits = contextlib.ExitStack()
-            edits.enter_context(self._interrupts.of_a_child())
+            edits.enter_context(self._interrupts.left_to_child())
             event.current_buffer.open_in_editor().add_done_callback(lambda _: edits.close())
 
         @bindings.add(Keys.BracketedPaste, filter=line)
@@ -449,7 +449,7 @@ class PlainPrompt:
             stdio.write_lines(suggested.split("\n"))
         text, again = "", False
         while True:
-            self._interrupts.forget_ctrl_c()
+            self._interrupts.reset_ctrl_c()
             stdio.write_pieces([_GOES_ON if text else _PROMPT])
             try:
                 with self._interrupts.waiting():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gptsh.cli import lists, stdio
-from gptsh.cli.approval import confirmed
+from gptsh.cli.approval import confirm
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, retention, sessions
 from gptsh.core.listing import SessionSummary, display_title
@@ -36,7 +36,7 @@ def delete_sessions(flags: Flags) -> int:
 def _confirmed(filename: str) -> str | None:
     """When the session that the user wants to be deleted was last used, empty where its file does not say; None: no."""
     item = listing.summary_at(filename)
-    if confirmed(f"Delete session {visible(_described(filename, item))} for good?"):
+    if confirm(f"Delete session {visible(_described(filename, item))} for good?"):
         return item["updated_at"] if item else ""
     stdio.note(f"session {filename[ID]} stays")
     return None

@@ -10,13 +10,13 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import check_snapshot, is_piped, read_question, seconds_of
+from gptsh.cli.ask import check_snapshot, has_piped_input, read_question, time_limit
 from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, as_error
-from gptsh.cli.session import Opened, Session, agent_for, begin, open_session, saves, session_ref
+from gptsh.cli.session import OpenedSession, Session, agent_for, open_session, saves, session_ref, start_session
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
@@ -29,7 +29,7 @@ from gptsh.render.plain import look
 from gptsh.text import counted, left_open
 
 if TYPE_CHECKING:
-    from gptsh.cli.app import App, Respondent
+    from gptsh.cli.app import App, TurnSetup
     from gptsh.cli.plan import Plan
     from gptsh.cli.turn import Turn
 
@@ -47,8 +47,8 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     check_reader(flags)
     reporter.output = "text"  # whatever is configured for programs
     talk = Conversation(flags, environ, reporter)
-    seconds_of(flags, talk.settings)
-    with Interrupts(None, stays=True) as interrupts:
+    time_limit(flags, talk.settings)
+    with Interrupts(None, in_conversation=True) as interrupts:
         talk.begin()
         first = None
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
@@ -76,7 +76,7 @@ class Conversation:
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
         self.settings = settings.load(environ, flags.config)
         self.flags = flags
-        self.session = Opened()
+        self.session = OpenedSession()
         self.ahead = False
         self.sent: Plan | None = None
         self.suggested = ""
@@ -136,8 +136,8 @@ class Conversation:
         if self.flags.snapshot is not None:
             check_snapshot(self.flags, self.settings, self.doc)
         if self.agent().model is None:
-            raise self.app.no_model()
-        if self.flags.labels and self.saves and self.ref:  # whether anything is asked or not
+            raise self.app.no_model_error()
+        if self.flags.has_labels and self.saves and self.ref:  # whether anything is asked or not
             from gptsh.cli.manage import label  # noqa: PLC0415 - as above
 
             label(self.ref, self.flags, self.settings.context.snapshots)
@@ -160,7 +160,7 @@ class Conversation:
         if origin:  # by turns, since the session may grow; a snapshot knows how the session was sent, too
             self.go_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
         else:
-            self.session, self.ahead = Opened(None, sessions.fork_session(cut, point)), self.ahead and turns > 0
+            self.session, self.ahead = OpenedSession(None, sessions.fork_session(cut, point)), self.ahead and turns > 0
         self.flags = self.flags._replace(snapshot=None)
         return origin
 
@@ -185,17 +185,17 @@ class Conversation:
         from gptsh.cli.turn import Turn  # noqa: PLC0415 - behind the prompt
 
         self.refresh()
-        with Interrupts(seconds_of(flags, self.settings), stays=True) as interrupts, _typed_ahead(interrupts):
+        with Interrupts(time_limit(flags, self.settings), in_conversation=True) as interrupts, _typed_ahead(interrupts):
             opened = self._copied()
             who = self.app.resolve(flags, opened.doc)
             turn = Turn(self.app, flags, interrupts, opened, question, who)
             try:
                 turn.run()
             finally:
-                with interrupts.over():
+                with interrupts.ignored():
                     self._go_on_from(turn, asked=question is not None)
 
-    def planned(self, question: Message | None) -> "tuple[Respondent, Plan]":
+    def planned(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
         """How a turn would be asked, with the tools that run; nothing is saved. Raises GptshError as a turn does."""
         from gptsh.cli.plan import Planner  # noqa: PLC0415 - behind the prompt
 
@@ -203,11 +203,11 @@ class Conversation:
             self.refresh()
         flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied()
         who = app.resolve(flags, opened.doc)
-        session = begin(opened, question, who.agent, who.form.output, flags, app.settings)
-        planner = Planner(app, flags, who, session, app.running(who.servers))
+        session = start_session(opened, question, who.agent, who.form.output, flags, app.settings)
+        planner = Planner(app, flags, who, session, app.running_tools(who.servers))
         return who, planner.plan(session.doc["messages"], dry=True)
 
-    def _copied(self) -> Opened:
+    def _copied(self) -> OpenedSession:
         """The session with a document of its own: a turn that comes to nothing leaves no trace in ours."""
         doc = self.doc
         return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _IN_PLACE}} if doc else None)
@@ -217,7 +217,7 @@ class Conversation:
         session = turn.session
         if not session.was_saved:
             return
-        self.session = Opened(session.name or self.session.ref, session.doc, session.name or session.at)
+        self.session = OpenedSession(session.name or self.session.ref, session.doc, session.name or session.at)
         self.ahead, self.sent = not session.is_saved, turn.sent or self.sent
         self.suggested = ""
         self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
@@ -236,7 +236,7 @@ class Conversation:
                     self._begin_with_recap()
                 self.suggested = " ".join(self.flags.prompt)
                 failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
-                if failure and self.sent is None and is_piped(first):
+                if failure and self.sent is None and has_piped_input(first):
                     self.over, code = True, failure.exit_code
             while not self.over:
                 if has_printed:

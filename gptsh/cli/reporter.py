@@ -9,7 +9,7 @@ from typing import Any
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted
-from gptsh.cli.options import JOBS, as_far_as_known
+from gptsh.cli.options import JOBS, parse_leniently
 from gptsh.config.forms import STRUCTURED, output_in
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
@@ -25,7 +25,7 @@ class Reporter:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.output: str | None = None
-        self.asks: bool | None = None
+        self.expects_answer: bool | None = None
         self.session: str | None = None
         self.reported = False
         self._argv = argv
@@ -34,9 +34,9 @@ class Reporter:
         """Say what went wrong, of a signal only what it left; the exit code."""
         from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure asks
 
-        flags = as_far_as_known(self._argv)
+        flags = parse_leniently(self._argv)
         failure = as_error(err) if isinstance(err, Interrupted) else err
-        self.locate(failure)
+        self.add_config_path(failure)
         if isinstance(err, GptshError) or err.by_deadline:
             stdio.report(failure, debug=flags.debug or is_set(os.environ, "GPTSH_DEBUG"))
         elif err.hint:
@@ -48,20 +48,20 @@ class Reporter:
             self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
         return failure.exit_code
 
-    def locate(self, err: GptshError) -> None:
+    def add_config_path(self, err: GptshError) -> None:
         """Where an error speaks of a key in the config file, add the path of that file."""
         from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure asks
 
         text = str(err)
         ends = [found.end() for found in re.finditer(_TABLE, text)]
         with contextlib.suppress(ConfigError):  # a user without a home has none
-            if ends and (file := str(config_path(os.environ, as_far_as_known(self._argv).config))) not in text:
+            if ends and (file := str(config_path(os.environ, parse_leniently(self._argv).config))) not in text:
                 err.args = (f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",)  # what to do stands at the end
 
     def _tell(self, err: GptshError, output: str, *, asks: bool) -> None:
         from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
 
-        asks = asks if self.asks is None else self.asks
+        asks = asks if self.expects_answer is None else self.expects_answer
         error = structured.error(str(err), err.hint, err.exit_code)
         result: dict[str, Any] = {"error": error}
         lines = [result]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gptsh.core.snapshots import Happening
 
 
-class Opened(NamedTuple):
+class OpenedSession(NamedTuple):
     """A session to go on with. ``ref`` None: a new one.
 
     ``doc`` is None for one that is not there yet; ``at`` is its file name or the ``@NAME`` that the first save creates.
@@ -47,23 +47,23 @@ def session_ref(flags: Flags, loaded: Settings) -> str | None:
     return None if flags.new else loaded.session
 
 
-def open_session(ref: str | None) -> Opened:
+def open_session(ref: str | None) -> OpenedSession:
     """The session that a reference means, read; at a point a fork of it, which is on no disk yet.
 
     Raises UnknownSession, and BadSession for one that must not be written.
     """
     if ref is None:
-        return Opened()
+        return OpenedSession()
     base, point = references.split_ref(ref)
     if point is None and ref.startswith("@") and references.filename_named(ref) is None:
-        return Opened(ref, None, ref)
+        return OpenedSession(ref, None, ref)
     filename = references.filename_of(base)
     if point is not None:
         origin = f"{references.ref_of(filename)}@{point}"  # an index means another session before long
-        return Opened(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}", stdio.note), point))
+        return OpenedSession(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}", stdio.note), point))
     doc = sessions.load_session(filename, stdio.note)
     sessions.refuse_newer(doc, filename)
-    return Opened(ref, doc, filename)
+    return OpenedSession(ref, doc, filename)
 
 
 def saves(flags: Flags, loaded: Settings) -> bool:
@@ -73,11 +73,11 @@ def saves(flags: Flags, loaded: Settings) -> bool:
 
 def agent_for(flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
     """Who answers: what the command line names, else who the session has, else by configuration. Raises ConfigError."""
-    wanted = Overrides(flags.agent, flags.model, flags.system, *params_of(flags.param))
+    wanted = Overrides(flags.agent, flags.model, flags.system, *parse_params(flags.param))
     return settings.choose_agent(loaded, wanted, settings.stored_agent(stored) if stored else None)
 
 
-def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
     """``KEY=VALUE`` pairs as parameters, and those that are not to be sent: ``KEY=``.
 
     A value is JSON where it can be read so, else a string. Raises UsageError for any other pair.
@@ -101,8 +101,8 @@ def params_of(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
     return params, without
 
 
-def begin(
-    opened: Opened, question: Message | None, agent: Agent, output: str, flags: Flags, loaded: Settings
+def start_session(
+    opened: OpenedSession, question: Message | None, agent: Agent, output: str, flags: Flags, loaded: Settings
 ) -> "Session":
     """The session with the question in it, or as it stands; its agent and provider are those of this turn.
 
@@ -213,7 +213,7 @@ class Session:
         )
         self.name = os.path.basename(path)
 
-    def how_to_go_on(self, message: Message | None) -> str:
+    def resume_hint(self, message: Message | None) -> str:
         """The line behind a failure, ``message`` being what arrived last; empty where nothing was kept."""
         asks, calls = message is None or is_empty(message), bool(message and message.get("tool_calls"))
         if self._flags.interactive:

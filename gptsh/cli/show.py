@@ -39,7 +39,7 @@ class Form(NamedTuple):
         """Whether nothing is shown of an answer that is not whole."""
         return self.output == "json" or (self.output != "jsonl" and (self.extract or self.shape is not None))
 
-    def of(self, text: str) -> str:
+    def select(self, text: str) -> str:
         """What it takes of an answer."""
         if not (self.extract or self.shape):
             return text
@@ -94,9 +94,9 @@ class Screen:
         self._painter = Painter(out, aside, look(os.environ, terminal=self._person), stdio.stdout())
         return self._painter
 
-    def alone(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
+    def exclusive(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
         """The stretch of a turn. Where its answers are drawn again, they have the terminal for themselves."""
-        return self._painter.alone(before_kill) if self.writer is self._painter else contextlib.nullcontext()
+        return self._painter.exclusive(before_kill) if self.writer is self._painter else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[None]:
@@ -118,10 +118,10 @@ class Screen:
         """Whether nothing of what was begun of the answer is left."""
         return self._out.finished
 
-    def lose_patience(self) -> None:
+    def limit_waiting(self) -> None:
         """No reader is waited for any more."""
-        self._out.lose_patience()
-        self._err.lose_patience()
+        self._out.limit_waiting()
+        self._err.limit_waiting()
 
 
 class _Sink(stdio.Sink):
@@ -138,7 +138,7 @@ class _Sink(stdio.Sink):
         if self._again and text.endswith(("\n", f"\n{END_OF_FRAME}")):
             self._screen.spinner.show()
 
-    def takes_more(self, wait: float | None) -> bool:
+    def is_writable(self, wait: float | None) -> bool:
         """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         with waiting() if self._screen.is_showing else contextlib.nullcontext():
-            return super().takes_more(wait)
+            return super().is_writable(wait)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from gptsh.cli import commands, exporting, manage, pager, reading, removing, stdio
 from gptsh.cli.app import with_tools
-from gptsh.cli.ask import attached, seconds_of
+from gptsh.cli.ask import file_parts, time_limit
 from gptsh.cli.complete import models_at_hand
 from gptsh.cli.lists import passing
 from gptsh.cli.memory import remember_left
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
 from gptsh.cli.preview import print_request, request_of
-from gptsh.cli.session import agent_for, params_of
+from gptsh.cli.session import agent_for, parse_params
 from gptsh.cli.show import Screen
 from gptsh.core import document, references, usage
 from gptsh.core.document import Document
@@ -87,7 +87,7 @@ def do_new(talk: "Conversation", _args: str) -> None:
     at, ended = talk.session.at, None
     if at and talk.ref and talk.saves and any(agent.memory for agent in talk.settings.agents.values()):
         try:
-            ended = remember_left(talk.settings, talk.app.client, seconds_of(talk.flags, talk.settings), at)
+            ended = remember_left(talk.settings, talk.app.client, time_limit(talk.flags, talk.settings), at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
     stdio.note(f"session {talk.ref} is kept" if talk.ref else "a new session")
@@ -104,7 +104,7 @@ def do_resume(talk: "Conversation", args: str) -> None:
     elif ref:
         _before_leaving(talk)
         talk.go_to(ref)
-        talk.flags = talk.flags.without_choices
+        talk.flags = talk.flags.without_agent_options
         if talk.doc is None:
             stdio.note(f"{ref} will be a new session")
         talk.show_recap()
@@ -280,7 +280,7 @@ def do_agent(talk: "Conversation", args: str) -> None:
         stdio.write_lines([*([] if now.name in known else [agent_line(now.name, now.model, True)]), *lines])
         return
     name = args if args in known else " ".join(commands.words_of(args))
-    flags = talk.flags.without_choices._replace(agent=name)
+    flags = talk.flags.without_agent_options._replace(agent=name)
     if name in known and known[name].model is None:
         flags = flags._replace(model=talk.flags.model)
     agent = talk.app.resolve(flags, talk.doc).agent
@@ -298,7 +298,7 @@ def do_system(talk: "Conversation", args: str) -> None:
 
 def do_param(talk: "Conversation", args: str) -> None:
     pairs = commands.words_of(args)
-    given, without = params_of(pairs)
+    given, without = parse_params(pairs)
     if unsent := sorted(without - talk.agent().params.keys()):
         raise UsageError(f"no parameter {unsent[0]} is sent", "/param shows those that are")
     kept = [pair for pair in talk.flags.param if pair.partition("=")[0] not in without | given.keys()]
@@ -319,7 +319,7 @@ def do_file(talk: "Conversation", args: str) -> None:
     paths = [whole] if os.path.exists(whole) else map(os.path.expanduser, commands.words_of(args))
     files = () if args == "-" else tuple(dict.fromkeys((*talk.flags.file, *paths)))
     if args:
-        attached(files)
+        file_parts(files)
     talk.flags = talk.flags._replace(file=files)
     for path in files:
         size = shown_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
@@ -338,10 +338,10 @@ def do_tools(talk: "Conversation", args: str) -> None:
         flags = flags._replace(tools=None, no_tools=True)
     elif args:
         flags = flags._replace(tools=args, no_tools=False)
-        known.chosen(flags.tools_of(()))
+        known.chosen(flags.select_tools(()))
     talk.flags = flags
     servers = known.chosen(with_tools(talk.agent(), flags, talk.settings, talk.doc).tools)
-    if running := talk.app.running(servers):
+    if running := talk.app.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return
     for server in servers:
@@ -352,9 +352,9 @@ def do_tools(talk: "Conversation", args: str) -> None:
 def do_context(talk: "Conversation", _args: str) -> None:
     """Whatever the question is going to be."""
     files = talk.flags.file
-    who, plan = talk.planned(user_message("", attached(files)) if files else None)
+    who, plan = talk.planned(user_message("", file_parts(files)) if files else None)
     print_request(talk.app.client, plan, who.form)
-    if who.servers and talk.app.running(who.servers) is None:
+    if who.servers and talk.app.running_tools(who.servers) is None:
         names = ", ".join(server.name for server in who.servers)
         stdio.note(f"without the tools of {names}, which start with the next turn")
 

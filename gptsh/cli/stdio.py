@@ -18,12 +18,12 @@ from gptsh.render.plain import obeys_escapes
 from gptsh.text import Pieces
 
 _PIECE = 1 << 16  # bytes of a read
-ENOUGH = 100_000_000  # bytes of what will be refused; it may never end
+BINARY_LIMIT = 100_000_000  # bytes of what will be refused; it may never end
 _USUAL_SIZE = 80, 24  # columns and rows
 _LOCAL = 3  # where a terminal's modes have the local ones
 _SILENCE = 2.0  # seconds until a person is told what is waited for
 _LOOK = 0.2  # seconds until a thread that waits for a reader learns that nobody has patience any more
-PATIENCE = 1.0  # seconds that what is not worth a wait leaves to its reader
+READER_WAIT = 1.0  # seconds that what is not worth a wait leaves to its reader
 
 
 def detach_stdout() -> None:
@@ -52,7 +52,7 @@ def shows_frames(stream: TextIO | None) -> bool:
     return is_terminal(stream) and obeys_escapes(os.environ)
 
 
-def is_in_front(terminal: int) -> bool:
+def is_foreground(terminal: int) -> bool:
     """Whether this process is no background job of a shell there."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
@@ -92,7 +92,7 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(termios.error):
-            if is_in_front(terminal):  # else it would be stopped, and the shell has set them already
+            if is_foreground(terminal):  # else it would be stopped, and the shell has set them already
                 termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
@@ -108,9 +108,9 @@ class Sink:
         self._pieces = Pieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
-    def lose_patience(self) -> None:
+    def limit_waiting(self) -> None:
         """From now on a reader that stalls is a TimeoutError, which is an OSError; a second time at once."""
-        self._patience = PATIENCE if self._patience is None else self._patience
+        self._patience = READER_WAIT if self._patience is None else self._patience
 
     def write(self, text: str) -> None:
         """Write text as UTF-8, on a terminal with its control characters shown. Raises OSError as the stream does."""
@@ -126,7 +126,7 @@ class Sink:
         """Write the rest of what was begun. Raises OSError as the stream does."""
         while self._descriptor is not None and self._rest:
             patience = self._patience
-            if not self.takes_more(_LOOK if patience is None else patience):
+            if not self.is_writable(_LOOK if patience is None else patience):
                 if patience is None:
                     continue
                 self._patience = 0.0
@@ -142,11 +142,11 @@ class Sink:
     def offer(self, text: str) -> bool:
         """Draw a short text unless its reader stalls, or is gone; whether it was drawn."""
         with contextlib.suppress(OSError):
-            if self._descriptor is not None and not self._rest and self.takes_more(0):
+            if self._descriptor is not None and not self._rest and self.is_writable(0):
                 return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
         return False
 
-    def takes_more(self, wait: float | None) -> bool:
+    def is_writable(self, wait: float | None) -> bool:
         """Whether a short text can be written without waiting longer than ``wait`` seconds (None: for ever)."""
         return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
 
@@ -186,9 +186,9 @@ def read_piped(*, prompted: bool) -> bytearray:
 
 
 def _whole(descriptor: int) -> bytearray:
-    """All that can be read; of what is no text little more than ENOUGH. Raises OSError."""
+    """All that can be read; of what is no text little more than BINARY_LIMIT. Raises OSError."""
     data, has_nul = bytearray(), False
-    while (piece := _read(descriptor)) and not (has_nul and len(data) > ENOUGH):
+    while (piece := _read(descriptor)) and not (has_nul and len(data) > BINARY_LIMIT):
         data += piece  # in place: no list of pieces stands beside the whole
         has_nul = has_nul or b"\0" in piece
     return data
@@ -225,7 +225,7 @@ def note(text: str) -> None:
 def write_stderr(text: str) -> None:
     """Write to stderr as far as its reader takes it: no word is worth an answer that waits to be saved."""
     sink = Sink(sys.stderr)
-    sink.lose_patience()
+    sink.limit_waiting()
     with contextlib.suppress(OSError):
         sink.write(text)
 

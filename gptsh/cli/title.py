@@ -13,7 +13,7 @@ from gptsh.messages import Event, starts_turn, words_of
 from gptsh.models.facts import split_model
 
 
-class Title(threading.Thread):
+class TitleThread(threading.Thread):
     """Asked once, in a daemon thread that an ending process does not wait for. It saves nothing itself.
 
     ``is_parallel`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
@@ -37,7 +37,7 @@ class Title(threading.Thread):
         self.title = sessions.generate_title(self._question, small_model=self.model, llm=ask)
 
 
-def title_of(app: App, session: Session, agent: Agent) -> Title | None:
+def title_thread(app: App, session: Session, agent: Agent) -> TitleThread | None:
     """What will ask for a title; None where the session has one, or none is wanted."""
     messages, small = session.doc["messages"], settings.small_model(app.settings, agent)
     wanted = app.settings.sessions.titles and session.is_saved and not session.doc["title"]
@@ -47,4 +47,4 @@ def title_of(app: App, session: Session, agent: Agent) -> Title | None:
     if others or "echo" in (split_model(agent.model or "")[0], split_model(small)[0]):
         return None
     is_parallel = not app.settings.providers.of(small).is_local
-    return Title(words_of(first), small, app.client.ask, is_parallel=is_parallel)
+    return TitleThread(words_of(first), small, app.client.ask, is_parallel=is_parallel)

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.app import App, Respondent
+from gptsh.cli.app import App, TurnSetup
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import as_error
-from gptsh.cli.session import Opened, begin
-from gptsh.cli.title import title_of
+from gptsh.cli.session import OpenedSession, start_session
+from gptsh.cli.title import title_thread
 from gptsh.config import settings
 from gptsh.content.answer import Answer, Tools, calls_to_run, shortcoming
 from gptsh.context import tokens
@@ -73,15 +73,15 @@ class Turn:
         app: App,
         flags: Flags,
         interrupts: Interrupts,
-        opened: Opened,
+        opened: OpenedSession,
         question: Message | None,
-        who: Respondent,
+        who: TurnSetup,
     ) -> None:
         """Raises UsageError where there is nothing to ask."""
         if question is None and not (flags.compact or (opened.doc and document.unfinished(opened.doc["messages"]))):
             what = f"no prompt, and session {opened.ref} has no question without an answer"
             raise UsageError(what, "give words or pipe text in")
-        self.session = begin(opened, question, who.agent, who.form.output, flags, app.settings)
+        self.session = start_session(opened, question, who.agent, who.form.output, flags, app.settings)
         self.sent: Plan | None = None
         self._app, self._flags, self._interrupts, self._who = app, flags, interrupts, who
         self._only_compacts = flags.compact and question is None
@@ -115,9 +115,9 @@ class Turn:
                 self._plan = self._planner.plan(self._seen, dry=True)
             except (ToolServerError, Interrupted) as err:
                 if who.servers:  # which may take their time
-                    with interrupts.over():
+                    with interrupts.ignored():
                         session.save(fsync=True)
-                    err.hint = session.how_to_go_on(None)
+                    err.hint = session.resume_hint(None)
                     app.reporter.session = session.doc["id"] if session.is_saved else None
                 raise
             if flags.dry_run:
@@ -126,7 +126,7 @@ class Turn:
                 return print_request(app.client, self._plan, who.form)
             if is_new:
                 session.due.insert(0, ("session_created", {"session": session.doc["id"]}))
-            with self._planner.screen.alone(interrupts.before_kill):
+            with self._planner.screen.exclusive(interrupts.before_kill):
                 self._ask_and_save(tools)
         rules = app.settings.sessions
         if is_new and session.is_saved and session.name and (rules.archive_after_days or rules.max_sessions):
@@ -143,7 +143,7 @@ class Turn:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
             self._approval = Approval(tools, session.doc)
-        self._title = None if self._flags.title else title_of(self._app, session, self._who.agent)
+        self._title = None if self._flags.title else title_thread(self._app, session, self._who.agent)
         try:
             session.save(("message_recorded", {"id": self._question, "role": "user"}), fsync=False)
             plan = self._plan
@@ -153,14 +153,14 @@ class Turn:
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
-            self._interrupts.disarm()
+            self._interrupts.cancel_deadline()
             failure = self._finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
             if self._message is None and session.is_saved and session.name and self._is_first:
                 sessions.remember_unanswered(session.name)
-            failure.hint = failure.hint or session.how_to_go_on(self._message)
+            failure.hint = failure.hint or session.resume_hint(self._message)
             raise failure
 
     # ---- asking
@@ -214,7 +214,7 @@ class Turn:
             ended = "timeout"
             raise
         except (Interrupted, OSError) as err:
-            self._interrupts.disarm()
+            self._interrupts.cancel_deadline()
             self._time_is_up = isinstance(err, Interrupted) and err.by_deadline
             ended = None if answer.finished else "timeout" if self._time_is_up else "interrupted"
             if not (answer.finished and self._time_is_up):  # then only the usage did not come in time
@@ -266,7 +266,7 @@ class Turn:
     def _conform(self, shape: "Shape") -> None:
         """See that the answer conforms; where it does not, ask once more, with what is wrong. Raises Misshapen."""
         for again in (True, False):
-            faults = shape.faults(self._who.form.of(_said(self._message)))
+            faults = shape.faults(self._who.form.select(_said(self._message)))
             if not faults:
                 return
             misshapen = Misshapen(f"the answer is not what --schema asks: {faults[0]}")
@@ -318,7 +318,7 @@ class Turn:
     def _finish(self, failure: BaseException | None) -> BaseException | None:
         """The rest shown, the title kept, the object written, the memory brought on; what went wrong first."""
         if isinstance(failure, (Interrupted, OSError)):
-            self._screen.lose_patience()
+            self._screen.limit_waiting()
         if not isinstance(failure, OSError):
             failure = self._attempt(partial(self._deliver, failure), failure)
         for text in self._notes:
@@ -336,7 +336,7 @@ class Turn:
             ended = self._attempt(partial(self._writer.conclude, self._object(failure)), failure)
             if not self._screen.finished:
                 return ended
-            self._interrupts.forget()
+            self._interrupts.discard_pending()
         if failure or not (self.session.is_saved and self._who.agent.memory):
             return failure
         from gptsh.cli.memory import Consolidation  # noqa: PLC0415 - few agents have a memory
@@ -353,7 +353,7 @@ class Turn:
             with self._interrupts.waiting():
                 do()
         except Interrupted as err:
-            self._screen.lose_patience()
+            self._screen.limit_waiting()
             return self._attempt(self._screen.finish, failure or err)
         except OSError as err:
             return failure or err
@@ -369,7 +369,7 @@ class Turn:
             self._screen.finish()
         elif said and failure:
             stdio.write_stderr(said if said.endswith("\n") else f"{said}\n")
-        elif text := form.of(said):
+        elif text := form.select(said):
             self._writer.deliver(text)
 
     @property
@@ -394,7 +394,7 @@ class Turn:
                     thread.join(_TITLE_WAIT)
         except Interrupted as err:
             failure = failure if err.by_user else failure or err
-            self._interrupts.forget_ctrl_c()
+            self._interrupts.reset_ctrl_c()
         usage = thread.answer.usage
         cost = settings.cost_of(self._app.settings, thread.model, usage) if usage else None
         self.session.keep_title(thread.title, thread.model, usage, cost)
@@ -409,14 +409,14 @@ class Turn:
         error = None
         failed = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(failed, GptshError):
-            self._app.reporter.locate(failed)
-            error = structured.error(str(failed), session.how_to_go_on(self._message), failed.exit_code)
+            self._app.reporter.add_config_path(failed)
+            error = structured.error(str(failed), session.resume_hint(self._message), failed.exit_code)
         return {
             **structured.ANSWER,
             **{key: message.get(key) for key in ("finish_reason", "usage")},
             "id": message.get("id") if session.is_saved else None,
             "session": session.doc["id"] if session.is_saved else None,
-            "text": form.of(_said(self._message)) if self._message else None,
+            "text": form.select(_said(self._message)) if self._message else None,
             "model": planner.model,
             "provider": planner.provider,
             "cost": sum_costs([*self._costs, *planner.costs]),
@@ -433,7 +433,7 @@ class Turn:
         from gptsh.core import retention  # noqa: PLC0415 - few configure it
 
         stdio.detach_stdout()
-        with self._interrupts.over():
+        with self._interrupts.ignored():
             try:
                 retention.archive_old(self._app.settings.sessions, name)
             except StoreBusy:  # the next new session does it

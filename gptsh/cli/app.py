@@ -63,9 +63,9 @@ class App:
             raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
         shape = None
         if flags.schema is not None:
-            from gptsh.context.answer_schema import Shape  # noqa: PLC0415 - few answers have one
+            from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have one
 
-            shape = Shape(flags.schema)
+            shape = AnswerSchema(flags.schema)
         self.reporter.output = output
         if agent.model is None:
             raise self.no_model_error()

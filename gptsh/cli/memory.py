@@ -53,11 +53,11 @@ class Consolidation:
         Ctrl-C says that it is not worth the wait. A failure is a note; where another process is at it nothing is done.
         """
         agent, rules = self.agent_of(session.doc), self.settings.context
-        if not (_remembers(agent) and memory.due(session.doc, rules)):
+        if not (_remembers(agent) and memory.due_messages(session.doc, rules)):
             return None
         self._interrupts.restart_deadline(_MOST)
         try:
-            self._next_piece(session.name or "", agent, lambda doc: memory.due(doc, rules), wait=0)
+            self._next_piece(session.name or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0)
         except StoreBusy:
             return None
         except (GptshError, Interrupted) as err:
@@ -77,8 +77,8 @@ class Consolidation:
             self._interrupts.check()
             doc = sessions.load_session(filename)
             own = self.agent_of(doc)
-            if _remembers(own) and memory.pending(doc):
-                while (count := self._next_piece(filename, own, memory.pending, wait=_WAIT)) is not None:
+            if _remembers(own) and memory.pending_messages(doc):
+                while (count := self._next_piece(filename, own, memory.pending_messages, wait=_WAIT)) is not None:
                     result["messages"] += count
         except Interrupted as ended:
             self.ended, self.is_over, err = ended, True, as_error(ended)

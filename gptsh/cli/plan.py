@@ -157,7 +157,7 @@ class Planner:
             if not self.rules.compact and asked:
                 advice += '; compact = "auto" under [context] sends less of the session'
             mine = messages[asked if self.rules.compact else 0 :]
-            if self._flags.truncate is None and any(map(shorten.attached, mine)):
+            if self._flags.truncate is None and any(map(shorten.attached_texts, mine)):
                 advice += "; --truncate cuts what is piped or attached"
             window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
             raise TooLong(
@@ -167,7 +167,7 @@ class Planner:
         is_sent = not (dry and choice.is_new) and not self._flags.dry_run
         if is_sent and choice.is_new:
             self.keep_compaction(choice, messages)
-        if is_sent and (questions := choice.prompt.questions) > self._noted:
+        if is_sent and (questions := choice.prompt.omitted_questions) > self._noted:
             self._noted = questions
             is_left = "is" if questions == 1 else "are"
             stdio.note(f"{counted(questions, 'earlier question')} {is_left} left out: the session outgrew the window")
@@ -186,7 +186,7 @@ class Planner:
         """Tokens of what stands in front of the messages, or beside them."""
         if self._counts:
             return sum(map(tokens.count_text, self._before))
-        return sum(map(tokens.at_most, self._before)) // BYTES
+        return sum(map(tokens.upper_bound, self._before)) // BYTES
 
     def _sendable(self, messages: Sequence[Message]) -> list[Message]:
         """The messages of a session as this model can read them."""
@@ -208,8 +208,8 @@ class Planner:
             sendable,
             self._before,
             Target(self.model if self._believes else None, self.provider, under),
-            small=0 if self._counts else min(limits, default=None),
-            most=self.room.prompt,
+            skip_below=0 if self._counts else min(limits, default=None),
+            skip_above=self.room.prompt,
             scale=lambda: self._scale,
         )
 
@@ -243,13 +243,13 @@ class Planner:
         share of the room, or all that it takes if that is less.
         """
         choice, limit = self._choose(messages, dry=True), self.room.prompt or 0
-        if choice.size.tokens <= limit and not choice.prompt.questions and not choice.is_new:
+        if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
             return
         self._believes, self._scale = False, None  # no earlier report is of what is sent now
         context = self._session.doc["context"]
         asked = document.question_index(messages) if self.rules.compact else 0
         before, own = messages[:asked], messages[asked:]
-        texts = {message["id"]: shorten.attached(message) for message in own}
+        texts = {message["id"]: shorten.attached_texts(message) for message in own}
         known = {ident: cuts for ident, cuts in context["cuts"].items() if ident not in texts}
 
         def size_of(part: Sequence[Message], cuts: Mapping[str, shorten.Cuts]) -> int:
@@ -281,11 +281,11 @@ class Planner:
         """
         self._system, self._schema, shape = self.agent.system, None, self.form.shape
         if self._memory:
-            from gptsh.context.memory import in_system  # noqa: PLC0415 - few agents have one
+            from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have one
 
-            self._system = in_system(self._system, self._memory, self.room.window)
+            self._system = system_with_memory(self._system, self._memory, self.room.window)
         if shape:
-            from gptsh.context.answer_schema import in_words  # noqa: PLC0415 - few answers have one
+            from gptsh.context.answer_schema import system_with_schema  # noqa: PLC0415 - few answers have one
 
             # Ollama takes one for every model, and shows it to none.
             provider = self._provider
@@ -293,7 +293,7 @@ class Planner:
             if takes or (takes is None and provider.api in DIRECT):
                 self._schema = shape.schema
             if not takes:
-                self._system = in_words(self._system, shape.schema)
+                self._system = system_with_schema(self._system, shape.schema)
         schema = "" if self._schema is None else json.dumps(self._schema)
         definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
         self._before = [text for text in (self._system, schema, *definitions) if text]
@@ -327,7 +327,7 @@ class Planner:
                 raise UsageError(f"{model} takes no {NAMES[media.kind]}", "choose another model with -m")
             if media.kind in lacks:
                 left.append(NAMES[media.kind])
-            elif message["role"] != "assistant" and not client.takes(model, part):
+            elif message["role"] != "assistant" and not client.accepts(model, part):
                 left.append(f"{NAMES[media.kind]} of that form")
         if left:
             what = f"{counted(len(left), 'attachment')} of the session not sent"
@@ -377,7 +377,7 @@ class Planner:
                 self._session.save(fsync=self._flags.compact)
         record = summaries.new_summary(older, text, model)
         self._session.doc["context"]["summaries"].append(record)
-        if previous and (then := tokens.count_text(previous)) > summaries.LONGER * size:
+        if previous and (then := tokens.count_text(previous)) > summaries.LENGTH_TOLERANCE * size:
             self._session.emit("summary_aged", before=then, after=record["tokens"])
         return record
 

@@ -15,7 +15,7 @@ from gptsh.render.spinner import Spinner
 
 if TYPE_CHECKING:
     from gptsh.cli.painter import Painter
-    from gptsh.context.answer_schema import Shape
+    from gptsh.context.answer_schema import AnswerSchema
 
 
 class Form(NamedTuple):
@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
     output: str
     extract: bool = False
-    shape: "Shape | None" = None
+    shape: "AnswerSchema | None" = None
     reasoning: bool = True
 
     @property

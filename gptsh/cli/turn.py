@@ -53,7 +53,7 @@ from gptsh.text import counted
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
-    from gptsh.context.answer_schema import Shape
+    from gptsh.context.answer_schema import AnswerSchema
     from gptsh.core.snapshots import Happening
 
 _TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
@@ -263,7 +263,7 @@ class Turn:
 
     # ---- a schema
 
-    def _conform(self, shape: "Shape") -> None:
+    def _conform(self, shape: "AnswerSchema") -> None:
         """See that the answer conforms; where it does not, ask once more, with what is wrong. Raises Misshapen."""
         for again in (True, False):
             faults = shape.faults(self._who.form.select(_said(self._message)))
@@ -295,7 +295,7 @@ class Turn:
         if sent.record:
             message["compaction"] = sent.record["id"]
         reported = usage["prompt"] if usage and planner.provider != "echo" else None  # which counts words
-        if reported and tokens.was_cut(reported, sent.size, self._plan.request.messages):
+        if reported and tokens.was_truncated(reported, sent.size, self._plan.request.messages):
             message["server_truncated"] = True
             self._notes.append(
                 f"{planner.provider} read {reported:,} tokens of a prompt of about {sent.size.tokens:,}: "

@@ -16,7 +16,7 @@ _ASK = "Answer with JSON alone, no code fence, no other text. It must conform to
 _REPAIR = "That answer does not conform to the JSON Schema:\n{faults}\nAnswer again, with the corrected JSON alone."
 
 
-class Shape:
+class AnswerSchema:
     """A schema that answers are checked against."""
 
     def __init__(self, given: str) -> None:
@@ -84,16 +84,16 @@ def _why(err: Exception) -> str:
 # ---- asked for in words
 
 
-def in_words(system: str | None, schema: Any) -> str:
+def system_with_schema(system: str | None, schema: Any) -> str:
     """A system prompt with the request for such an answer at its end."""
     words = _ASK + json.dumps(schema, ensure_ascii=False)
     return f"{system}\n\n{words}" if system else words
 
 
-def asked_in_words(messages: list[Message], schema: Any) -> list[Message]:
+def messages_with_schema(messages: list[Message], schema: Any) -> list[Message]:
     """The messages, their system message with that request, unless it stands there already."""
     first = messages[:1] if messages and messages[0]["role"] == "system" else []
     system = text_of(first[0]) if first else None
-    if system and system.endswith(in_words(None, schema)):
+    if system and system.endswith(system_with_schema(None, schema)):
         return messages
-    return [{"role": "system", "content": in_words(system, schema)}, *messages[len(first) :]]
+    return [{"role": "system", "content": system_with_schema(system, schema)}, *messages[len(first) :]]

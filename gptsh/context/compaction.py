@@ -27,7 +27,7 @@ from gptsh.context.strategies import (
     is_verbatim,
     summary,
 )
-from gptsh.context.summaries import LONGER, latest, summary_of, uncovered
+from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
 from gptsh.context.tokens import Size
 from gptsh.errors import GptshError
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, timestamp
@@ -131,7 +131,7 @@ class Chooser:
         size = self._measure(prompt.messages, record["id"], self._exact)
         told = summary_of(self._state, record.get("summary"))
         if told and told.get(PENDING):
-            size = Size(size.tokens + told["tokens"], size.at_most + told["tokens"], size.known)
+            size = Size(size.tokens + told["tokens"], size.at_most + told["tokens"], size.reported)
         return Choice(record["strategy"], prompt, size, record)
 
     # ---- the active one
@@ -211,7 +211,7 @@ class Chooser:
 
         Raises GptshError where it cannot be made.
         """
-        budget, wanted = self._budget, round(LONGER * self._rules.summary_tokens)
+        budget, wanted = self._budget, round(LENGTH_TOLERANCE * self._rules.summary_tokens)
         most = min(wanted, max(_LEAST_SUMMARY, (2 * aim if budget is None else budget) // _QUARTER))
         if budget is not None:
             most = min(most, budget - protected)
@@ -227,7 +227,7 @@ class Chooser:
         older = list(self._messages[: self._end])
         found = latest(self._state, self._ids[: self._end])
         fresh = uncovered(older, found[0]) if found else older
-        made = self._summarise(older, fresh, found[0]["text"] if found else None, max(1, int(most / LONGER)))
+        made = self._summarise(older, fresh, found[0]["text"] if found else None, max(1, int(most / LENGTH_TOLERANCE)))
         return self.sent(self._record(SUMMARY, self._end, summary=made["id"]))
 
     def _last_resort(self) -> Choice:
@@ -250,13 +250,13 @@ class Chooser:
                     if (over := self._taken(choice) - budget) > 0:
                         record = {**record, "room": record["room"] - over * 2**step}
                         choice = self.sent(record)
-                if self._taken(choice) <= budget and not choice.prompt.questions:
+                if self._taken(choice) <= budget and not choice.prompt.omitted_questions:
                     return choice
                 choices.append(choice)
         if not choices:
             return self.sent(None)
         # What takes least too much, then what leaves least out.
-        return min(choices, key=lambda one: (max(0, self._taken(one) - budget), one.prompt.questions))
+        return min(choices, key=lambda one: (max(0, self._taken(one) - budget), one.prompt.omitted_questions))
 
     def _record(self, strategy: str, end: int, **more: Any) -> Record:
         """A compaction that shortens the messages before this place."""

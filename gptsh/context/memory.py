@@ -73,7 +73,7 @@ def read_memory(agent: str) -> str:
     return _decoded(_read(memory_folder(agent) / _MEMORY))
 
 
-def in_system(system: str | None, text: str, window: int | None = None) -> str | None:
+def system_with_memory(system: str | None, text: str, window: int | None = None) -> str | None:
     """A system prompt with a memory behind it, which gets a quarter of the window (tokens) at most.
 
     Of a longer one the beginning is sent. An empty prompt, which was asked for, stays empty.
@@ -95,7 +95,7 @@ def _limit(window: int | None) -> int:
 # ---- what goes in
 
 
-def pending(doc: Document) -> list[Message]:
+def pending_messages(doc: Document) -> list[Message]:
     """The messages that the memory lacks: those behind the position, but no imported ones, and no unanswered turn at
     the end.
     """
@@ -107,12 +107,12 @@ def pending(doc: Document) -> list[Message]:
     ]
 
 
-def due(doc: Document, rules: ContextRules) -> list[Message]:
+def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     """What is to go in behind a turn: where the memory lacks more than ``memory_window`` messages, all but the latest.
 
     What failed behind an earlier turn is due again when ``keep_messages`` more have come.
     """
-    lacking, keep = pending(doc), max(1, rules.keep_messages)
+    lacking, keep = pending_messages(doc), max(1, rules.keep_messages)
     over = len(lacking) - rules.memory_window
     before = over - (len(doc["messages"]) - (document.turns(doc["messages"]) or [0])[-1])
     if over <= 0 or (before > 0 and over // keep == before // keep):
@@ -124,11 +124,11 @@ def due(doc: Document, rules: ContextRules) -> list[Message]:
 
 
 def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Message], small: SmallModel) -> int:
-    """Put the next piece of these messages into the agent's memory, with one request; how many of them that were.
+    """Add the next piece of ``messages`` to the agent's memory with one request; return how many messages it had.
 
-    The caller has it ``locked``, and the document as it is on disk then; ``messages`` are ``pending`` ones. The new
-    position is saved, and what was paid, even where the reply is useless. Raises what ``small.ask`` raises, ModelError
-    for a useless reply, TooLong where the window has no room, StoreError, SessionGone; then it can be tried again.
+    The caller holds ``locked`` and has read the document since; ``messages`` come from ``pending_messages``. The new
+    position and the cost are saved, the cost even where the reply is useless. Raises what ``small.ask`` raises,
+    ModelError for a useless reply, TooLong where the window has no room, StoreError, SessionGone; all can be retried.
     """
     sessions.refuse_newer(doc, filename)
     folder = memory_folder(agent)

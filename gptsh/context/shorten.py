@@ -62,7 +62,7 @@ def _changed(message: Message, change: Callable[[Part], Part]) -> Message:
 # ---- --truncate
 
 
-def attached(message: Message) -> dict[int, Part]:
+def attached_texts(message: Message) -> dict[int, Part]:
     """The piped and attached texts of a question, by their places among its parts."""
     parts = enumerate(parts_of(message)) if message["role"] == "user" else ()
     return {place: part for place, part in parts if is_text(part) and "source" in part}
@@ -73,7 +73,9 @@ def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> dict[str
 
     ``end`` is where: head, tail or middle. None where hardly anything of them would be left.
     """
-    texts = {(message["id"], place): part["text"] for message in messages for place, part in attached(message).items()}
+    texts = {
+        (message["id"], place): part["text"] for message in messages for place, part in attached_texts(message).items()
+    }
     sizes = {key: count_text(text) for key, text in texts.items()}
     left = level = max_tokens
     for rank, size in enumerate(sorted(sizes.values())):  # the size that every larger one is brought down to
@@ -135,7 +137,7 @@ _PATHS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?nam
 _LONGEST_PATH = 300  # characters
 
 
-def touched(messages: Sequence[Message]) -> dict[str, list[str]]:
+def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
     """The files that tool calls named, each with the names of those tools, in the order in which they were named last.
 
     No call counts that failed.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.content.attachments import media_of
-from gptsh.context.shorten import pruned, touched
+from gptsh.context.shorten import pruned, touched_files
 from gptsh.context.tokens import Size, count_media, count_text, fitted
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 
@@ -30,14 +30,14 @@ _END = "[The conversation goes on:]"
 class CompactedPrompt(NamedTuple):
     """What is sent in place of a session, and how many of its messages that holds, sums up and leaves out.
 
-    ``questions`` are those of the left out whose words are not sent.
+    ``omitted_questions`` are those of the left out whose words are not sent.
     """
 
     messages: Sequence[Message]
     included: int
     summarized: int = 0
     left_out: int = 0
-    questions: int = 0
+    omitted_questions: int = 0
 
 
 class Choice(NamedTuple):
@@ -104,7 +104,7 @@ def minimal(past: SplitHistory) -> CompactedPrompt:
             chosen.add(at)
             room -= sizes[at]
     if room < 0 and not asked:
-        return _compacted(past, None, 0, tells=False)._replace(questions=len(lines))
+        return _compacted(past, None, 0, tells=False)._replace(omitted_questions=len(lines))
     files = _files(past.older, min(room, past.max_tokens // _SHARE))
     room -= sum(map(count_text, files))
     state = _state(past, min(room, past.max_tokens // _SHARE))
@@ -113,7 +113,7 @@ def minimal(past: SplitHistory) -> CompactedPrompt:
     words = [lines[at] for at in sorted(chosen - ({0} if first else set()))]
     sections = [first, files, state, [_LATELY.format(left=left) if left else _WORDS, *words] if words or left else []]
     tells = bool(past.summary and state)
-    return _compacted(past, sections, len(chosen), carried, tells=tells)._replace(questions=left)
+    return _compacted(past, sections, len(chosen), carried, tells=tells)._replace(omitted_questions=left)
 
 
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # in the order in which they are tried
@@ -185,7 +185,7 @@ def _words(message: Message, asked: bool, carried: Sequence[Part]) -> str:
 def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
     """The files that tool calls named, the newest of them that fit."""
     lines: list[str] = []
-    for path, tools in reversed(touched(messages).items()):
+    for path, tools in reversed(touched_files(messages).items()):
         line = f"- {path} ({', '.join(tools)})"
         max_tokens -= count_text(line) + 1
         if max_tokens < 0:

@@ -41,7 +41,7 @@ SYSTEM = (
 )
 
 _ASSUMED_WINDOW = 8192  # tokens, where the small model's is not known
-LONGER = 1.5  # times the length that is asked for is what a summary may have
+LENGTH_TOLERANCE = 1.5  # times the length that is asked for is what a summary may have
 _SLACK = 100  # tokens that an answer may have beyond that length
 _WORDS = 0.6  # to a token: models count words better
 _MOST_READ = 128_000  # tokens that all calls read together: more says no more in one paragraph, and costs dollars
@@ -114,7 +114,7 @@ def summarise(small: SmallModel, previous: str | None, messages: Sequence[Messag
     """
     target = max(_LEAST_ROOM // 4, min(tokens, small.window // 4))
     task = f"Write the summary, in {int(_WORDS * target):,} words at most."
-    limit = int(LONGER * target)
+    limit = int(LENGTH_TOLERANCE * target)
     room = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _LEAST_ROOM
     of_messages = room - min(limit, room // 2)
     if of_messages < _LEAST_ROOM:

@@ -51,7 +51,7 @@ _CUT_FROM, _CUT_BELOW, _CUT_FAR_BELOW = 3000, 0.8, 0.4  # what a server has read
 # ---- texts
 
 
-def at_most(text: str) -> int:
+def upper_bound(text: str) -> int:
     """Tokens that no tokenizer goes beyond: the bytes of a text."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -61,7 +61,7 @@ def count_text(text: str) -> int:
     """Tokens of a text, rather too many: a seventh more than OpenAI's tokenizer takes, and half of one for a digit."""
     encoding = _encoding()
     if encoding is None:
-        return math.ceil(at_most(text) / 2)
+        return math.ceil(upper_bound(text) / 2)
     return math.ceil(_MARGIN * len(encoding.encode_ordinary(text)) + _OF_DIGIT * sum(map(text.count, "0123456789")))
 
 
@@ -80,7 +80,7 @@ def _encoding() -> "Encoding | None":
 
 def fitted(text: str, max_tokens: int, *, ends: bool = False) -> str:
     """A text that takes so many tokens at most: itself, or its head, or both ends, with a mark; "" for none."""
-    if at_most(text) <= max_tokens or count_text(text) <= max_tokens:
+    if upper_bound(text) <= max_tokens or count_text(text) <= max_tokens:
         return text
     kept = len(text) * max(0, max_tokens - count_text(f" {MARK} ")) // count_text(text)
     while kept > 0:
@@ -150,7 +150,7 @@ def count_media(media: Media) -> int:
 
 def estimate(messages: Sequence[Message]) -> int:
     """About how many tokens messages take, without a tokenizer."""
-    texts, media = _sizes(messages, at_most)
+    texts, media = _sizes(messages, upper_bound)
     return texts // BYTES + media
 
 
@@ -178,12 +178,12 @@ class Target(NamedTuple):
 class Size(NamedTuple):
     """Tokens of a prompt: ``tokens`` is decided by, and shown with a ``~``; more than ``at_most`` it hardly takes.
 
-    ``known``: a report of the provider stands in both, for that many of them.
+    ``reported``: a report of the provider stands in both, for that many of them.
     """
 
     tokens: int
     at_most: int
-    known: int = 0
+    reported: int = 0
 
 
 def size_of(
@@ -191,8 +191,8 @@ def size_of(
     before: Sequence[str],
     target: Target,
     *,
-    small: int | None,
-    most: int | None = None,
+    skip_below: int | None,
+    skip_above: int | None = None,
     scale: Callable[[], float | None],
 ) -> Size:
     """Tokens of a prompt of the messages behind such texts: the system prompt, a schema, tools.
@@ -203,7 +203,7 @@ def size_of(
     known, new = 0, list(messages)
     for at, usage in _reports(messages, target):
         if messages[at].get("compaction") == target.compaction:
-            size = _sizes(messages[:at], at_most)[0] + sum(map(at_most, before))
+            size = _sizes(messages[:at], upper_bound)[0] + sum(map(upper_bound, before))
             if size / _LONGEST <= usage["prompt"]:  # else it is of something else
                 known = usage["prompt"] + _kept(messages[at])
                 start = next((place for place in reversed(range(at)) if starts_turn(messages[place])), 0)
@@ -212,9 +212,13 @@ def size_of(
                 late = [message for message in messages[:start] if (message.get("timestamp") or "") > since]
                 new = [*late, *messages[at + 1 :]]
             break
-    bound, media = _sizes(new, at_most)
-    bound += 0 if known else sum(map(at_most, before))
-    if small is None or known + bound + media <= small or (most is not None and bound > _LONGEST * most):
+    bound, media = _sizes(new, upper_bound)
+    bound += 0 if known else sum(map(upper_bound, before))
+    if (
+        skip_below is None
+        or known + bound + media <= skip_below
+        or (skip_above is not None and bound > _LONGEST * skip_above)
+    ):
         return Size(known + bound // BYTES + media, known + bound + media, known)
     counted = sum(map(count_message, new)) + (0 if known else sum(map(count_text, before)))
     factor = scale()
@@ -238,17 +242,17 @@ def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target)
     return None
 
 
-def was_cut(reported: int, size: Size, messages: Sequence[Message]) -> bool:
+def was_truncated(reported: int, size: Size, messages: Sequence[Message]) -> bool:
     """Whether a server that reports so few tokens of a prompt must have left some of it out without saying so.
 
     ``messages`` are what was sent, ``size`` what was expected.
     """
     if size.tokens <= _CUT_FROM:
         return False
-    if size.known:
-        return reported < _CUT_BELOW * size.known
+    if size.reported:
+        return reported < _CUT_BELOW * size.reported
     texts = [text for message in messages for text in _texts(message)]
-    if reported > sum(map(at_most, texts)) / BYTES:
+    if reported > sum(map(upper_bound, texts)) / BYTES:
         return False
     return reported < _CUT_FAR_BELOW * sum(map(count_text, texts))
 
@@ -279,5 +283,5 @@ def _kept(message: Message) -> int:
     if 0 < reasoning < completion:
         return completion - reasoning
     if reasoning or message.get("thinking") or message.get("replay"):  # counted in an unknown way
-        return min(completion, _sizes([message], at_most)[0] // 2)
+        return min(completion, _sizes([message], upper_bound)[0] // 2)
     return completion

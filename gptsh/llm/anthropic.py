@@ -72,9 +72,9 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     """The JSON body, without what is refused, by the names of ``REFUSABLE``."""
     params, asked = fit(request.params, provider).sent, request.messages
     if request.schema is not None and "schema" in refused:
-        from gptsh.context.answer_schema import asked_in_words  # noqa: PLC0415 - few answers have a schema
+        from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
-        asked = asked_in_words(asked, request.schema)
+        asked = messages_with_schema(asked, request.schema)
     elif request.schema is not None:
         form = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | form
@@ -116,7 +116,7 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     return sent
 
 
-def takes(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _provider: Provider) -> bool:
     """Whether a question has a place for what a part carries."""
     media = media_of(part)
     return media is not None and _source(media) is not None

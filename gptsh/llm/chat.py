@@ -57,9 +57,9 @@ _GROWS = ("text", "summary", "data")  # of a piece of reasoning
 def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without the fields that are refused."""
     if request.schema is not None and "response_format" in refused:
-        from gptsh.context.answer_schema import asked_in_words  # noqa: PLC0415 - few answers have a schema
+        from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
-        request = request._replace(messages=asked_in_words(request.messages, request.schema), schema=None)
+        request = request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
     messages: list[dict[str, Any]] = []
     for message in openai_parts.spread(request.messages):
         is_behind_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
@@ -88,7 +88,7 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     return sent
 
 
-def takes(part: Part, provider: Provider) -> bool:
+def accepts(part: Part, provider: Provider) -> bool:
     """Whether a question has a place for what a part carries."""
     return openai_parts.takes(part, provider.parts)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import media_in, shown
-from gptsh.errors import ConfigError, GptshError, ModelError, NoAnswer
+from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parsed
 from gptsh.llm import errors, parameters, routes
 from gptsh.llm.routes import Routes
@@ -44,7 +44,7 @@ class Api(Protocol):
     def read(self, response: "Response", provider: Provider, answer: Answer, servers: Any) -> Iterator[Event]:
         """What is seen of the answer, which is written into. Raises ModelError, TimedOut or TooLong."""
 
-    def takes(self, part: Part, provider: Provider) -> bool:
+    def accepts(self, part: Part, provider: Provider) -> bool:
         """Whether a question has a place for what a part carries."""
 
 
@@ -59,12 +59,6 @@ class Client:
 
     # ---- before anything is saved or sent
 
-    def warm(self, model: str) -> None:
-        """Begin to load what asking this model takes seconds to load. A model that cannot be reached is no failure."""
-        with contextlib.suppress(ConfigError):
-            if routes.api_for(self._settings.providers.of(model), {}) == "litellm":
-                self._litellm.warm()
-
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
         """Settle by which way and with which key a model is asked. Raises ConfigError where it cannot be.
 
@@ -72,13 +66,13 @@ class Client:
         """
         provider = self._routes.of(model, params, tools=tools)
         if provider.api == "litellm":
-            self._litellm.warm()
+            self._litellm.preload()
         return parameters.fit(params, provider).left_out
 
-    def takes(self, model: str, part: Part) -> bool:
+    def accepts(self, model: str, part: Part) -> bool:
         """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
         provider = self._settings.providers.of(model)
-        return provider.api == "echo" or _api(provider.api).takes(part, provider)
+        return provider.api == "echo" or _api(provider.api).accepts(part, provider)
 
     def api(self, request: Request) -> ApiName:
         """By which API it would be asked. Raises as ``prepare``."""

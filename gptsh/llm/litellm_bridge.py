@@ -53,7 +53,7 @@ class Bridge:
         self._failure: BaseException | None = None
         self._loading = threading.Thread(target=self._load, daemon=True)
 
-    def warm(self) -> None:
+    def preload(self) -> None:
         """Begin the import, if it has not begun."""
         if self._loading.ident is None:
             os.environ.update(_SWITCHES)
@@ -80,7 +80,7 @@ class Bridge:
 
     def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """What is seen of the answer. Raises ModelError, TimedOut or TooLong."""
-        self.warm()
+        self.preload()
         self._loading.join()
         if self._failure:
             raise _in_our_words(self._failure, provider)

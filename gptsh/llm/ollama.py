@@ -67,7 +67,7 @@ def body(
     return {name: value for name, value in sent.items() if name not in refused}
 
 
-def takes(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _provider: Provider) -> bool:
     """Whether a question has a place for what a part carries."""
     media = media_of(part)
     return media is not None and media.kind == "image" and media.data is not None
@@ -86,7 +86,7 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
         parts, images = [], []
         for part in parts_of(message):
             media = media_of(part)
-            if media and takes(part, provider):
+            if media and accepts(part, provider):
                 images.append(media.data)
             elif is_text(part):
                 parts.append(part)

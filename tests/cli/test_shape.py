@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.context.answer_schema import Shape
+from gptsh.context.answer_schema import AnswerSchema
 from gptsh.render.markdown import code_blocks
 from tests.support.dry import dry
 from tests.support.home import Home, texts
@@ -182,7 +182,7 @@ def test_a_schema_whose_references_go_nowhere_is_exit_2_behind_the_answer_which_
 
 
 def test_ten_faults_are_told_at_most() -> None:
-    assert len(Shape('{"items":{"type":"integer"}}').faults(json.dumps(["x"] * 12))) == 10
+    assert len(AnswerSchema('{"items":{"type":"integer"}}').faults(json.dumps(["x"] * 12))) == 10
 
 
 @pytest.mark.parametrize(
@@ -195,5 +195,5 @@ def test_ten_faults_are_told_at_most() -> None:
     ],
 )  # fmt: skip
 def test_what_a_schema_asks_is_asked(schema: str, fits: str, does_not: str) -> None:
-    assert Shape(schema).faults(fits) == []
-    assert len(Shape(schema).faults(does_not)) == 1
+    assert AnswerSchema(schema).faults(fits) == []
+    assert len(AnswerSchema(schema).faults(does_not)) == 1

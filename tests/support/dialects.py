@@ -91,10 +91,10 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encoded(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), small=0, scale=lambda: None)
+    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), skip_below=0, scale=lambda: None)
     assert size.tokens <= size.at_most
     built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    tokens.was_cut(1, size, built)
+    tokens.was_truncated(1, size, built)
     for name in dialects or DIALECTS:
         DIALECTS[name](Request("lab/m", built, {}))
 

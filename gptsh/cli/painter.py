@@ -36,8 +36,8 @@ class Painter(Writer):
     Words that come before rich is imported are shown as they are, until the next frame.
     """
 
-    def __init__(self, out: Sink, aside: ReasoningStream, look: Look, stream: TextIO | None) -> None:
-        super().__init__(out, aside)
+    def __init__(self, out: Sink, reasoning: ReasoningStream, look: Look, stream: TextIO | None) -> None:
+        super().__init__(out, reasoning)
         self._look, self._stream = look, stream
         self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
         self._region = Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
@@ -49,23 +49,23 @@ class Painter(Writer):
 
     # ---- for the answer
 
-    def _say(self, text: str) -> None:
-        if self._aside.part() and self._canvas:
+    def _write_text(self, text: str) -> None:
+        if self._reasoning.separate() and self._canvas:
             self._canvas.begun = False
         self._raise()
         with shielded():
             self._has_said = True
             self._queue.put(text)
 
-    def _pause(self) -> None:
+    def _begin_reasoning(self) -> None:
         """What is shown on the same terminal is in the order in which it came."""
-        if self._aside.shared:
-            self._end()
+        if self._reasoning.shared:
+            self._end_answer()
             if self._canvas and self._canvas.begun:
                 self._canvas.begun = False
-                self._aside.write("\n")
+                self._reasoning.write("\n")
 
-    def _end(self) -> None:
+    def _end_answer(self) -> None:
         if self._has_said:
             with waiting():  # for its reader
                 self._do(self._finish)
@@ -74,8 +74,8 @@ class Painter(Writer):
 
     def close(self) -> None:
         """Show what is left. Raises OSError where its reader does not take it."""
-        self._aside.end()
-        self._end()
+        self._reasoning.end()
+        self._end_answer()
 
     def _raise(self) -> None:
         if self._failure:

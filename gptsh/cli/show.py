@@ -86,7 +86,11 @@ class Screen:
         if form.is_buffered or form.structured:
             from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - most answers need neither
 
-            return BufferedWriter(out, aside) if form.is_buffered else EventWriter(out, aside, reasoning=form.reasoning)
+            return (
+                BufferedWriter(out, aside)
+                if form.is_buffered
+                else EventWriter(out, aside, shows_reasoning=form.reasoning)
+            )
         if form.output != "markdown":
             return PlainWriter(out, aside)
         from gptsh.cli.painter import Painter  # noqa: PLC0415 - a pipe has none

@@ -1,4 +1,4 @@
-"""What there is to know of one session, for people: a label and a few words each."""
+"""Facts about one session for users: a label and a few words each."""
 
 from collections.abc import Iterator
 
@@ -13,12 +13,12 @@ Detail = tuple[str, str]  # a label and a few words
 
 
 def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
-    """The facts of a session as it was read, without those that are none. Values may be of any characters."""
+    """The facts that are known of a session. Values may contain any characters."""
     messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
     answers = [message for message in messages if message["role"] == "assistant"]
     named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]
-    own = full_name(agent.get("model"), doc["provider"].get("name"))
-    models = list(dict.fromkeys(filter(None, named))) or [own or ""]
+    configured = full_name(agent.get("model"), doc["provider"].get("name"))
+    models = list(dict.fromkeys(filter(None, named))) or [configured or ""]
     last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
     spent, counts = usage.count([doc]).total, stats(messages)
     prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
@@ -38,17 +38,17 @@ def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
         ("imported from", str(as_dict(meta.get("imported")).get("format") or "")),
         *(("snapshot", line) for line in snapshots_of(doc)),
     ]
-    if force := context["compaction"]:
-        sizes = ["?" if force.get(key) is None else f"{force[key]:,}" for key in ("before", "after")]
-        sent = f"{_places(doc).get(force.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
-        facts.append(("compaction", f"{force.get('strategy')}, {sent}"))
+    if compaction := context["compaction"]:
+        sizes = ["?" if compaction.get(key) is None else f"{compaction[key]:,}" for key in ("before", "after")]
+        sent = f"{_places(doc).get(compaction.get('upto'), 0)} messages, {' → '.join(sizes)} tokens"
+        facts.append(("compaction", f"{compaction.get('strategy')}, {sent}"))
     if summaries := sum(item.get("text") is not None for item in context["summaries"]):
         facts.append(("summaries", str(summaries)))
     return [fact for fact in facts if fact[1]]
 
 
 def snapshots_of(doc: Document) -> Iterator[str]:
-    """Each snapshot of a session in a few words, newest first."""
+    """Each snapshot of a session in one line, newest first."""
     messages, places = doc["messages"], _places(doc)
     for item in reversed(doc["context"]["snapshots"]):
         place = places.get(item.get("message"), 0)
@@ -60,5 +60,5 @@ def snapshots_of(doc: Document) -> Iterator[str]:
 
 
 def _places(doc: Document) -> dict[str | None, int]:
-    """How many messages there are up to each one, by its id."""
+    """The number of messages up to and including each message, by its id."""
     return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}

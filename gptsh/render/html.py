@@ -1,4 +1,4 @@
-"""A session as one HTML file that needs nothing else: no script, no network, nothing of a model's that is obeyed."""
+"""A session as one self-contained HTML file: no script, no network, no active content from a model."""
 
 import hashlib
 import re
@@ -27,21 +27,21 @@ from gptsh.render.markdown import count_quick, parse, parser
 from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script
-_FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # that can be taken out again
-_ANY = "application/octet-stream"  # of what is never shown, only taken out
+_FILES = {"application/pdf": "pdf", "audio/wav": "wav", "audio/mpeg": "mp3"}  # offered as downloads
+_ANY = "application/octet-stream"  # for a download that is never displayed
 _LONGEST_NAME = 100
 _UNSAFE = re.compile(r"[^\w.() -]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ROLES = ("user", "assistant", "tool", "system")
 _LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_REL = "noopener noreferrer nofollow"  # a link that says nothing about where it was followed from
+_REL = "noopener noreferrer nofollow"  # a link does not reveal where it was followed from
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_OUTER, _LOWEST = 2, 6  # levels of headings: those that the page has for itself, and the last
+_OUTER, _LOWEST = 2, 6  # heading levels: those that the page uses itself, and the lowest
 
 
 def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
-    """The file in pieces, as text that is valid UTF-8. ``facts`` stand at its head."""
+    """The file in pieces of valid Unicode. ``facts`` are listed at its top."""
     title = plain(one_line(title_of(doc)))
     yield _head(title)
     rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
@@ -92,36 +92,36 @@ def _passage(passage: Passage) -> str:
         case "media":
             return _media(passage.media[0], passage.title) if passage.media else f'<p class="line">{line}</p>\n'
         case "thinking":
-            inside = f'<div class="words" dir="auto">{markdown(text)}</div>' if text else ""
+            content = f'<div class="words" dir="auto">{markdown(text)}</div>' if text else ""
         case _:
-            inside = code(text, passage.language) if text else ""
-    inside += "".join(_media(media, media.described) for media in passage.media)
-    return _details(passage.kind, line, inside)
+            content = code(text, passage.language) if text else ""
+    content += "".join(_media(media, media.described) for media in passage.media)
+    return _details(passage.kind, line, content)
 
 
-def _details(kind: str, line: str, inside: str) -> str:
-    """What is folded; a line alone where there is nothing to unfold."""
-    if not inside:
+def _details(kind: str, line: str, content: str) -> str:
+    """A foldable section under a line; only the line if there is no content."""
+    if not content:
         return f'<p class="line">{line}</p>\n'
-    return f'<details class="{kind}">\n<summary>{line}</summary>\n{inside}\n</details>\n'
+    return f'<details class="{kind}">\n<summary>{line}</summary>\n{content}\n</details>\n'
 
 
 def _media(media: Media, title: str) -> str:
-    """An image, a document or a recording to take out, or a link where it lies elsewhere: nothing is loaded."""
+    """An image, or a download of a document or a recording; a link if the data is elsewhere: nothing is loaded."""
     shown, data = plain(one_line(title)), "".join((media.data or "").split())
     kind = (media.media_type or "").lower()
     if not _BASE64.fullmatch(data):
-        inside = link(media.url, one_line(title)) if media.url and is_link(media.url) else shown
+        content = link(media.url, one_line(title)) if media.url and is_link(media.url) else shown
     elif kind in _IMAGES:
-        inside = f'<img src="data:{kind};base64,{data}" alt="{shown}">\n<figcaption>{shown}</figcaption>'
+        content = f'<img src="data:{kind};base64,{data}" alt="{shown}">\n<figcaption>{shown}</figcaption>'
     else:
-        of = kind if kind in _FILES else _ANY
-        inside = f'<a href="data:{of};base64,{data}" download="{plain(_filename(media, kind))}">{shown}</a>'
-    return f"<figure>{inside}</figure>\n"
+        mime = kind if kind in _FILES else _ANY
+        content = f'<a href="data:{mime};base64,{data}" download="{plain(_filename(media, kind))}">{shown}</a>'
+    return f"<figure>{content}</figure>\n"
 
 
 def _filename(media: Media, kind: str) -> str:
-    """A name under which it can be taken out: no folder in it, no sign that means something to a shell or a reader."""
+    """A name for the download without folders and without characters that are special to a shell or a file system."""
     ending = _FILES.get(kind) or kind.rpartition("/")[2].partition("+")[0]
     named = f"{'recording' if media.kind == 'audio' else media.kind}.{ending}"
     named = media.file_name.rpartition("\\")[2] if media.kind == "document" else named
@@ -132,7 +132,7 @@ def _filename(media: Media, kind: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text as it is shown: control characters and halves of a character made visible, nothing of it HTML."""
+    """The text escaped for HTML, with control characters and lone surrogates made visible."""
     return escape(_shown(text))
 
 
@@ -141,22 +141,22 @@ def _shown(text: str) -> str:
 
 
 def is_link(url: str) -> bool:
-    """Whether it is an http, https or mailto URL."""
+    """Whether this is an http, https or mailto URL."""
     return _LINK.fullmatch(url) is not None
 
 
 def link(url: str, label: str) -> str:
-    """A link to a URL that is one."""
+    """A link to a URL for which ``is_link`` is true."""
     return f'<a href="{plain(url)}" rel="{_REL}">{plain(label)}</a>'
 
 
 def markdown(text: str) -> str:
-    """Markdown as HTML. What is nested too deeply to be read as such stands there as it came."""
+    """Markdown as HTML; text that is nested too deeply is shown as it is."""
     markdown = _parser()
     tokens = parse(markdown, _shown(text))
     if not tokens:
         return _raw(text.strip("\n")) if text.strip() else ""
-    return _shown(markdown.renderer.render(tokens, markdown.options, {}))  # entities may stand for control characters
+    return _shown(markdown.renderer.render(tokens, markdown.options, {}))  # entities may mean control characters
 
 
 def _raw(text: str) -> str:
@@ -164,7 +164,7 @@ def _raw(text: str) -> str:
 
 
 def code(text: str, language: str = "") -> str:
-    """Code, highlighted where its language is known and it is not too long; else the language stands above it."""
+    """Code, highlighted if its language is known and it is not too long; else under the name of the language."""
     text = _shown(text).removesuffix("\n")
     name = language.partition(" ")[0]
     try:
@@ -174,7 +174,7 @@ def code(text: str, language: str = "") -> str:
     body = escape(text)
     if lexer and count_quick(lines := text.split("\n")) == len(lines):
         pieces = list(lexer.get_tokens(f"{text}\n"))
-        if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change it
+        if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change the code
             colored = StringIO()
             HtmlFormatter(nowrap=True).format(pieces, colored)
             body = colored.getvalue()
@@ -186,7 +186,7 @@ def code(text: str, language: str = "") -> str:
 def _parser() -> MarkdownIt:
     markdown = parser()
     markdown.options["xhtmlOut"] = False
-    setattr(markdown, "validateLink", is_link)  # noqa: B010 - meant to be replaced; other links stay as they are written
+    setattr(markdown, "validateLink", is_link)  # noqa: B010 - documented to be replaced; other links are shown as text
     markdown.core.ruler.push("page", _fit_page)
     renderer: Any = markdown.renderer
     rules = renderer.rules
@@ -201,14 +201,14 @@ def _parser() -> MarkdownIt:
 
 
 def _image(tokens: Sequence[Token], at: int, *_: Any) -> str:
-    """An image as a link to it, since nothing is loaded; within a link its words alone."""
+    """An image as a link, since nothing is loaded; inside a link only its description."""
     label = tokens[at].content or "image"
     opened = [token.nesting for token in tokens[:at] if token.type in ("link_open", "link_close")]
     return plain(label) if sum(opened) else link(str(tokens[at].attrs["src"]), label)
 
 
 def _fit_page(state: StateCore) -> None:
-    """Headings below the page's own, links that tell nothing of it, no style but by class."""
+    """Move headings below those of the page, add ``rel`` to links, replace styles by classes."""
     for token in state.tokens:
         if token.type.startswith("heading_"):
             token.tag = f"h{min(_LOWEST, int(token.tag[1]) + _OUTER)}"

@@ -1,4 +1,4 @@
-"""Lines for people: lists, what a search has found, what is sent."""
+"""Lines for users: lists, search results, what would be sent."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gptsh.core.search import Found
 
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
-INDENT = "    "  # of a passage that was found, under the line of its session
+INDENT = "    "  # before the matching passage, under the line of its session
 
 
 # ---- lists
@@ -23,7 +23,7 @@ INDENT = "    "  # of a passage that was found, under the line of its session
 def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
     """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
 
-    In place of a title the first question stands, in quotes. ``aligned``, for a person, makes columns.
+    Without a title it has the first question in quotes. ``aligned`` makes columns, for a terminal.
     """
     index = f"[{'-' if summary['index'] is None else summary['index']}]"
     fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""
@@ -33,37 +33,37 @@ def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
 
 
 def model_line(item: Mapping[str, Any]) -> str:
-    """A model, its API, its window in tokens, its prices in USD per million tokens in and out; - is unknown."""
+    """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown."""
     prices = (item["price_in"], item["price_out"])
     price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
     line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
-    return f"{line}  says back what it was told, without key or network" if item["api"] == "echo" else line
+    return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
 
 
 def agent_line(name: str, model: str | None, default: bool) -> str:
-    """An agent, its model, and a star where it is the one that is used by default."""
+    """An agent and its model, with a star if it is the default."""
     what = one_line(f"{name} ({model or 'no model'})")
     return f"{'*' if default else ' '} {what}"
 
 
 def tool_line(tool: Tool) -> str:
-    """A tool's name and the first line of what it does."""
-    said = tool.description.strip().partition("\n")[0]
-    return one_line(tool.name) + (f"  {one_line(said)}" if said else "")
+    """A tool's name and the first line of its description."""
+    summary = tool.description.strip().partition("\n")[0]
+    return one_line(tool.name) + (f"  {one_line(summary)}" if summary else "")
 
 
 def found_lines(item: "Found") -> str:
-    """What a search has found: a session's line, and under it the passage with the words."""
+    """A search result: the line of the session, and under it the matching passage."""
     return f"{listing_line(item)}\n{INDENT}{item['match']}"
 
 
 def found_drawn(item: "Found", look: Look) -> str:
-    """The same, safe for a terminal, the words marked as far as it can."""
+    """A search result that is safe for a terminal, the words highlighted if ``look`` allows it."""
     marked, plain = (_RED if look.colors else _BOLD, _PLAIN) if look.styles else ("", "")
     match, at, pieces = item["match"], 0, []
-    for first, behind in item["marks"]:
-        pieces += [visible(match[at:first]), marked, visible(match[first:behind]), plain]
-        at = behind
+    for start, end in item["marks"]:
+        pieces += [visible(match[at:start]), marked, visible(match[start:end]), plain]
+        at = end
     return f"{visible(listing_line(item))}\n{INDENT}{''.join(pieces)}{visible(match[at:])}"
 
 
@@ -71,7 +71,7 @@ def found_drawn(item: "Found", look: Look) -> str:
 
 
 def context_lines(api: str, report: Mapping[str, Any], request: "Request") -> Iterator[str]:
-    """What would be sent, a line for each fact and each attachment; tokens are those of the messages."""
+    """What would be sent, a line for each fact and each attachment; the tokens are those of the messages."""
     yield f"model       {one_line(request.model)}"
     yield f"api         {api}"
     yield f"window      {_tokens(report['window'])}"
@@ -89,7 +89,7 @@ def context_lines(api: str, report: Mapping[str, Any], request: "Request") -> It
 
 
 def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """What a compaction does to what is sent of a session, a line for each thing."""
+    """What a compaction changes in what is sent, a line for each fact."""
     counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
     yield f"session     {report['session'] or 'not on disk'}"
     yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"

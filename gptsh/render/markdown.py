@@ -1,8 +1,8 @@
-"""The Markdown that is read: CommonMark, tables, strikethrough, and mathematics left as it is written.
+"""The Markdown that gptsh reads: CommonMark, tables, strikethrough, and mathematics left as written.
 
-``Blocks`` cuts a growing document into blocks that no later line can change: only whole lines are parsed, and every
-block but the last is closed. The last one is closed where its own end has come: the end of a fence, the blank line
-behind a paragraph. Of a list every item but the last is closed.
+``Blocks`` splits a growing document into blocks that no later line can change. Only complete lines are parsed, and
+every block but the last is closed. The last one is closed by its own end: the end of a fence, the blank line after a
+paragraph. Every item of a list but the last is closed.
 """
 
 import re
@@ -19,16 +19,16 @@ from markdown_it.token import Token
 
 from gptsh.text import visible
 
-_DEEPEST = 20  # levels; markdown-it leaves out what lies deeper
+_DEEPEST = 20  # levels; markdown-it drops deeper content
 _LONGEST = 1000  # characters of a formula
-# Characters of code, and of a line of it, that are highlighted: on what they cannot read some lexers take the square.
+# Characters of code, and of one line, that are highlighted: some lexers take quadratic time for code they cannot read.
 _LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS = re.compile(r"\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])")  # not the dollars of two prices
-_AT_ONCE = ("heading_open", "hr")  # closed by their last line
-_BY_A_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
+_CLOSED_BY_LAST_LINE = ("heading_open", "hr")
+_CLOSED_BY_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
 _CODE = ("fence", "code_block")
-# A line that has not ended, and may still be anything: it has marks alone, or opens a code block.
+# The beginning of a line that may still become anything: it has only marks, or opens a code block.
 _UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
 
 
@@ -36,21 +36,21 @@ _UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[
 
 
 def parser(*rules_off: str) -> MarkdownIt:
-    """A parser whose tables have their source as content. Link definitions are text, since they may come too late."""
+    """A parser whose table tokens have their source as content. Link definitions are text: they may arrive too late."""
     markdown = (
         MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough").disable(["reference", *rules_off])
     )
-    # Before a paragraph, not before all: a line that begins a heading or an item is that, whatever the next one is.
+    # Directly before paragraphs: a line that begins a heading or an item is not the head of a table.
     markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
     markdown.inline.ruler.before("escape", "formula", _formula)
     return markdown
 
 
-_whole, _outline = cache(parser), cache(partial(parser, "inline"))  # to make one takes longer than to read a message
+_whole, _outline = cache(parser), cache(partial(parser, "inline"))  # creating one takes longer than parsing a message
 
 
 def parse(markdown: MarkdownIt, text: str) -> list[Token]:
-    """The tokens of a text; none where it is nested too deeply to be read as Markdown."""
+    """The tokens of a text; empty if it is nested too deeply to be read as Markdown."""
     try:
         tokens = markdown.parse(text)
     except RecursionError:  # images within images
@@ -59,7 +59,7 @@ def parse(markdown: MarkdownIt, text: str) -> list[Token]:
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A table, with its source; ``raw`` where a row has more cells than there are columns, which would not be shown."""
+    """Parse a table and keep its source; a ``raw`` token if a row has more cells than columns, which would be lost."""
     at = len(state.tokens)
     if not table(state, start, end, silent):
         return False
@@ -74,7 +74,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    r"""Text as it is written: ``\(a_1\)``, ``\[ \frac{a}{b} \]``, ``$$ … $$``, ``$a*b*c$``."""
+    r"""Parse a formula as literal text: ``\(a_1\)``, ``\[ \frac{a}{b} \]``, ``$$ … $$``, ``$a*b*c$``."""
     at, source = state.pos, state.src
     if source[at] not in "\\$":
         return False
@@ -91,11 +91,11 @@ def _formula(state: StateInline, silent: bool) -> bool:
     return True
 
 
-# ---- what is read of tokens
+# ---- reading tokens
 
 
 def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Each element of a flat run of tokens, from its opening to its closing one."""
+    """Each element of a flat list of tokens, from its opening to its closing token."""
     start = depth = 0
     for at, token in enumerate(tokens):
         depth += token.nesting
@@ -105,7 +105,7 @@ def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def count_quick(lines: Sequence[str]) -> int:
-    """How many of the first lines of code are so short that any lexer is quick with them."""
+    """How many of the first lines of code are short enough for any lexer."""
     total = 0
     for at, line in enumerate(lines):
         total += len(line) + 1
@@ -115,12 +115,12 @@ def count_quick(lines: Sequence[str]) -> int:
 
 
 def is_code(block: "Block") -> bool:
-    """Whether the last thing in a block is code."""
+    """Whether a block ends with code."""
     return next((token.type in _CODE for token in reversed(block.tokens) if token.nesting >= 0), False)
 
 
 def code_blocks(text: str) -> list[str]:
-    """The content of each fenced code block, wherever it stands; one that is never closed goes on to the end."""
+    """The content of each fenced code block, nested ones included; an unclosed one extends to the end."""
     return [token.content for token in _outline().parse(text) if token.type == "fence"]
 
 
@@ -128,28 +128,28 @@ def code_blocks(text: str) -> list[str]:
 
 
 class Block(NamedTuple):
-    """A block at the top level, or one item of a list there. Unless it is open, it will not change any more."""
+    """A block at the top level, or one item of a top-level list. It will not change unless it is open."""
 
-    tokens: list[Token]  # empty where it is nested too deeply to be read as Markdown
-    lines: list[str]  # its source, in which the tokens' maps count
+    tokens: list[Token]  # empty if it is nested too deeply to be read as Markdown
+    lines: list[str]  # its source; the maps of the tokens count in these
     spaced: bool  # a blank line belongs before it
     is_open: bool = False
 
 
 class Blocks:
-    """``add`` and ``finish`` return the blocks that are closed by what has come."""
+    """A growing document; ``add`` and ``finish`` return the blocks that are closed now."""
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []  # of a line that has not ended
-        self._lines: list[str] = []  # from the last block on
-        self._before = ""  # the line before them
-        self._listing = False  # they begin with an item of a list that has begun
-        self._fence: re.Pattern[str] | None = None  # what ends the code block that is open
-        self._ends_by_a_blank = False  # the block that is open; in a list or an open comment a blank line says nothing
-        self._enough = 0  # lines; more of them are worth another look in any case
+        self._pieces: list[str] = []  # of the incomplete last line
+        self._lines: list[str] = []  # complete lines of the open block
+        self._before = ""  # the line before these
+        self._in_list = False  # these lines continue a list
+        self._fence: re.Pattern[str] | None = None  # matches the end of the open code block
+        self._ends_at_blank = False  # whether a blank line closes the open block; not in a list or an open comment
+        self._enough = 0  # lines; more of them are parsed again in any case
 
     def add(self, text: str) -> list[Block]:
-        """Take the next piece of the document."""
+        """Add a piece of the document. Return the blocks that it closes."""
         self._pieces.append(text)
         if "\n" not in text:
             return []
@@ -159,29 +159,29 @@ class Blocks:
         for line in lines:
             self._lines.append(shown := visible(f"{line}\n")[:-1])
             if self._fence:
-                worth = self._fence.fullmatch(shown) is not None
+                may_close = self._fence.fullmatch(shown) is not None
             else:
-                worth = len(self._lines) > self._enough or (self._ends_by_a_blank and not shown.strip())
-            if worth:
+                may_close = len(self._lines) > self._enough or (self._ends_at_blank and not shown.strip())
+            if may_close:
                 closed += self._closed(final=False)
         return closed
 
     def look(self) -> list[Block]:
-        """The blocks that are closed by now, though no line has said so yet."""
+        """The blocks that are closed by now, without waiting for another line."""
         return [] if self._fence else [*self._closed(final=False)]
 
     def open(self) -> list[Block]:
-        """What is open, as it would be if the document ended here; of code the lines that have ended."""
+        """The open blocks as if the document ended here; of code only complete lines."""
         unclear = _UNCLEAR.fullmatch("".join(self._pieces)) is not None
-        blocks = copy(self).finish(lines_alone=unclear)
+        blocks = copy(self).finish(whole_lines=unclear)
         if blocks and is_code(blocks[-1]) and not unclear:
-            blocks = copy(self).finish(lines_alone=True)
+            blocks = copy(self).finish(whole_lines=True)
         return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
 
-    def finish(self, *, lines_alone: bool = False) -> list[Block]:
-        """All is closed; what comes all the same is new. ``lines_alone`` leaves out the line that has not ended."""
+    def finish(self, *, whole_lines: bool = False) -> list[Block]:
+        """Close and return all blocks. ``whole_lines`` leaves out the incomplete last line."""
         rest, self._pieces = "".join(self._pieces), []
-        if rest and not lines_alone:
+        if rest and not whole_lines:
             self._lines = [*self._lines, visible(f"{rest}\n")[:-1]]
         return [*self._closed(final=True)]
 
@@ -189,29 +189,29 @@ class Blocks:
         tokens = [token for token in _outline().parse("".join(f"{line}\n" for line in self._lines)) if token.map]
         tops = [token for token in tokens if token.level == 0]
         done = 0
-        self._fence, self._ends_by_a_blank = None, False
+        self._fence, self._ends_at_blank = None, False
         for top in tops:
             start, end = top.map or (0, 0)
             items = [token.map or [0] for token in tokens if token.level == 1 and token.type == "list_item_open"]
             ends = [item[0] for item in items if start < item[0] < end]  # of each item but the last
             whole = final or top is not tops[-1] or self._has_ended(top, start, end)
-            for behind in [*ends, end] if whole else ends:
-                lines = self._lines[done:behind]
+            for stop in [*ends, end] if whole else ends:
+                lines = self._lines[done:stop]
                 before = self._lines[done - 1] if done else self._before
-                spaced = not before.strip() or not self._listing
+                spaced = not before.strip() or not self._in_list
                 yield Block(parse(_whole(), "".join(f"{line}\n" for line in lines)), lines, spaced)
-                done, self._listing = behind, top.type.endswith("list_open")
-            self._listing = self._listing and not whole
+                done, self._in_list = stop, top.type.endswith("list_open")
+            self._in_list = self._in_list and not whole
         self._before = self._lines[done - 1] if done else self._before
         self._lines = self._lines[done:]
         self._enough = len(self._lines) * 9 // 8
 
     def _has_ended(self, last: Token, start: int, end: int) -> bool:
-        """Whether the last block has had its end."""
+        """Whether the last block is complete."""
         if last.type == "fence":
             ending = re.compile(rf" {{0,3}}{re.escape(last.markup)}{last.markup[0]}*[ \t]*")
             if end - start > 1 and ending.fullmatch(self._lines[end - 1]):
                 return True
             self._fence = ending
-        self._ends_by_a_blank = last.type in _BY_A_BLANK and all(map(str.strip, self._lines[start:]))
-        return last.type in _AT_ONCE or (last.type in _BY_A_BLANK and end < len(self._lines))
+        self._ends_at_blank = last.type in _CLOSED_BY_BLANK and all(map(str.strip, self._lines[start:]))
+        return last.type in _CLOSED_BY_LAST_LINE or (last.type in _CLOSED_BY_BLANK and end < len(self._lines))

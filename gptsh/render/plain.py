@@ -1,4 +1,4 @@
-"""An answer as plain text, byte for byte; what a terminal can show, and who writes to it."""
+"""Answers as plain text, byte for byte; what a terminal can show; the base class of every answer writer."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -6,45 +6,45 @@ from typing import Any, NamedTuple, Protocol
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.text import Pieces
 
-END_OF_FRAME = "\x1b[?2026l"  # behind what a terminal is to show at once
+END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
 
 
 class Look(NamedTuple):
-    """``styles``: escape sequences at all (bold, dim, …); ``colors``: colours among them."""
+    """What may be written: ``styles`` are escape sequences at all (bold, dim, …), ``colors`` the colours among them."""
 
     styles: bool
     colors: bool
 
 
 def obeys_escapes(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal obeys escape sequences at all."""
+    """Whether the terminal that TERM names obeys escape sequences."""
     return environ.get("TERM", "") not in ("", "dumb")
 
 
 def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
-    """Styles on a terminal that is not dumb, or where FORCE_COLOR asks for them; NO_COLOR leaves the colours out."""
+    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR; NO_COLOR removes the colours."""
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
     styles = (terminal and obeys_escapes(environ)) or forced
     return Look(styles, styles and not environ.get("NO_COLOR"))
 
 
 class Sink(Protocol):
-    """Where text goes. Raises OSError as its stream does."""
+    """An output stream for text. Its methods raise OSError as the stream does."""
 
     def write(self, text: str) -> None:
-        """Write it whole, at once, safe for a terminal where it is one."""
+        """Write all of the text at once; on a terminal with its control characters made visible."""
 
     def draw(self, text: str) -> None:
-        """Write what is safe already, its escape sequences included."""
+        """Write text that is already safe for a terminal, escape sequences included."""
 
     def offer(self, text: str) -> bool:
-        """Draw a short text, unless that would have to wait or fails; whether it was drawn."""
+        """Draw a short text unless that would block or fails. Return whether it was drawn."""
 
 
 class ReasoningStream:
-    """Reasoning, as it comes, on lines of its own beside the answer: to ``err``, unless that is None or fails.
+    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if ``err`` is None or fails.
 
-    ``shared``: on the terminal that shows the answer, too.
+    ``shared``: the same terminal shows the answer.
     """
 
     def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:
@@ -54,11 +54,11 @@ class ReasoningStream:
 
     @property
     def shared(self) -> bool:
-        """Whether the reader sees it between the parts of the answer."""
+        """Whether the reasoning appears on the terminal of the answer."""
         return self._shared and self._err is not None
 
     def write(self, text: str) -> None:
-        """Show a piece."""
+        """Write a piece of the reasoning."""
         if self._err is None:
             return
         self._last, self._begun = text[-1], True
@@ -73,76 +73,76 @@ class ReasoningStream:
             self._err, self._last = None, "\n"
 
     def end(self) -> None:
-        """End its line, before anything else is written."""
+        """End the line, before anything else is written."""
         if self._last != "\n":
             self.write("\n")
 
-    def part(self) -> bool:
-        """End its line before the answer goes on; where both are on one terminal a blank line parts them."""
+    def separate(self) -> bool:
+        """End the line before the answer continues, with a blank line on a shared terminal. Return whether it did."""
         self.end()
-        parted, self._begun = self.shared and self._begun, False
-        if parted:
+        adds_line, self._begun = self.shared and self._begun, False
+        if adds_line:
             self.write("\n")
             self._begun = False
-        return parted
+        return adds_line
 
 
 class Writer:
-    """What shows an answer: its text to ``out``, its reasoning ``aside``. Raises OSError as ``out`` does."""
+    """Shows an answer: the text on ``out``, the reasoning on ``reasoning``. Raises OSError as ``out`` does."""
 
-    def __init__(self, out: Sink, aside: ReasoningStream) -> None:
-        self._out, self._aside = out, aside
+    def __init__(self, out: Sink, reasoning: ReasoningStream) -> None:
+        self._out, self._reasoning = out, reasoning
 
     def write(self, event: Event) -> None:
-        """Show one event, as far as it shows anything."""
+        """Show one event, if it has anything to show."""
         match event:
             case Text(text) | Refusal(text) if text:
-                self._say(text)
+                self._write_text(text)
             case Reasoning(text) if text:
-                self._pause()
-                self._aside.write(text)
+                self._begin_reasoning()
+                self._reasoning.write(text)
             case Finished():
-                self._end()
+                self._end_answer()
 
     def close(self) -> None:
-        """Show what is left, and end the line. A second time nothing is left."""
+        """Show the rest and end the line. A second call does nothing."""
         raise NotImplementedError
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """Note what happened beside the answer. Only who reads events learns of it, with the next thing shown."""
+        """Record an event beside the answer. Only ``-o jsonl`` prints it, with the next output."""
 
     def deliver(self, text: str) -> None:
-        """Write what was held back until the answer was known to be whole."""
+        """Write the buffered answer, once it is complete."""
 
     def conclude(self, result: Mapping[str, Any]) -> None:
-        """End with the answer as an object, for a program."""
+        """Write the answer as the final JSON object."""
 
-    def _say(self, text: str) -> None:
-        """Take a piece of the answer."""
+    def _write_text(self, text: str) -> None:
+        """Write a piece of the answer."""
         raise NotImplementedError
 
-    def _pause(self) -> None:
-        """Reasoning comes."""
+    def _begin_reasoning(self) -> None:
+        """Prepare for reasoning, which is about to be written."""
 
-    def _end(self) -> None:
-        """The answer is whole; what is said about it may be long in coming, or never come."""
+    def _end_answer(self) -> None:
+        """Finish drawing: the answer is complete, though its usage may still be missing."""
 
 
 class PlainWriter(Writer):
-    """Writes an answer as it comes, each piece at once."""
+    """Writes each piece of an answer as it arrives."""
 
-    def __init__(self, out: Sink, aside: ReasoningStream) -> None:
-        super().__init__(out, aside)
+    def __init__(self, out: Sink, reasoning: ReasoningStream) -> None:
+        super().__init__(out, reasoning)
         self._last = "\n"
 
-    def _say(self, text: str) -> None:
-        self._aside.part()
+    def _write_text(self, text: str) -> None:
+        self._reasoning.separate()
         self._last = text[-1]
         self._out.write(text)
 
     def close(self) -> None:
-        """A final newline, where the answer has none of its own."""
-        self._aside.end()
+        """Write a final newline if the answer has none."""
+        self._reasoning.end()
         if self._last != "\n":
             self._last = "\n"
             self._out.write("\n")

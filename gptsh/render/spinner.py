@@ -1,4 +1,4 @@
-"""A sign of life on stderr while nothing has come yet; on a terminal only."""
+"""A spinner on stderr while nothing has arrived yet; only on a terminal."""
 
 import contextlib
 import math
@@ -11,22 +11,22 @@ from gptsh.render.plain import Sink
 from gptsh.text import beginning, one_line, visible
 
 _FRAMES = "|/-\\"
-_DELAY = 0.3  # seconds: what answers at once needs no spinner
+_DELAY = 0.3  # seconds: a fast answer needs no spinner
 _PERIOD = 0.12  # seconds
 _ERASE = "\r\x1b[K"
 
 
 class Spinner:
-    """Turns until ``stop``; the line it used is then blank. ``screen`` None: a spinner that nobody sees.
+    """Spins in a thread until ``stop``, and leaves a blank line. With ``screen`` None it draws nothing.
 
-    ``hide`` before anything else is written, ``show`` behind its newline. A terminal that is halted halts nobody.
+    Call ``hide`` before other output and ``show`` after its newline. A terminal paused by Ctrl-S does not block it.
     """
 
     def __init__(self, screen: Sink | None, width: Callable[[], int], text: str) -> None:
         self._screen, self._width, self._text = screen, width, text
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._turn, daemon=True)
-        self._drawing = False  # no lock: a signal may be raised anywhere, also between taking one and giving it back
+        self._thread = threading.Thread(target=self._spin, daemon=True)
+        self._drawing = False  # not a lock: a signal could interrupt between acquiring and releasing it
         self._since = 0.0  # when the first frame may be drawn
         self._drawn = False
 
@@ -40,39 +40,39 @@ class Spinner:
         self.stop()
 
     def set_text(self, text: str) -> None:
-        """Show another text from the next frame on."""
+        """Show this text from the next frame on."""
         self._text = text
 
     def hide(self) -> None:
-        """Leave the terminal to others: nothing is drawn until ``show``."""
-        if self._screen and not self._stopped.is_set() and self._draws_from(math.inf):
+        """Erase the spinner and draw nothing until ``show``."""
+        if self._screen and not self._stopped.is_set() and self._draw_from(math.inf):
             with contextlib.suppress(OSError):  # the terminal is gone
                 self._screen.draw(_ERASE)
             self._drawn = False
 
     def show(self) -> None:
-        """Turn again, if nothing hides it before the delay is over."""
-        self._draws_from(time.monotonic() + _DELAY)
+        """Spin again after the delay, unless ``hide`` comes first."""
+        self._draw_from(time.monotonic() + _DELAY)
 
     def stop(self) -> None:
-        """End it before anything else is written to the terminal. What that does not take at once is left."""
+        """End the spinner before other output. Its frame remains if the terminal does not accept output at once."""
         self._stopped.set()
         if self._screen and self._thread.is_alive():
             self._thread.join()
             if self._drawn:
                 self._screen.offer(_ERASE)
 
-    def _draws_from(self, moment: float) -> bool:
-        """Set when the next frame may be drawn; whether one stands there that is now to be erased."""
+    def _draw_from(self, moment: float) -> bool:
+        """Set when the next frame may be drawn. Return whether a frame is on the screen."""
         self._since = moment
         while self._drawing:
             time.sleep(0.001)
         return self._drawn
 
-    def _turn(self) -> None:
+    def _spin(self) -> None:
         frame = 0
         while self._screen and not self._stopped.wait(_PERIOD):
-            self._drawing = True  # before the look at the time, so that who changed that waits for this frame
+            self._drawing = True  # before reading the time: ``_draw_from`` then waits for this frame
             if time.monotonic() >= self._since:
                 line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
                 self._drawn |= self._screen.offer(f"{_ERASE}{beginning(line, self._width() - 1)}")

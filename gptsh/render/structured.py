@@ -1,4 +1,4 @@
-"""Answers, lists and failures for programs: one JSON object a line, its keys those of docs/scripting.md."""
+"""Answers, lists and failures as JSON, one object a line; docs/scripting.md lists the keys."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -16,20 +16,20 @@ ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 
 
 def line(value: object) -> str:
-    """JSON on one line; a lone surrogate as its escape, which every reader takes. Raises OutputError."""
+    """JSON on one line, a lone surrogate as its escape. Raises OutputError for what JSON cannot express."""
     try:
         return jsonio.encoded(value).decode()
     except ValueError as err:
         raise OutputError(f"the output cannot be written as JSON: {err}") from err
 
 
-def error(what: str, hint: str, exit_code: int) -> dict[str, Any]:
-    """A failure: what stderr says of it in one line, how to go on (None: nothing was kept), and the exit code."""
-    return {"message": what, "hint": hint or None, "exit_code": exit_code}
+def error(message: str, hint: str, exit_code: int) -> dict[str, Any]:
+    """A failure: the line that stderr has, how to continue (None: nothing was saved), and the exit code."""
+    return {"message": message, "hint": hint or None, "exit_code": exit_code}
 
 
 def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[str]:
-    """Lines: an object each for ``jsonl``, else an array, which is closed also where a failure ends it."""
+    """Lines of JSON: one object each for ``jsonl``, else one array, which is closed even when an item fails."""
     if output == "jsonl":
         yield from map(line, items)
         return
@@ -47,43 +47,43 @@ def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[
 
 
 class BufferedWriter(Writer):
-    """Shows nothing of an answer before it is known to be whole; its reasoning goes aside as it comes."""
+    """Shows an answer only once it is complete; its reasoning appears as it arrives."""
 
     def close(self) -> None:
         """End the line of the reasoning."""
-        self._aside.end()
+        self._reasoning.end()
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         pass
 
     def deliver(self, text: str) -> None:
-        """Write it, with a newline at its end."""
-        self._aside.end()
+        """Write the text with a newline at its end."""
+        self._reasoning.end()
         self._out.write(text if text.endswith("\n") else f"{text}\n")
 
     def conclude(self, result: Mapping[str, Any]) -> None:
-        """Write the answer's object."""
+        """Write the JSON object of the answer."""
         self.deliver(line(result))
 
 
 class EventWriter(Writer):
-    """Writes what happens as it happens, an object a line."""
+    """Writes events as they happen, one JSON object a line."""
 
-    def __init__(self, out: Sink, aside: ReasoningStream, *, reasoning: bool) -> None:
-        super().__init__(out, aside)
-        self._reasoning = reasoning
-        self._due = ""  # what the reader has not taken yet
+    def __init__(self, out: Sink, reasoning: ReasoningStream, *, shows_reasoning: bool) -> None:
+        super().__init__(out, reasoning)
+        self._shows_reasoning = shows_reasoning
+        self._pending = ""  # lines that are not written yet
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """Note what happened, for the next time that something is shown."""
-        self._due += line({"type": kind, **fields}) + "\n"
+        """Record an event, to be written with the next output."""
+        self._pending += line({"type": kind, **fields}) + "\n"
 
     def write(self, event: Event) -> None:
-        """Show an event."""
+        """Write an event, after those recorded before."""
         match event:
             case Text(text) | Refusal(text) if text:
                 self.emit("text", text=text)
-            case Reasoning(text) if text and self._reasoning:
+            case Reasoning(text) if text and self._shows_reasoning:
                 self.emit("reasoning", text=text)
             case ToolCall(call):
                 self.emit("tool_call", tool_call=call)
@@ -92,13 +92,13 @@ class EventWriter(Writer):
         self.close()
 
     def close(self) -> None:
-        """Show what is due."""
-        due, self._due = self._due, ""
-        if due:
-            self._out.write(due)
+        """Write the recorded events."""
+        pending, self._pending = self._pending, ""
+        if pending:
+            self._out.write(pending)
 
     def conclude(self, result: Mapping[str, Any]) -> None:
-        """Show what is due and the last events."""
+        """Write the recorded events and the final ones."""
         if result["error"]:
             self.emit("error", error=result["error"])
         self.emit("done", **result)

@@ -1,7 +1,7 @@
-"""An answer as Markdown: blocks as lines, and below them what is still open. The only file that imports rich.
+"""An answer drawn as Markdown: closed blocks as lines, the open block below them. The only file that imports rich.
 
-rich wraps, lays out tables and highlights code; the escape sequences are written here, so that there are no others.
-This module costs 0.15 s: it is imported when an answer has to be shown in this way, beside the waiting for it.
+rich wraps lines, lays out tables and highlights code. This file writes the escape sequences, so no others can occur.
+Importing this module takes 0.15 s: it is imported while gptsh waits for the answer.
 """
 
 import io
@@ -26,13 +26,13 @@ from gptsh.text import row_starts, visible
 
 Line = list[Segment]
 
-_NARROWEST = 16  # columns; what is nested deeper runs over the edge, where the terminal wraps it
-_COLUMN = 8  # columns that a table's column needs at least, with the space around it
+_NARROWEST = 16  # columns; deeper nesting exceeds the width, and the terminal wraps it
+_COLUMN = 8  # minimum width of a table column, with the space around it
 _UNBOUNDED = 1 << 20  # columns
-_RULE = 40  # columns of a horizontal rule: a longer one would break when the window gets smaller
+_RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window
 
-# The terminal's own colours, and of those the two that are legible on white and on black: yellow, green and cyan are
-# not on the one, blue as xterm has it is not on the other.
+# Two of the terminal's own colours, which are legible on white and on black: yellow, green and cyan are not legible on
+# white, xterm's blue is not on black.
 _PLAIN = Style()
 _DIM = Style(dim=True)
 _CODE = Style(color="magenta")
@@ -41,20 +41,22 @@ _HEADINGS = {"h1": Style(bold=True, underline=True, color="magenta"), "h2": Styl
 _HEADING = Style(bold=True)
 _INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True), "a": _LINK}
 _BULLET = Style(color="magenta")
-_OF_CODE = {
+_CODE_STYLES = {
     _DIM: "Comment",
     _CODE: "Keyword Operator.Word Name.Decorator Name.Attribute Generic.Subheading",
     _HEADING: "Name.Function Name.Class Name.Tag Generic.Inserted Generic.Heading",
     Style(color="red"): "Name.Exception Literal.String Literal.Number Generic.Deleted",
 }
-_THEME = ANSISyntaxTheme({tuple(kind.split(".")): style for style, kinds in _OF_CODE.items() for kind in kinds.split()})
+_THEME = ANSISyntaxTheme(
+    {tuple(kind.split(".")): style for style, kinds in _CODE_STYLES.items() for kind in kinds.split()}
+)
 
 
 class Canvas:
-    """An answer on paper or on a screen: each block once, when it is closed, at the width of that moment.
+    """Draws an answer: each block once, when it is closed, at the width of that moment.
 
-    With a ``region`` ``draw`` shows below them what is open. ``size``: columns and rows of the terminal. ``begun``: the
-    next block stands apart from what is above. Raises OSError as ``out`` does.
+    With a ``region`` ``draw`` also shows the open blocks below. ``size``: columns and rows of the terminal. ``begun``:
+    a blank line goes before the next block. Raises OSError as ``out`` does.
     """
 
     def __init__(self, out: Sink, look: Look, size: Callable[[], tuple[int, int]], region: Region | None) -> None:
@@ -62,25 +64,25 @@ class Canvas:
         self.region = region
         self._out, self._look, self._size = out, look, size
         self._blocks = Blocks()
-        self._closed: list[Block] = []  # and not drawn yet
-        self._gone = 0  # lines of an open block that are drawn for good
-        self._width = 0  # of these
-        self._open: list[int] = []  # rows of each line of code that is drawn below them
+        self._closed: list[Block] = []  # not drawn yet
+        self._final = 0  # lines of the open block that are drawn and will not change
+        self._width = 0  # at which they were drawn
+        self._open: list[int] = []  # rows of each line of open code in the region
 
     def add(self, text: str) -> None:
-        """Take a piece. Where nothing can be drawn again, what it closes is drawn."""
+        """Add a piece of the answer. Without a region, draw the blocks that it closes."""
         self._closed += self._blocks.add(text)
         if not self.region:
             self._draw([])
 
     def draw(self) -> None:
-        """Draw what has come."""
+        """Draw what has arrived."""
         if self.region:
             self._closed += self._blocks.look()
             self._draw(self._blocks.open())
 
     def finish(self) -> None:
-        """All is closed. What comes all the same is a block of its own."""
+        """Close and draw all blocks. A later piece begins a new block."""
         self._closed += self._blocks.finish()
         self._draw([])
 
@@ -89,33 +91,33 @@ class Canvas:
         done: list[str] = []
         if self.region and self._open:
             lost = self.region.lost(width, height)
-            if gone := sum(1 for rows in accumulate(self._open) if rows <= lost):
-                self._gone += gone
+            if scrolled := sum(1 for rows in accumulate(self._open) if rows <= lost):
+                self._final += scrolled
                 self._width = self._width or self.region.width
             self._open = []
         if closed := self._closed:
             self._closed = []
             page = _page(self._look, self._width or width)
-            done = [page.paint(line) for line in self._lines(page, closed)[self._gone :]]
-            self._gone = self._width = 0
+            done = [page.paint(line) for line in self._lines(page, closed)[self._final :]]
+            self._final = self._width = 0
             self.begun = True
         if not self.region:
             if done:
                 self._out.draw("".join(f"{line}\n" for line in done))
             return
         page = _page(self._look, self._width or width)
-        lines = self._lines(page, opened)[self._gone :]
-        stays, rows, room = bool(opened) and is_code(opened[-1]), list[str](), max(1, height - 1)
+        lines = self._lines(page, opened)[self._final :]
+        is_final, rows, room = bool(opened) and is_code(opened[-1]), list[str](), max(1, height - 1)
         while lines and len(rows) < room:
             cut = page.rows(lines[-1], width)
-            if stays and len(cut) + len(rows) > room:
+            if is_final and len(cut) + len(rows) > room:
                 break
             rows = cut + rows
             lines.pop()
-            self._open = [len(cut), *self._open] if stays else []
-        if lines and stays:
+            self._open = [len(cut), *self._open] if is_final else []
+        if lines and is_final:
             done += [page.paint(line) for line in lines]
-            self._gone += len(lines)
+            self._final += len(lines)
             self._width = self._width or width
         if frame := self.region.frame(done, rows[-room:], width):
             self._out.draw(frame)
@@ -129,7 +131,7 @@ class Canvas:
 
 
 def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
-    """Lines for a terminal: texts, each a document of its own, a blank line between two, drawn as they are taken."""
+    """Lines for a terminal: each text is a separate document, with a blank line between two."""
     page, begun = Page(look, width), False
     for text in texts:
         blocks = Blocks()
@@ -146,7 +148,7 @@ def _page(look: Look, width: int) -> "Page":
 
 
 class Page:
-    """Draws blocks for a terminal of some width."""
+    """Draws blocks for a terminal of ``width`` columns."""
 
     def __init__(self, look: Look, width: int) -> None:
         self._look, self._width = look, width
@@ -161,11 +163,11 @@ class Page:
         return _raw("\n".join(block.lines).strip("\n").split("\n"))
 
     def paint(self, line: Line) -> str:
-        """A line as it is written, without its newline."""
+        """A line as text with escape sequences, without its newline."""
         return "".join(self._painted(visible(text), style) for text, style, _ in line)
 
     def rows(self, line: Line, width: int) -> list[str]:
-        """The same in rows of so many columns."""
+        """A line as rows of at most ``width`` columns, each as ``paint`` returns it."""
         starts = row_starts("".join(visible(segment.text) for segment in line), width)
         rows, at = [""], 0
         for text, style, _ in line:
@@ -184,21 +186,21 @@ class Page:
         return (style if self._look.colors else style.without_color).render(text, color_system=ColorSystem.STANDARD)
 
     def _blocks(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
-        """Blocks below each other, with a blank line where the source has one."""
+        """The lines of blocks, with a blank line where the source has one."""
         lines: list[Line] = []
-        for inside in siblings(tokens):
-            at = inside[0].map[0] if inside[0].map else 0
+        for element in siblings(tokens):
+            at = element[0].map[0] if element[0].map else 0
             if lines and not block.lines[at - 1].strip(" \t>"):
                 lines.append([])
-            lines += self._element(inside, block, max(width, _NARROWEST))
+            lines += self._element(element, block, max(width, _NARROWEST))
         return lines
 
     def _element(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
         token = tokens[0]
         match token.type:
             case "blockquote_open":
-                inside = self._blocks(tokens[1:-1], block, width - 2)
-                return [[Segment("│ " if line else "│", _DIM), *line] for line in inside]
+                content = self._blocks(tokens[1:-1], block, width - 2)
+                return [[Segment("│ " if line else "│", _DIM), *line] for line in content]
             case "bullet_list_open" | "ordered_list_open":
                 return list(self._list(tokens, block, width))
             case "table_open":
@@ -220,10 +222,10 @@ class Page:
             if index and item[0].map and not block.lines[item[0].map[0] - 1].strip(" \t>"):
                 yield []
             marker = f"{item[0].info:>2}. " if item[0].info else " • "
-            inside = self._blocks(item[1:-1], block, width - len(marker))
-            first = inside[0] if inside else []
+            content = self._blocks(item[1:-1], block, width - len(marker))
+            first = content[0] if content else []
             yield [Segment(marker if first else marker.rstrip(), _BULLET), *first]
-            for line in inside[1:]:
+            for line in content[1:]:
                 yield [Segment(" " * len(marker)), *line] if line else line
 
     def _table(self, tokens: Sequence[Token], block: Block, width: int) -> list[Line]:
@@ -248,7 +250,7 @@ class Page:
             table.add_row(*(text for _, text in row))
         options = self._console.options
         natural = self._console.measure(table, options=options.update(width=_UNBOUNDED)).maximum
-        table.show_lines = natural > width  # rows of more than one line stand apart
+        table.show_lines = natural > width  # a rule between rows of more than one line
         return [_stripped(line) for line in self._console.render_lines(table, options.update(width=width), pad=False)]
 
     def _wrapped(self, text: Text, width: int) -> list[Line]:
@@ -258,10 +260,10 @@ class Page:
         return [[part for part in Segment.simplify(line.render(self._console)) if part.text] for line in lines]
 
     def _inline(self, token: Token, base: Style) -> Text:
-        """The text of a paragraph, a heading or a cell. A line's end in the source is one on the terminal, too."""
+        """The text of a paragraph, a heading or a cell. A line break in the source is one on the terminal."""
         text = Text(end="")
         styles = [base]
-        links: list[tuple[int, Token]] = []  # where its text begins
+        links: list[tuple[int, Token]] = []  # where the text of each begins
         for part in token.children or ():
             if part.nesting == 1:
                 styles.append(styles[-1] + _INLINE.get(part.tag, _PLAIN))
@@ -296,7 +298,7 @@ def _append(text: Text, more: str, style: Style) -> None:
 
 
 def _target(token: Token, key: str, shown: str) -> str:
-    """Where a link or an image leads, in parentheses; nothing where its text says so."""
+    """The URL of a link or an image in parentheses; nothing if its text is the URL."""
     url, title = str(token.attrs.get(key, "")), token.attrs.get("title")
     if url in (shown, f"mailto:{shown}"):
         return ""
@@ -311,18 +313,18 @@ def _stripped(line: Line) -> Line:
 
 
 def _code(token: Token) -> list[Line]:
-    """Code for copying: not wrapped, nothing added. Of its info a known language is left out: the colours say it."""
+    """Code to copy: not wrapped, nothing added. The name of a language that is highlighted is not shown."""
     lines = visible(token.content).removesuffix("\n").split("\n")
     language, _, info = token.info.strip().partition(" ")
     colored = _highlighted(language, "\n".join(lines[: count_quick(lines)])) if language else None
     info = token.info.strip() if colored is None else info.strip()
-    above = [[Segment(info, _DIM)]] if info else []
-    return above + (colored or []) + _raw(lines[len(colored or ()) :])
+    label = [[Segment(info, _DIM)]] if info else []
+    return label + (colored or []) + _raw(lines[len(colored or ()) :])
 
 
 @lru_cache(maxsize=4)
 def _highlighted(language: str, code: str) -> list[Line] | None:
-    """Lines of code in colours; none where the lexer changes them, None where there is no lexer."""
+    """Highlighted lines of code; empty if the lexer changes the code, None without a lexer."""
     lexer = Syntax("", language, tab_size=0).lexer
     if lexer is None or not code:
         return None if lexer is None else []

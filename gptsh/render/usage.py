@@ -1,4 +1,4 @@
-"""What was used and paid as a table: with bars and as wide as a terminal, or plain in a pipe."""
+"""Tokens and cost as a table: with bars on a terminal, plain in a pipe."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,23 +7,23 @@ from gptsh.render.plain import Look
 from gptsh.text import columns, end, one_line, visible
 
 _HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}
-# Columns of a terminal from which on a field is shown; the others always are.
-_FROM = {"prompt": 80, "completion": 80, "reasoning_tokens": 110, "cached_tokens": 110, "unpriced": 110}
+# The terminal width that a field needs to be shown; the other fields are always shown.
+_MIN_WIDTH = {"prompt": 80, "completion": 80, "reasoning_tokens": 110, "cached_tokens": 110, "unpriced": 110}
 _GAP = "  "
-_NAME = 16  # columns that a name keeps before there is a bar
-_BAR = 8  # columns; a shorter one says little
+_NAME = 16  # columns that a name needs before there is room for a bar
+_BAR = 8  # columns of the shortest useful bar
 _LONGEST_BAR = 30
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-_EXACT = 10_000  # a smaller number is shown to the last token
-_SHOWN = 0.00005  # USD; four digits would show less as nothing
-_ROUNDED_UP = 999.95  # what one digit behind the point would show as a thousand
+_EXACT = 10_000  # smaller numbers are not rounded
+_SHOWN = 0.00005  # USD; four digits would show a smaller cost as zero
+_ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 
 
 # ---- in a pipe
 
 
 def plain(report: Report) -> Iterator[str]:
-    """A heading and a line for each row, of as many fields without blanks; a cost with a ``+`` is at least that."""
+    """A heading and a line for each row; no field contains blanks, and ``+`` marks a minimum cost."""
     table = [("by", "name", *FIELDS), *(_plain_cells(row) for row in rows(report))]
     by, name, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
@@ -42,12 +42,12 @@ def _plain_cells(row: Row) -> tuple[str, ...]:
 
 
 def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
-    """Lines that are safe for a terminal and no wider than ``width`` columns, where that is 40 or more."""
+    """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more."""
     if not report.days:
         yield "no answers"
         return
     every = [_cells(row) for row in rows(report)]
-    fields = [field for field in FIELDS if width >= _FROM.get(field, 0)]
+    fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
     heads = {field: _HEADS.get(field, field) for field in FIELDS}
     widths = {field: max(len(cells[field]) for cells in (heads, *every)) for field in fields}
     left = width - sum(widths.values()) - len(_GAP) * len(widths)
@@ -59,14 +59,14 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
     def line(name: str, cells: Mapping[str, str]) -> str:
         short = end(name, name_width)
         padded = short + " " * (name_width - columns(short))
-        return _GAP.join((padded, *(cells[field].rjust(taken) for field, taken in widths.items())))
+        return _GAP.join((padded, *(cells[field].rjust(size) for field, size in widths.items())))
 
-    weighed = "cost" if report.total["cost"] else "total"
+    measure = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
         yield _styled(line(head, heads), "1", on=look.styles)
-        most = max(row[weighed] or 0 for row in section)
+        most = max(row[measure] or 0 for row in section)
         for row in section:
-            bar = _bar(row[weighed] or 0, most, bar_width)
+            bar = _bar(row[measure] or 0, most, bar_width)
             drawn_row = line(_name(row), _cells(row))
             yield f"{drawn_row}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else drawn_row.rstrip()
         yield ""
@@ -81,7 +81,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _usd(cost: float | None, *, more: bool) -> str:
-    """Four digits; behind them a ``+`` where it is at least that, else a blank, so that the digits stay in line."""
+    """The cost with four digits, then ``+`` for a minimum or a blank, so that the digits align."""
     if cost is None:
         return "- "
     if 0 < cost < _SHOWN and not more:
@@ -100,7 +100,7 @@ def _short(number: int) -> str:
 
 
 def _bar(weight: float, most: float, width: int) -> str:
-    """A bar of so much of ``width`` columns as the weight is of the most: an eighth of one at least, if anything."""
+    """A bar whose share of ``width`` is ``weight / most``; at least an eighth of a column for a weight above 0."""
     if weight <= 0 or not width:
         return ""
     full, eighths = divmod(max(1, round(8 * width * weight / most)), 8)
@@ -115,6 +115,6 @@ def _styled(text: str, code: str, *, on: bool) -> str:
 
 
 def _name(row: Row) -> str:
-    """The day or the model of a row, safe for a terminal: ``?`` for an unknown model, ``all`` of the total."""
+    """The day or the model of a row, safe for a terminal: ``?`` for an unknown model, ``all`` for the total."""
     name = row.get("day", "all") if "model" not in row else row["model"] or ""
     return visible(one_line(name)) or "?"

@@ -36,7 +36,7 @@ def exported(doc: Document, ref: str | None, form: str) -> Iterable[str]:
     if form == "nanobot":
         from gptsh.formats import nanobot  # noqa: PLC0415 - the same
 
-        key = nanobot.key_of(doc, _name_of(ref) if ref else None)
+        key = nanobot.session_key(doc, _name_of(ref) if ref else None)
         old, new = nanobot.file_names(key)
         stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
         return nanobot.write(doc, key)

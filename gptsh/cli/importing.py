@@ -14,8 +14,8 @@ from gptsh.core import references
 from gptsh.core.listing import display_title
 from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
-from gptsh.formats.readers import ASIDE, NAMES, read
-from gptsh.formats.source import Refused, Source, Unread
+from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
+from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.text import counted, one_line
 
@@ -59,13 +59,13 @@ class _Report:
     def __init__(self) -> None:
         self.taken = 0
         self.could_be: list[str] = []  # names that sessions could have
-        self.unread: list[tuple[str, Unread]] = []
+        self.unread: list[tuple[str, Skipped]] = []
 
     def close(self, name: str, *, single: bool) -> None:
         """Print it, of a file so many pieces. Raises UsageError where nothing was taken of what has this name."""
         known = f"what is read: {', '.join(NAMES)}"
         if single and not self.taken and len(self.unread) < 2:
-            where, why, _ = self.unread[0][1] if self.unread else Unread(name, "no session is in it")
+            where, why, _ = self.unread[0][1] if self.unread else Skipped(name, "no session is in it")
             raise UsageError(f"{where}: {why}", known if why == _UNKNOWN else "")
         spoilt = Counter[str]()
         for file, unread in self.unread:
@@ -111,7 +111,7 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
             raise UsageError("--import-session - reads standard input", "pipe a file in")
         try:
             yield Source(_PIPE, None, bytes(stdio.read_piped(prompted=False)))
-        except Refused as err:
+        except BadInput as err:
             raise UsageError(f"{_PIPE}: {err}") from err
         return
     if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
@@ -119,8 +119,8 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
     for file in _files(path, report) if os.path.isdir(path) else [path]:
         try:
             yield Source(file, Path(file))
-        except Refused as err:
-            report.unread.append((file, Unread(file, str(err))))
+        except BadInput as err:
+            report.unread.append((file, Skipped(file, str(err))))
 
 
 def _files(folder: str, report: _Report) -> Iterator[str]:
@@ -131,10 +131,10 @@ def _files(folder: str, report: _Report) -> Iterator[str]:
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError as err:
-            report.unread.append((here, Unread(here, err.strerror or str(err))))
+            report.unread.append((here, Skipped(here, err.strerror or str(err))))
             continue
         for entry in entries:
-            is_named = os.path.splitext(entry.name)[1].lower() in _ENDINGS and not ASIDE.search(entry.path)
+            is_named = os.path.splitext(entry.name)[1].lower() in _ENDINGS and not IGNORED_PATHS.search(entry.path)
             if is_named and entry.is_file(follow_symlinks=False):
                 yield entry.path
         left += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
@@ -144,27 +144,27 @@ def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is
     for source in sources:
         form, found = read(source) or ("", iter([_of_no_format(source)]))
         for doc in found:
-            if isinstance(doc, Unread):
+            if isinstance(doc, Skipped):
                 report.unread.append((source.name, doc))
                 continue
             try:
                 imported = importer.take(doc)
             except BadSession as err:
-                report.unread.append((source.name, source.unread(str(err))))
+                report.unread.append((source.name, source.skipped(str(err))))
                 continue
             report.taken += 1
             name = _name(importer, imported, report, is_named=is_named)
             yield _Taken(imported, source.name, form, len(doc["messages"]), name)
 
 
-def _of_no_format(source: Source) -> Unread:
+def _of_no_format(source: Source) -> Skipped:
     """A file that is not even what its name or its beginning says is worth a word of its own."""
     start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
-    if start and ending == ".json" and source.fault:
-        return source.unread(source.fault)
+    if start and ending == ".json" and source.json_error:
+        return source.skipped(source.json_error)
     meant = start in (b"{", b"[") and ending != ".md"
-    why = (source.fault if meant else "") or (_UNKNOWN if start else "empty")
-    return Unread(source.name, why, is_foreign=True)
+    why = (source.json_error if meant else "") or (_UNKNOWN if start else "empty")
+    return Skipped(source.name, why, is_foreign=True)
 
 
 def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: bool) -> str | None:

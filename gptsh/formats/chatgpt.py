@@ -7,8 +7,8 @@ export under names of their own: what points to them is kept, and none is opened
 from collections.abc import Iterator
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, call_of, each, led_to, without
-from gptsh.formats.source import Found, Source
+from gptsh.formats.conversation import Conversation, branch_to, read_each, tool_call, without
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Part
 from gptsh.models.cost import REASONS
@@ -18,12 +18,12 @@ NAME = "chatgpt"
 _QUIET = {"text", "multimodal_text", "thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"}
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """A session for each conversation of the export, or of one that stands alone."""
     found = [source.value] if isinstance(source.value, dict) else source.value
     if not any(isinstance(one.get("mapping"), dict) for one in as_dicts(found)):
         return None
-    return each(source, lambda value: _conversation(source, value), found)
+    return read_each(source, lambda value: _conversation(source, value), found)
 
 
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
@@ -59,8 +59,8 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
         session.model = message.get("model", session.model)
         yield message
 
-    for node in led_to(value.get("current_node") or next(reversed(nodes), None), nodes, "parent"):
-        session.take(said, node)
+    for node in branch_to(value.get("current_node") or next(reversed(nodes), None), nodes, "parent"):
+        session.add_record(said, node)
     return session
 
 
@@ -75,7 +75,7 @@ def _message(record: dict[str, Any], about: dict[str, Any], parts: list[Part]) -
         found |= {"provider": "openai", **without(answer)}
         if to != "all":
             text = "".join(part.get("text", "") for part in parts)
-            found |= {"content": None, "tool_calls": [call_of(record["id"], to, text)]}
+            found |= {"content": None, "tool_calls": [tool_call(record["id"], to, text)]}
     return found
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, each, led_to
-from gptsh.formats.source import Found, Source
+from gptsh.formats.conversation import Conversation, branch_to, read_each
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dicts
 from gptsh.messages import Part
 
@@ -22,12 +22,12 @@ _BLOCKS = {  # what is taken of each; their other keys are for the page that sho
 }
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """A session for each conversation of the export, or of one that stands alone."""
     found = [source.value] if isinstance(source.value, dict) else source.value
     if not any(isinstance(one.get("chat_messages"), list) for one in as_dicts(found)):
         return None
-    return each(source, lambda value: _conversation(source, value), found)
+    return read_each(source, lambda value: _conversation(source, value), found)
 
 
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
@@ -37,9 +37,9 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
         newest = max(records, key=lambda record: record.get("created_at") or "")
         last = value.get("current_leaf_message_uuid") or newest["uuid"]
-        records = led_to(last, {record["uuid"]: record for record in records}, "parent_message_uuid")
+        records = branch_to(last, {record["uuid"]: record for record in records}, "parent_message_uuid")
     for record in records:
-        session.take(_said, record)
+        session.add_record(_said, record)
     return session
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from gptsh.formats.conversation import NO_MESSAGE, Conversation, each, facts_of, without
-from gptsh.formats.source import Found, Line, Source
+from gptsh.formats.conversation import NO_MESSAGE, Conversation, answer_fields, read_each, without
+from gptsh.formats.source import Line, Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import token_count
 
 NAME = "claude-code"
-ASIDE = r"/tool-results/|/sessions-index\.json$|/subagents/agent-[^/]+\.meta\.json$"
+IGNORED_PATHS = r"/tool-results/|/sessions-index\.json$|/subagents/agent-[^/]+\.meta\.json$"
 # Records without an id of their own by which a file is recognised, with a key that each has.
 _RECORDS = {"summary": "leafUuid", "custom-title": "customTitle", "ai-title": "aiTitle",
             "file-history-snapshot": "snapshot", "queue-operation": "operation"}  # fmt: skip
@@ -37,11 +37,11 @@ class _Thread:
     titles: dict[str, str] = field(default_factory=dict)
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The sessions of a file: the main one, and each agent that it sent off. None where it is another tool's."""
     if not any(_is_ours(value) for value in source.first):
         return None
-    return chain(source.broken, each(source, lambda thread: _conversation(source, thread), _threads(source)))
+    return chain(source.broken, read_each(source, lambda thread: _conversation(source, thread), _threads(source)))
 
 
 def _is_ours(value: dict[str, Any]) -> bool:
@@ -86,9 +86,9 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
         source, NAME, thread.session or str(first.get("uuid")), provider="anthropic", cwd=first.get("cwd")
     )
     session.title = next((thread.titles[key] for key in _TITLES if key in thread.titles), None)
-    session.kept = {key: first[key] for key in ("gitBranch", "version") if isinstance(first.get(key), str)}
+    session.extra = {key: first[key] for key in ("gitBranch", "version") if isinstance(first.get(key), str)}
     if thread.agent is not None:
-        session.kept |= {"session": thread.session, "agent": thread.agent}
+        session.extra |= {"session": thread.session, "agent": thread.agent}
         session.key += f"/{thread.agent}"
     answers: dict[str, dict[str, Any]] = {}  # by the provider's id of a response
     said: list[tuple[dict[str, Any], Line]] = []
@@ -96,7 +96,7 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
         try:
             message = _message(line.value)
         except (AttributeError, KeyError, TypeError, ValueError):  # of another shape than Claude Code writes
-            session.unread.append(source.unread(NO_MESSAGE, line.number))
+            session.skipped.append(source.skipped(NO_MESSAGE, line.number))
             continue
         if message is None:
             continue
@@ -110,7 +110,7 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
             answers[message["response_id"]] = message
         said.append((message, line))
     for message, line in said:
-        session.add(message, line.number)
+        session.add_message(message, line.number)
         session.model = message.get("model", session.model)
     return session
 
@@ -155,7 +155,7 @@ def _message(value: dict[str, Any]) -> dict[str, Any] | None:
     marks = {key: value[key] for key in _FLAGS if value.get(key)}
     if value["type"] == "assistant":
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        found |= {"role": "assistant", "content": [*parts], "provider": "anthropic", **facts_of(said)}
+        found |= {"role": "assistant", "content": [*parts], "provider": "anthropic", **answer_fields(said)}
         if isinstance(value.get("requestId"), str):
             found["request_id"] = value["requestId"]
         if found.get("model") == _SYNTHETIC:  # zeros, and no call that used them

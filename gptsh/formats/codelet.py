@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, facts_of, provider_name, without
-from gptsh.formats.source import Found, Line, Source
+from gptsh.formats.conversation import Conversation, answer_fields, provider_name, without
+from gptsh.formats.source import Line, Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 
 NAME = "codelet"
-ASIDE = r"/blobs/[0-9a-f]{2}/[0-9a-f]{64}$|/messages/messages\.(idx|jsonl)$"  # manifests read the store
+IGNORED_PATHS = r"/blobs/[0-9a-f]{2}/[0-9a-f]{64}$|/messages/messages\.(idx|jsonl)$"  # manifests read the store
 _ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}
 _RECORD = {"id", "content_hash", "created_at", "role", "content"}
 _MANIFEST = {"id", "name", "project", "created_at", "updated_at", "messages"}
@@ -22,16 +22,16 @@ _KEPT = ("forked_from", "merged_from", "compaction", "token_usage")
 _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The session of a manifest, or of all messages of a store or of envelopes."""
     value = source.value
     if isinstance(value, dict) and value.keys() >= _MANIFEST and isinstance(value["messages"], list):
         session = _of_manifest(source, value)
     elif any(one.keys() >= _RECORD or (one.keys() >= _ENVELOPE and "sessionId" not in one) for one in source.first):
         records = _records(source)
-        session = Conversation(source, NAME, next(iter(records)), unread=source.broken)
+        session = Conversation(source, NAME, next(iter(records)), skipped=source.broken)
         for line in records.values():
-            session.take(lambda line: [_message(line.value, session)], line, line.number)
+            session.add_record(lambda line: [_message(line.value, session)], line, line.number)
     else:
         return None
     for message in session.messages:  # the last one that names it counts
@@ -43,16 +43,16 @@ def _of_manifest(source: Source, manifest: dict[str, Any]) -> Conversation:
     session = Conversation(source, NAME, str(manifest["id"]), title=manifest["name"], cwd=manifest["project"])
     session.created_at, session.updated_at = manifest["created_at"], manifest["updated_at"]
     session.provider = provider_name(manifest.get("provider"))
-    session.kept = {key: manifest[key] for key in _KEPT if manifest.get(key)}
+    session.extra = {key: manifest[key] for key in _KEPT if manifest.get(key)}
     store = (source.path or Path("?")).parent / ".." / "messages" / "messages.jsonl"
     found = store.stat() if store.is_file() else None
     records = _store(store, (found.st_mtime_ns, found.st_size, found.st_ino)) if found else {}
     for item in as_dicts(manifest["messages"]):
         ident = str(item.get("message_id"))
         if ident in records:
-            session.take(lambda line: [_message(line.value, session)], records[ident])
+            session.add_record(lambda line: [_message(line.value, session)], records[ident])
         else:
-            session.unread.append(source.unread(f"message {ident:.40}: not in the store beside it"))
+            session.skipped.append(source.skipped(f"message {ident:.40}: not in the store beside it"))
     return session
 
 
@@ -83,7 +83,7 @@ def _message(value: dict[str, Any], session: Conversation) -> dict[str, Any]:
     if "assistant" not in (inner.get("role"), envelope.get("type"), value.get("role")):
         return new
     about = {"provider": provider_name(envelope.get("provider")), "request_id": envelope.get("requestId")}
-    facts = facts_of({**said, "stop_reason": None} if said.get("stop_reason") == "unknown" else said)
+    facts = answer_fields({**said, "stop_reason": None} if said.get("stop_reason") == "unknown" else said)
     return {**new, "role": "assistant", **facts, **without(about)}
 
 
@@ -105,6 +105,6 @@ def _with_blobs(part: dict[str, Any], session: Conversation) -> dict[str, Any]:
         return value
 
     new: dict[str, Any] = filled(part)
-    session.unread += [session.source.unread(f"{name}: missing, or not what its name says") for name in missing]
+    session.skipped += [session.source.skipped(f"{name}: missing, or not what its name says") for name in missing]
     is_sent = missing and part["type"] not in ("tool_result", "tool_use")
     return {"type": "text", "text": f"[{part['type']}: missing]"} if is_sent else new

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 from gptsh.content.foreign import translated
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.formats.source import Found, Source, Unread
+from gptsh.formats.source import Results, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Message, timestamp
 from gptsh.models.cost import REASONS, usage_from
@@ -49,22 +49,22 @@ class Conversation:
     cwd: Any = None
     params: Mapping[str, Any] = field(default_factory=dict)
     consolidated: int = 0
-    kept: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)  # ids, and how often messages had the same words
 
-    def take(self, make: Callable[[Record], Iterable[Mapping[str, Any]]], record: Record, line: int = 0) -> None:
+    def add_record(self, make: Callable[[Record], Iterable[Mapping[str, Any]]], record: Record, line: int = 0) -> None:
         """Add the messages that ``make`` makes of a record; one of another shape than its tool writes is unread."""
         try:
             messages = [*make(record)]
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # whatever the file has in its place
-            self.unread.append(self.source.unread(NO_MESSAGE, line))
+            self.skipped.append(self.source.skipped(NO_MESSAGE, line))
             return
         for message in messages:
-            self.add(message, line)
+            self.add_message(message, line)
 
-    def add(self, message: Mapping[str, Any], line: int = 0) -> bool:
+    def add_message(self, message: Mapping[str, Any], line: int = 0) -> bool:
         """Add a message in our shape or another API's, which may have ``id`` and ``timestamp``; whether it is one.
 
         Several come of one that carries results of tools. Its id is its own where no other message has it, else made of
@@ -76,27 +76,27 @@ class Conversation:
         try:
             sound = document.clean_message(new)
         except ValueError as err:
-            self.unread.append(self.source.unread(str(err).removeprefix("not a session: "), line))
+            self.skipped.append(self.source.skipped(str(err).removeprefix("not a session: "), line))
             return False
         own = message.get("id")
         for at, one in enumerate(translated(sound)):
             has_id = not at and isinstance(own, str) and _ID.fullmatch(own) and own not in self._seen
-            ident = str(own) if has_id else self.derived([message, at] if at else message)
+            ident = str(own) if has_id else self.derived_id([message, at] if at else message)
             self._seen[ident] = 1
             parent = self.messages[-1]["id"] if self.messages else None
             self.messages.append({**one, "id": ident, "parent": parent})
         return True
 
-    def derived(self, words: object) -> str:
+    def derived_id(self, words: object) -> str:
         """An id made of what tells a message from others, the same each time; for each of the same another one."""
         digest = fingerprint([self.format, self.key, words])
         nth = self._seen[digest] = self._seen.get(digest, 0) + 1
         return str(uuid5(NAMESPACE_URL, f"gptsh:{digest} {nth}"))
 
-    def results(self, *, empty: bool = False) -> Found:
+    def results(self, *, allow_empty: bool = False) -> Results:
         """What could not be read, then the session, where a message of it could be; ``empty``: in any case."""
-        yield from self.unread
-        if self.messages or empty:
+        yield from self.skipped
+        if self.messages or allow_empty:
             yield self._document()
 
     def _document(self) -> Document:
@@ -112,7 +112,7 @@ class Conversation:
         title = label(self.title)
         doc |= {"title": title, "created_at": created, "updated_at": max(updated, created), "messages": self.messages}
         key = self.key if len(self.key) <= _LONGEST else fingerprint(self.key)
-        imported = {"format": self.format, "key": key, "title": title, **self.kept}
+        imported = {"format": self.format, "key": key, "title": title, **self.extra}
         doc["meta"] |= {"cwd": cwd, "project": cwd, "tags": [self.format], "imported": imported}
         used = next((as_dict(item["usage"]) for item in reversed(self.messages) if item.get("usage")), {})
         doc["usage"]["tokens"] |= {key: used[key] for key in TOKEN_KEYS if key in used}
@@ -121,20 +121,20 @@ class Conversation:
         return doc
 
 
-def each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Found:
+def read_each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Results:
     """The sessions of records that are one each; one of another shape than its tool writes is unread, by its number."""
     for number, record in enumerate(records, 1):
         where = f"{source.name}, session {number}"
         try:
             found = read(record)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # whatever the file has in its place
-            yield Unread(where, "not of the shape that its tool writes")
+            yield Skipped(where, "not of the shape that its tool writes")
             continue
         for one in found.results():
-            yield one._replace(where=where) if isinstance(one, Unread) and one.where == source.name else one
+            yield one._replace(where=where) if isinstance(one, Skipped) and one.where == source.name else one
 
 
-def led_to(last: Any, records: Mapping[Any, dict[str, Any]], parent: str) -> list[dict[str, Any]]:
+def branch_to(last: Any, records: Mapping[Any, dict[str, Any]], parent: str) -> list[dict[str, Any]]:
     """The records of a tree from the first to the one of an id; ``parent`` has the id of the one before it."""
     found: dict[Any, dict[str, Any]] = {}
     while last in records and last not in found:
@@ -182,13 +182,13 @@ def provider_name(name: object) -> str | None:
     return _PROVIDERS.get(plain) or (plain if plain in PROVIDERS else own)
 
 
-def call_of(ident: object, name: object, arguments: object) -> Call:
+def tool_call(ident: object, name: object, arguments: object) -> Call:
     """A tool call; arguments that are no text become JSON."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def facts_of(message: Mapping[str, Any]) -> dict[str, Any]:
+def answer_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """What an answer of Anthropic's shape reports of itself: model, its id, why it ended, what it used."""
     reason, used = message.get("stop_reason"), message.get("usage")
     found = {

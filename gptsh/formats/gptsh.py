@@ -2,19 +2,19 @@
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
-from gptsh.formats.source import Found, Source
+from gptsh.formats.source import Results, Source
 
 NAME = "gptsh"
 _TABLES = ("agent", "provider", "usage", "meta")  # that the first gptsh wrote, and every one since
 _MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # of a line that --show-session -o jsonl writes
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The document; of messages alone what to do instead. None where it is neither."""
     doc = source.value
     if not source.is_database and source.first and source.first[0].keys() >= _MESSAGE:
         why = "messages of gptsh without their session: --export-session REF --format json writes both"
-        return iter([source.unread(why)])
+        return iter([source.skipped(why)])
     if not isinstance(doc, dict) or not isinstance(doc.get("messages"), list):
         return None
     is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
@@ -22,13 +22,13 @@ def read(source: Source) -> Found | None:
     return _sessions(source, doc) if is_versioned or is_first else None
 
 
-def _sessions(source: Source, doc: Document) -> Found:
+def _sessions(source: Source, doc: Document) -> Results:
     if doc.get("version", 0) > VERSION:
-        yield source.unread(f"of version {doc['version']}, by a newer gptsh")
+        yield source.skipped(f"of version {doc['version']}, by a newer gptsh")
         return
     if "id" not in doc:  # the first gptsh took it from the file's name
         doc = {**doc, "id": source.path.stem.rpartition("-")[2] if source.path else ""}
     try:
         yield document.complete(doc)[0]
     except ValueError as err:
-        yield source.unread(str(err))
+        yield source.skipped(str(err))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content.attachments import media_part, url_part
 from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import LARGEST, Found, Refused, Source, open_plain
+from gptsh.formats.source import LARGEST, BadInput, Results, Source, open_plain
 from gptsh.jsonio import as_dict, as_dicts, parsed
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
@@ -41,12 +41,12 @@ _INDEXED = (
 Row = dict[str, Any]
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The conversations of a database."""
     return _sessions(source) if source.is_database else None
 
 
-def _sessions(source: Source) -> Found:
+def _sessions(source: Source) -> Results:
     import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
     for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}*"):  # by an import that was killed
@@ -57,7 +57,7 @@ def _sessions(source: Source) -> Found:
         with tempfile.TemporaryDirectory(prefix=_COPIES) as folder, contextlib.closing(_opened(source, folder)) as db:
             log = _Log(db)
             if not log.tables >= {"threads", "turns", "messages", "parts"} and not log.tables >= {"responses"}:
-                yield source.unread("a database, but not the log of llm")._replace(is_foreign=True)
+                yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
                 return
             for key in log.sessions():
                 session = Conversation(source, NAME, key)
@@ -70,10 +70,10 @@ def _sessions(source: Source) -> Found:
                     TypeError,
                     ValueError,
                 ) as err:  # an odd cell
-                    session.unread.append(source.unread(f"conversation {key}: {err}"))
+                    session.skipped.append(source.skipped(f"conversation {key}: {err}"))
                 yield from session.results()
-    except (sqlite3.Error, OSError, Refused) as err:
-        yield source.unread(f"not readable as a database: {err}")
+    except (sqlite3.Error, OSError, BadInput) as err:
+        yield source.skipped(f"not readable as a database: {err}")
 
 
 def _opened(source: Source, folder: str) -> "sqlite3.Connection":
@@ -90,7 +90,7 @@ def _opened(source: Source, folder: str) -> "sqlite3.Connection":
         place = Path(f"{source.path}{ending}")
         if not ending or place.is_file():
             if place.stat().st_size > _LARGEST_DATABASE:
-                raise Refused(f"more than {_LARGEST_DATABASE // 1_000_000} MB")
+                raise BadInput(f"more than {_LARGEST_DATABASE // 1_000_000} MB")
             with open_plain(place) as file, open(f"{copy}{ending}", "xb") as new:
                 shutil.copyfileobj(file, new)
     db = sqlite3.connect(copy)
@@ -125,7 +125,7 @@ class _Log:
         return [dict(zip(row.keys(), row, strict=True)) for row in found]
 
     def _unread(self, why: str) -> None:
-        self.session.unread.append(self.session.source.unread(why))
+        self.session.skipped.append(self.session.source.skipped(why))
 
     def sessions(self) -> list[str]:
         """What identifies each session: its thread or conversation, else the one turn or response that it is."""
@@ -146,7 +146,7 @@ class _Log:
         session.title, session.model = head.get("name"), latest.get("model") or head.get("model")
         session.provider, session.params = _provider(session.model), _json(latest.get("options_json"))
         session.created_at = None if latest else head.get("datetime_utc")
-        session.kept = without({"forked_from": head.get("forked_from")})
+        session.extra = without({"forked_from": head.get("forked_from")})
         said = [message for row in rows for message in self._response(row)]
         # Of what stands in both, the older tables know more, and its ids were the same before the store had it.
         said += self._stored(turns, heads[0], only_of_turns=bool(rows))
@@ -157,7 +157,7 @@ class _Log:
             if is_system and not session.messages and session.system is None:
                 session.system = current
             elif not is_system or current != before:
-                session.add(message)
+                session.add_message(message)
 
     # ---- the message store: a tree of messages, turns that name who answered, threads
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from gptsh.core import document
 from gptsh.core.document import Document
-from gptsh.formats.source import Found, Source
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, parsed
 
 NAME = "markdown"
@@ -30,7 +30,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The document of the last line, or why there is none; None for what does not look like Markdown."""
     found = _LAST.search(source.data)
     if found:
@@ -38,16 +38,16 @@ def read(source: Source) -> Found | None:
     if not source.path or source.path.suffix != ".md":
         return None
     why = "no session is on its last line: import what --export-session wrote, whole"
-    return iter([source.unread(why)._replace(is_foreign=True)])
+    return iter([source.skipped(why)._replace(is_foreign=True)])
 
 
-def _session(source: Source, found: re.Match[bytes]) -> Found:
+def _session(source: Source, found: re.Match[bytes]) -> Results:
     try:
         kept = as_dict(parsed(found[1].decode()))
         if kept.get("text") != _digest(source.data[: found.start()].decode("utf-8-sig")):
             why = "its text was changed by hand, and would be lost: undo that, or branch with -s REF@N and ask"
-            yield source.unread(why)
+            yield source.skipped(why)
             return
         yield document.complete(kept.get("session"))[0]
     except (ValueError, RecursionError) as err:
-        yield source.unread(f"the session on its last line cannot be read: {err}")
+        yield source.skipped(f"the session on its last line cannot be read: {err}")

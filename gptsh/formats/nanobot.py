@@ -15,8 +15,8 @@ from gptsh.content.passages import one_text
 from gptsh.context.valid import sendable
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, label, utc
-from gptsh.formats.openai import content_of, line, own, plain_call
-from gptsh.formats.source import Found, Source
+from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts, parsed
 from gptsh.messages import REASONING_FIELDS, THINKING, Message
 
@@ -31,12 +31,12 @@ _UNSAFE = re.compile(r'[<>:"/\\|?*]')
 # ---- in
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The session of a file that has a line of metadata"""
     if any(value.get("_type") == _METADATA for value in source.first):
-        return _session(source).results(empty=True)
+        return _session(source).results(allow_empty=True)
     if source.first and source.first[0].keys() >= _CHECKPOINT:
-        return iter([source.unread("a turn that nanobot had not put into its session yet")])
+        return iter([source.skipped("a turn that nanobot had not put into its session yet")])
     return None
 
 
@@ -53,8 +53,8 @@ def _session(source: Source) -> Conversation:
     offset = offset if 0 <= offset <= count else 0  # as nanobot understands it
     session = Conversation(
         source, NAME, f"{name} {began}".strip(), title=title, created_at=created,
-        updated_at=head.value.get("updated_at"), unread=source.broken,
-        kept={"name": name, "header": head.raw, "count": count, "offset": offset},
+        updated_at=head.value.get("updated_at"), skipped=source.broken,
+        extra={"name": name, "header": head.raw, "count": count, "offset": offset},
     )  # fmt: skip
     passed: list[str] = []  # records that are no messages of ours, in front of one
     counted = 0
@@ -63,15 +63,17 @@ def _session(source: Source) -> Conversation:
         counted += _counts(value)
         is_message = kind != _STATE and (not isinstance(kind, str) or isinstance(value.get("role"), str))
         # nanobot rewrites its messages, so what tells one from another is who said it, and when.
-        said = {"id": session.derived([value["timestamp"], value.get("role")])} if value.get("timestamp") else {}
-        if is_message and session.add({**own(value), **said, "source": {"lines": [*passed, found.raw]}}, found.number):
+        said = {"id": session.derived_id([value["timestamp"], value.get("role")])} if value.get("timestamp") else {}
+        if is_message and session.add_message(
+            {**from_chat(value), **said, "source": {"lines": [*passed, found.raw]}}, found.number
+        ):
             passed = []
         else:
             passed = [*passed, found.raw]
         if counted == offset:
             session.consolidated = len(session.messages)
     if passed:
-        session.kept["after"] = passed
+        session.extra["after"] = passed
     return session
 
 
@@ -83,7 +85,7 @@ def _counts(value: Mapping[str, Any]) -> bool:
 # ---- its name there
 
 
-def key_of(doc: Document, name: str | None) -> str:
+def session_key(doc: Document, name: str | None) -> str:
     """The session's key in nanobot: its own where it came from there, else its ``@NAME``, else ``gptsh:<id>``."""
     return str(_imported(doc).get("name") or (name or "").removeprefix("@") or f"gptsh:{doc['id']}")
 
@@ -113,7 +115,7 @@ def write(doc: Document, key: str) -> Iterator[str]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         came = as_dict(as_dict(message).get("source")) if imported else {}
         if not (new := _kept(came.get("lines"))):
-            new = [line(_written(one, names)) for one in sendable([message]) if one["role"] != "system"]
+            new = [json_line(_written(one, names)) for one in sendable([message]) if one["role"] != "system"]
         count += sum(_counts(parsed(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):
@@ -145,7 +147,7 @@ def _header(doc: Document, key: str, offset: int, had: dict[str, Any], title: ob
     for name in ("created_at", "updated_at"):
         came = had.get(name) if isinstance(had.get(name), str) and utc(had[name]) == doc[name] else None
         times[name] = datetime.fromisoformat(came).isoformat() if came else _local(doc[name])
-    return line({"_type": _METADATA, "key": key, **times, "metadata": metadata, **dict.fromkeys(counts, offset)})
+    return json_line({"_type": _METADATA, "key": key, **times, "metadata": metadata, **dict.fromkeys(counts, offset)})
 
 
 def _local(moment: str) -> str:
@@ -157,7 +159,7 @@ def _written(message: Message, names: Mapping[str, Any]) -> dict[str, Any]:
     """A message of ours with nanobot's keys in its order."""
     said: dict[str, Any] = {"role": message["role"]}
     if message["role"] == "user":
-        said["content"] = content_of(message, _IMAGES)
+        said["content"] = openai_content(message, _IMAGES)
     elif message["role"] == "assistant":
         calls = [plain_call(call) for call in message.get("tool_calls") or ()]
         said |= {"content": one_text(message), **({"tool_calls": calls} if calls else {}), **_thought(message)}
@@ -166,7 +168,7 @@ def _written(message: Message, names: Mapping[str, Any]) -> dict[str, Any]:
         found = {"tool_call_id": ident, "name": message.get("name") or names.get(ident or "")}
         said |= {key: value for key, value in found.items() if value}
         has_images = any(media.kind == "image" for _, media in media_in(message))
-        said["content"] = content_of(message, _IMAGES) if has_images else one_text(message)
+        said["content"] = openai_content(message, _IMAGES) if has_images else one_text(message)
     moment = utc(message.get("timestamp"))
     return said | ({"timestamp": _local(moment)} if moment else {})
 

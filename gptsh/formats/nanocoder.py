@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, call_of, provider_name, without
-from gptsh.formats.source import Found, Source
+from gptsh.formats.conversation import Conversation, provider_name, tool_call, without
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict
 
 NAME = "nanocoder"
-ASIDE = r"/nanocoder/sessions/sessions\.json$|/checkpoints/[^/]+/(metadata\.json$|files/)"
+IGNORED_PATHS = r"/nanocoder/sessions/sessions\.json$|/checkpoints/[^/]+/(metadata\.json$|files/)"
 _HEAD = {"id", "title", "createdAt", "lastAccessedAt", "provider", "model", "workingDirectory", "messages"}
 _NOTES = {"name", "timestamp", "messageCount", "filesChanged", "provider"}  # of a checkpoint, beside it
 _KNOWN = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "structuredContent", "images")
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The session, or the checkpoint as a session of its own."""
     value = source.value
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
@@ -32,9 +32,9 @@ def read(source: Source) -> Found | None:
         session = Conversation(source, NAME, f"checkpoint {name} {moment}", title=name)
         session.created_at = session.updated_at = moment
         session.model, session.provider = made.get("model"), provider_name(made.get("name"))
-        session.kept = {key: notes[key] for key in ("description", "filesChanged") if notes.get(key)}
+        session.extra = {key: notes[key] for key in ("description", "filesChanged") if notes.get(key)}
     for record in value["messages"]:
-        session.take(_message, record)
+        session.add_record(_message, record)
     return session.results()
 
 
@@ -43,7 +43,7 @@ def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {key: record[key] for key in ("role", "content", "tool_call_id", "name") if key in record}
     if record.get("tool_calls"):
         calls = [(call["id"], call["function"]) for call in record["tool_calls"]]
-        found["tool_calls"] = [call_of(ident, called["name"], called["arguments"]) for ident, called in calls]
+        found["tool_calls"] = [tool_call(ident, called["name"], called["arguments"]) for ident, called in calls]
     if record.get("reasoning") is not None:
         found["replay"] = {"reasoning": str(record["reasoning"])}
     if record.get("structuredContent") is not None:

@@ -4,17 +4,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, call_of, provider_name, utc, without
-from gptsh.formats.source import Found, Source
+from gptsh.formats.conversation import Conversation, provider_name, tool_call, utc, without
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 
 NAME = "ollm"
-ASIDE = r"/snapshots-index\.json$|/snapshot-map\.json$"
+IGNORED_PATHS = r"/snapshots-index\.json$|/snapshot-map\.json$"
 _LAYOUTS = ({"startTime", "toolCalls"}, {"checkpointRecords"}, {"id", "timestamp", "userMessages"})
 _KNOWN = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The session of one of the three layouts; a snapshot is one of its own."""
     value = source.value
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list) or "sessionId" not in value:
@@ -34,7 +34,7 @@ def read(source: Source) -> Found | None:
     older = [one for one in older if str(one.get("id")) not in present]
     records = _in_time([*older, *value["messages"], *as_dicts(value.get("toolCalls"))])  # a session has calls beside
     for record in records:
-        session.take(_call if "args" in as_dict(record) else _message, record)
+        session.add_record(_call if "args" in as_dict(record) else _message, record)
     return session.results()
 
 
@@ -53,7 +53,7 @@ def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if parts := record.get("parts"):
         found["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
     if record.get("toolCalls"):
-        found["tool_calls"] = [call_of(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
+        found["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
     if record.get("toolCallId") is not None:
         found["tool_call_id"] = record["toolCallId"]
     rest = without(record, *_KNOWN)
@@ -62,7 +62,7 @@ def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _call(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A call that stands apart, as an answer, and its result, where it has one."""
-    moment, calls = record.get("timestamp"), [call_of(record["id"], record["name"], record["args"])]
+    moment, calls = record.get("timestamp"), [tool_call(record["id"], record["name"], record["args"])]
     yield {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": moment}
     if record.get("result") is not None:
         given = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}

@@ -10,8 +10,8 @@ from gptsh.content.openai_parts import question, spread
 from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, sendable
 from gptsh.core.document import Document
-from gptsh.formats.conversation import Conversation, call_of, fingerprint
-from gptsh.formats.source import Found, Source
+from gptsh.formats.conversation import Conversation, fingerprint, tool_call
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_text, parts_of
 from gptsh.text import is_unicode
@@ -28,7 +28,7 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 # ---- in
 
 
-def read(source: Source) -> Found | None:
+def read(source: Source) -> Results | None:
     """The session of these messages, which is another one once there are more of them."""
     body, lines = as_dict(source.value), []
     if isinstance(body.get("model"), str) and not body.keys() & set(_RECORDED):
@@ -41,17 +41,17 @@ def read(source: Source) -> Found | None:
     if not isinstance(records, list) or not any(map(_is_message, as_dicts(records))):
         return None
     session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
-    session.unread += source.broken if lines else []
+    session.skipped += source.broken if lines else []
     system = [_instruction({"role": "system", "content": body.get("system")})]  # where Anthropic's API has it
     for at, value in enumerate(records):
         if not isinstance(value, dict):
-            session.unread.append(source.unread(f"message {at + 1} is no object"))
+            session.skipped.append(source.skipped(f"message {at + 1} is no object"))
         elif not session.messages and (words := _instruction(value)):
             system.append(words)
         else:
-            session.take(_message, value, lines[at].number if lines else 0)
+            session.add_record(_message, value, lines[at].number if lines else 0)
     session.system = "\n\n".join(filter(None, system))
-    return session.results(empty=bool(session.system))
+    return session.results(allow_empty=bool(session.system))
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
@@ -69,7 +69,7 @@ def _instruction(value: Mapping[str, Any]) -> str | None:
     return words if words.strip() and all(isinstance(text, str) for text in texts) else None
 
 
-def own(value: Mapping[str, Any]) -> dict[str, Any]:
+def from_chat(value: Mapping[str, Any]) -> dict[str, Any]:
     """A chat message in our shape: reasoning under our names, what nobody knows as it came.
 
     What has a name of ours is left out, since it means something else there: no file can say what an answer cost.
@@ -85,7 +85,7 @@ def own(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    new = own(value)
+    new = from_chat(value)
     if isinstance(value.get("id"), str):
         new["id"] = value["id"]
     if value.get("tool_calls"):
@@ -96,10 +96,10 @@ def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _call(given: dict[str, Any]) -> Call:
     """A call of a function; one of a custom tool as one whose arguments are its input."""
     if custom := as_dict(given.get("custom")):
-        return call_of(given["id"], custom.get("name"), custom.get("input"))
+        return tool_call(given["id"], custom.get("name"), custom.get("input"))
     function = as_dict(given.get("function"))
     if isinstance(function.get("arguments"), dict):  # as Ollama has them
-        return call_of(given.get("id", ""), function.get("name"), function["arguments"])
+        return tool_call(given.get("id", ""), function.get("name"), function["arguments"])
     return given
 
 
@@ -117,7 +117,7 @@ def write(doc: Document) -> Iterator[str]:
     heard = [message for message in said if message["role"] != "system" or one_text(message)]
     messages = spread(pair_calls(heard, NAME, readable=False))
     for at, message in enumerate(messages):
-        yield f"{',' if at else '['}\n {line(_sent(message))}"
+        yield f"{',' if at else '['}\n {json_line(_sent(message))}"
     yield "\n]\n" if messages else "[]\n"
 
 
@@ -132,12 +132,12 @@ def _sent(message: Message) -> dict[str, Any]:
         sent |= {"refusal": refusal} if refusal else {}
     else:
         is_system = message["role"] == "system"
-        sent["content"] = one_text(message) if is_system else content_of(message, ("image", "document", "audio"))
+        sent["content"] = one_text(message) if is_system else openai_content(message, ("image", "document", "audio"))
     name: Any = message.get("name")
     return {**sent, "name": name} if isinstance(name, str) and _SPEAKER.fullmatch(name) else sent
 
 
-def content_of(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
+def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
     """What a message carries: one text where it is all text, else parts in OpenAI's shapes.
 
     What is not of ``kinds``, and what has no shape there, is a text that names it.
@@ -155,10 +155,10 @@ def content_of(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
 
 def plain_call(call: Call) -> Call:
     """A call with nothing that only its model knows."""
-    return call_of(call["id"], call["function"].get("name"), call["function"].get("arguments") or "")
+    return tool_call(call["id"], call["function"].get("name"), call["function"].get("arguments") or "")
 
 
-def line(value: object) -> str:
+def json_line(value: object) -> str:
     """JSON on one line, UTF-8 as it is; a lone surrogate as its escape, since no file can hold it."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()

@@ -27,7 +27,7 @@ _BLANK = " \t\r\n\0"  # between values; NUL is what a crash leaves behind
 _FIRST = 10  # lines by which a format of lines is recognised
 
 
-class Unread(NamedTuple):
+class Skipped(NamedTuple):
     """What could not be read: where, as ``path`` or ``path:line``, and why. ``is_foreign``: another program's file."""
 
     where: str
@@ -35,10 +35,10 @@ class Unread(NamedTuple):
     is_foreign: bool = False
 
 
-Found = Iterator[Document | Unread]  # the sessions of a file, and what of it could not be read
+Results = Iterator[Document | Skipped]  # the sessions of a file, and what of it could not be read
 
 
-class Refused(ValueError):
+class BadInput(ValueError):
     """A file, or a piece of one, that is not read. Its text gives the reason."""
 
 
@@ -53,18 +53,19 @@ class Line(NamedTuple):
 class Source:
     """One file, or what was piped: ``name`` is what people read, ``path`` is None for a pipe.
 
-    ``data`` is all of it, of a database the beginning alone. Raises Refused for what is no plain file, too large, or
+    ``data`` is all of it, of a database the beginning alone. Raises BadInput for what is no plain file, too large, or
     cannot be read.
     """
 
     def __init__(self, name: str, path: Path | None = None, data: bytes = b"") -> None:
-        self.name, self.path, self.fault = name, path, ""  # the last is why it is no JSON, once ``value`` was asked for
+        self.name, self.path = name, path
+        self.json_error = ""  # why ``value`` is not JSON, once it was read
         self.modified = timestamp()
         self.data = data if path is None else self._bytes(path)
-        self._read: list[Line | Unread] = []
+        self._read: list[Line | Skipped] = []
         self._unread = self._by_line()
         if len(self.data) > LARGEST:
-            raise Refused(_TOO_LARGE)
+            raise BadInput(_TOO_LARGE)
 
     def _bytes(self, path: Path) -> bytes:
         try:
@@ -74,10 +75,10 @@ class Source:
                 if (start := file.read(len(_DATABASE))) == _DATABASE:
                     return start
                 if found.st_size > LARGEST:
-                    raise Refused(_TOO_LARGE)
+                    raise BadInput(_TOO_LARGE)
                 return start + file.read()
         except OSError as err:
-            raise Refused(err.strerror or str(err)) from err
+            raise BadInput(err.strerror or str(err)) from err
 
     @property
     def is_database(self) -> bool:
@@ -94,12 +95,12 @@ class Source:
         path = self.path.parent.joinpath(*names)
         try:
             return Source(str(path), path)
-        except Refused:
+        except BadInput:
             return None
 
-    def unread(self, why: str, line: int = 0) -> Unread:
+    def skipped(self, why: str, line: int = 0) -> Skipped:
         """What could not be read of it."""
-        return Unread(f"{self.name}:{line}" if line else self.name, why)
+        return Skipped(f"{self.name}:{line}" if line else self.name, why)
 
     @cached_property
     def value(self) -> Any:
@@ -109,8 +110,8 @@ class Source:
             return first[0].value if len(first) == 1 else None
         try:
             found = [value for _, value in islice(_values_in(self.data.removeprefix(_BOM)), 2)]
-        except Refused as err:
-            self.fault = str(err)
+        except BadInput as err:
+            self.json_error = str(err)
             return None
         return found[0] if len(found) == 1 else None
 
@@ -127,57 +128,57 @@ class Source:
         return [piece for piece in self._pieces() if isinstance(piece, Line)]
 
     @property
-    def broken(self) -> list[Unread]:
+    def broken(self) -> list[Skipped]:
         """What stands on its lines and is no JSON object."""
-        return [piece for piece in self._pieces() if isinstance(piece, Unread)]
+        return [piece for piece in self._pieces() if isinstance(piece, Skipped)]
 
-    def _pieces(self, most: int | None = None) -> list[Line | Unread]:
+    def _pieces(self, most: int | None = None) -> list[Line | Skipped]:
         """What stands on its lines, read once, and no further than ``most`` where that is enough."""
         self._read.extend(islice(self._unread, None if most is None else max(most - len(self._read), 0)))
         return self._read
 
-    def _by_line(self) -> Iterator[Line | Unread]:
+    def _by_line(self) -> Iterator[Line | Skipped]:
         if self.data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(b"["):  # a list, whole or torn
             return
         for number, data in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), 1):
             try:
                 for raw, value in _values_in(data, number):
                     is_object = isinstance(value, dict)
-                    yield Line(number, raw, value) if is_object else self.unread("not a JSON object", number)
-            except Refused as err:
-                yield self.unread(str(err), number)
+                    yield Line(number, raw, value) if is_object else self.skipped("not a JSON object", number)
+            except BadInput as err:
+                yield self.skipped(str(err), number)
 
 
 def open_plain(path: Path) -> io.FileIO:
-    """Open a plain file; a pipe among the files is not waited for. Raises OSError, Refused for what is none."""
+    """Open a plain file; a pipe among the files is not waited for. Raises OSError, BadInput for what is none."""
     file = io.FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise Refused("no plain file")
+        raise BadInput("no plain file")
     return file
 
 
 def _values_in(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
-    """The JSON values that stand behind each other, each with its text. Raises Refused at the first that is none.
+    """The JSON values that stand behind each other, each with its text. Raises BadInput at the first that is none.
 
     ``line`` is the number of the first line.
     """
     try:
         text = data.decode().rstrip(_BLANK)
     except UnicodeDecodeError as err:
-        raise Refused("not UTF-8") from err
+        raise BadInput("not UTF-8") from err
     at = len(text) - len(text.lstrip(_BLANK))
     while at < len(text):
         try:
             value, end = parsed_from(text, at)
         except RecursionError as err:
-            raise Refused("nested too deeply") from err
+            raise BadInput("nested too deeply") from err
         except JSONDecodeError as err:
-            raise Refused(f"not JSON at line {line + err.lineno - 1} column {err.colno}") from err
+            raise BadInput(f"not JSON at line {line + err.lineno - 1} column {err.colno}") from err
         except ValueError as err:  # such as NaN
-            raise Refused(f"not JSON: {err}") from err
+            raise BadInput(f"not JSON: {err}") from err
         if text.count("{", at, end) + text.count("[", at, end) > _DEEPEST and _is_deep(value, _DEEPEST):
-            raise Refused(f"nested more than {_DEEPEST} levels deep")
+            raise BadInput(f"nested more than {_DEEPEST} levels deep")
         yield text[at:end], value
         while end < len(text) and text[end] in _BLANK:
             end += 1

@@ -19,7 +19,7 @@ from gptsh.messages import Message, Usage, is_empty
 from gptsh.models.names import safe_params
 
 if TYPE_CHECKING:
-    from gptsh.core.snapshots import Happening
+    from gptsh.core.snapshots import SessionEvent
 
 
 class OpenedSession(NamedTuple):
@@ -157,7 +157,7 @@ class Session:
         self.doc, self.at = doc, at
         self.name = None if at is None or at.startswith("@") else at
         self.failure: StoreError | None = None
-        self.due: list[Happening] = []
+        self.due: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.was_saved = self._has_noted = False
         self._flags, self._keep_snapshots = flags, loaded.context.snapshots
@@ -168,7 +168,7 @@ class Session:
         """Whether what was last saved is on disk."""
         return self._saves and self.failure is None
 
-    def save(self, *happened: "Happening", fsync: bool) -> bool:
+    def save(self, *happened: "SessionEvent", fsync: bool) -> bool:
         """Save what the document holds; whether it is on disk. The first failure is noted, the last save decides.
 
         Where the lock is busy nothing is noted before the answer: saving that brings the question along.

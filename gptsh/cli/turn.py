@@ -54,7 +54,7 @@ from gptsh.text import counted
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
     from gptsh.context.answer_schema import AnswerSchema
-    from gptsh.core.snapshots import Happening
+    from gptsh.core.snapshots import SessionEvent
 
 _TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
 
@@ -305,7 +305,7 @@ class Turn:
         self._message = message
         self.session.save(recorded, ("session_saved", {"session": self.session.doc["id"]}), fsync=fsync)
 
-    def _append(self, message: Message) -> "Happening":
+    def _append(self, message: Message) -> "SessionEvent":
         """Add a message behind what this turn has seen, whatever others add to the session; what is told of it."""
         message["id"], message["parent"] = new_message_id(), self._seen[-1]["id"]
         delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None

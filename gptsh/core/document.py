@@ -1,4 +1,4 @@
-"""One session as a value: completed, cut at a point, merged with another copy of it, counted. No files here.
+"""One session as a value: check it, cut it at a point, merge two copies, count. No files here.
 
 docs/file-format.md describes each key.
 """
@@ -19,7 +19,7 @@ from gptsh.text import counted, shortened
 VERSION = 1
 PREVIEW_WIDTH = 100
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
-_SUMMARIES = 5  # kept in a session, besides the one that its compaction uses
+_MAX_SUMMARIES = 5  # in a session, besides the one that its compaction uses
 
 Document = dict[str, Any]
 
@@ -42,27 +42,27 @@ def blank(ident: str, moment: str) -> Document:
     }
 
 
-# ---- what a file holds
+# ---- checking the content of a file
 
 
 def _is_time(value: object) -> bool:
-    """ISO 8601, within the years that can be shown in any time zone."""
+    """Whether a value is ISO 8601, in a year that every time zone can show."""
     try:
         return isinstance(value, str) and 1900 <= datetime.fromisoformat(value).year <= 9000
     except ValueError:
         return False
 
 
-def _are_cuts(value: object) -> bool:
-    """By message id: the place of a part, and from where to where its text is left out."""
+def _is_cut_table(value: object) -> bool:
+    """Whether a value maps message ids to lists of ``[part, start, end]``: text that is left out of a part."""
     return isinstance(value, dict) and all(
         isinstance(cuts, list) and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cut in cuts)
         for cuts in value.values()
     )
 
 
-# What the code relies on, by key: a type, a test, the shape of a table, or in a list that of each item. Absent and null
-# are right everywhere, but a record in a list has an id.
+# The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
+# absent or null, except the id of a record in a list.
 Shape = dict[str, Any]
 _CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str}
 _SUMMARY: Shape = {
@@ -89,7 +89,7 @@ _DOCUMENT: Shape = {
     "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict},
     "context": {
         "compaction": _COMPACTION, "summaries": [_SUMMARY], "snapshots": [_SNAPSHOT],
-        "cuts": _are_cuts, "consolidated": str,
+        "cuts": _is_cut_table, "consolidated": str,
     },
 }  # fmt: skip
 _MESSAGE: Shape = {
@@ -100,78 +100,81 @@ _MESSAGE: Shape = {
 }  # fmt: skip
 
 
-def _sound(value: Any, shape: Any, place: str, malformed: list[str]) -> Any:
-    """The value without what has another shape, whose places go to ``malformed``; None where it is that itself."""
+def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
+    """Return the value without its malformed parts, or None if it is malformed itself.
+
+    The paths of malformed parts are appended to ``malformed``.
+    """
     if isinstance(shape, dict) and isinstance(value, dict):
-        table = value
+        result = value
         for key, item in value.items():
             expected = shape.get(key)
             if item is None or expected is None or type(item) is expected:
                 continue
-            sound = _sound(item, expected, f"{place}.{key}" if place else key, malformed)
-            if sound is None:
-                table = {other: value for other, value in table.items() if other != key}
-            elif sound is not item:
-                table = {**table, key: sound}
-        return table
+            valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
+            if valid is None:
+                result = {other: value for other, value in result.items() if other != key}
+            elif valid is not item:
+                result = {**result, key: valid}
+        return result
     if isinstance(shape, list) and isinstance(value, list):
         items = []
         for at, item in enumerate(value):
-            sound = _sound(item, shape[0], f"{place}[{at}]", malformed)
-            if isinstance(sound, dict) and not sound.get("id"):
-                malformed.append(f"{place}[{at}].id")
-            elif sound is not None:
-                items.append(sound)
+            valid = _validated(item, shape[0], f"{path}[{at}]", malformed)
+            if isinstance(valid, dict) and not valid.get("id"):
+                malformed.append(f"{path}[{at}].id")
+            elif valid is not None:
+                items.append(valid)
         return items
     fits = isinstance(value, shape) if isinstance(shape, (type, tuple)) else callable(shape) and shape(value)
     if not fits:
-        malformed.append(place)
+        malformed.append(path)
     return value if fits else None
 
 
 def complete(value: object, ident: str | None = None, moment: str | None = None) -> tuple[Document, list[str]]:
-    """What a file holds as a document with all its keys, and the places of what is malformed, which is left out.
+    """Return the JSON value of a session file as a document with all keys, and the paths of its malformed parts.
 
-    ``ident`` and ``moment`` come from the file's name: the first is the session's id whatever the file says, the second
-    the time of a session that has none. A version of 0, or none, is the first gptsh: seconds in its times, no ids on
-    its messages. Their ids are derived, so that every reader of one file gives a message the same one.
-    Raises ValueError for what has no readable messages.
+    Malformed parts are left out. ``ident`` and ``moment`` come from the file's name: ``ident`` replaces the id in the
+    file, ``moment`` a missing time of creation. A version of 0, or none, is a file of gptsh-cli 0.8: its times have
+    seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
+    Raises ValueError if the messages cannot be read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
-    given = _sound({key: item for key, item in value.items() if key != "messages"}, _DOCUMENT, "", malformed)
-    ident = ident or str(given.get("id") or "")
-    began = given.get("created_at") or (moment if _is_time(moment) else None)
-    new = blank(ident, began or "1970-01-01T00:00:00.000Z")
-    for key, item in given.items():
+    valid = _validated({key: item for key, item in value.items() if key != "messages"}, _DOCUMENT, "", malformed)
+    ident = ident or str(valid.get("id") or "")
+    created = valid.get("created_at") or (moment if _is_time(moment) else None)
+    new = blank(ident, created or "1970-01-01T00:00:00.000Z")
+    for key, item in valid.items():
         if key in _DOCUMENT and isinstance(item, dict):
             table = {inner: new[key].get(inner) if value is None else value for inner, value in item.items()}
             new[key] = table | {inner: value for inner, value in new[key].items() if inner not in table}
         elif item is not None or key not in new:
             new[key] = item
-    new |= {"id": ident, "version": max(given.get("version") or 0, VERSION)}
-    read: list[Message] = []
+    new |= {"id": ident, "version": max(valid.get("version") or 0, VERSION)}
+    messages: list[Message] = []
     for at, message in enumerate(value["messages"]):
-        read += translated(_sound(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
+        messages += translated(_validated(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
     seen: set[str] = set()
-    for at, message in enumerate(read):
-        own = message.get("id")
-        if not own or own in seen:
-            from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms that few files need
+    for at, message in enumerate(messages):
+        message_id = message.get("id")
+        if not message_id or message_id in seen:
+            from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms, and few files need it
 
-            own = str(uuid5(NAMESPACE_URL, f"gptsh:{ident} {new['created_at']} {at}"))
-            message = {**message, "id": own}
-        seen.add(own)
+            message_id = str(uuid5(NAMESPACE_URL, f"gptsh:{ident} {new['created_at']} {at}"))
+            message = {**message, "id": message_id}
+        seen.add(message_id)
         new["messages"].append(message)
-    if not given.get("version"):
-        _carry(new)
+    if not valid.get("version"):
+        _carry_old_totals(new)
     new["stats"] |= stats(new["messages"], new["stats"]["preview"])
     return new, [*dict.fromkeys(malformed)]
 
 
 def checked_message(value: Any) -> Message:
-    """The message. Raises ValueError where its role, its content or its tool calls are malformed."""
+    """Return the message. Raises ValueError if its role, content or tool calls are malformed."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
     message: Any = value
@@ -184,20 +187,20 @@ def checked_message(value: Any) -> Message:
             isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
         ):
             raise ValueError("not a session: a message whose 'tool_calls' are none")
-    found: Message = message
-    return found
+    checked: Message = message
+    return checked
 
 
 def clean_message(value: object) -> Message:
-    """A message without its malformed keys. Raises as ``checked_message``."""
-    message: Message = _sound(checked_message(value), _MESSAGE, "", [])
+    """Return the message without malformed keys. Raises ValueError as ``checked_message`` does."""
+    message: Message = _validated(checked_message(value), _MESSAGE, "", [])
     return message
 
 
-def _carry(doc: Document) -> None:
-    """Keep what the first gptsh knew of the session as a whole, since its messages have no usage.
+def _carry_old_totals(doc: Document) -> None:
+    """Keep the totals that gptsh-cli 0.8 stored for the session, whose messages have no usage.
 
-    ``carried`` is USD, ``carried_tokens`` has TOKEN_KEYS, ``carried_model`` made the answers that name no model.
+    ``carried`` is in USD; ``carried_tokens`` has TOKEN_KEYS; ``carried_model`` is the model of answers that name none.
     """
     usage = doc["usage"]
     if not any(message.get("cost") for message in doc["messages"]):
@@ -211,7 +214,7 @@ def _carry(doc: Document) -> None:
 
 
 def is_unsaved(doc: Document) -> bool:
-    """Whether the document was never on disk: saving always moves ``updated_at`` beyond ``created_at``."""
+    """Whether the document was never saved: each save makes ``updated_at`` later than ``created_at``."""
     return bool(doc["updated_at"] == doc["created_at"])
 
 
@@ -219,12 +222,12 @@ def is_unsaved(doc: Document) -> bool:
 
 
 def turns(messages: Sequence[Message]) -> list[int]:
-    """Positions at which a turn starts."""
+    """The index of each message that starts a turn."""
     return [at for at, message in enumerate(messages) if starts_turn(message)]
 
 
 def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
-    """``turns``, ``messages`` and a ``preview`` of the first question, unless that is known."""
+    """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
         preview = shortened(gist_of(questions[0]), PREVIEW_WIDTH) if questions else ""
@@ -232,17 +235,17 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
 
 
 def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | None, cost: float | None) -> None:
-    """Enter a call of the small model into the session's ledger, the only place that has its cost.
+    """Record a call of the small model in the session's ledger, the only place that has its cost.
 
-    ``kind`` is ``title``, ``summary`` or ``memory``; of ``tokens`` the TOKEN_KEYS count; ``cost`` is USD.
+    ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS; ``cost`` is in USD.
     """
-    known = {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None
-    call = {"id": new_message_id(), "kind": kind, "model": model, "tokens": known, "cost": cost, "at": timestamp()}
+    counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None
+    call = {"id": new_message_id(), "kind": kind, "model": model, "tokens": counts, "cost": cost, "at": timestamp()}
     doc["usage"] = {**doc["usage"], "calls": [*doc["usage"]["calls"], call]}
 
 
 def update_totals(doc: Document) -> None:
-    """Bring ``stats`` and ``usage.cost`` up to date with messages and calls. Counting twice counts once."""
+    """Recompute ``stats`` and ``usage.cost`` from messages and calls; doing it twice changes nothing."""
     usage = doc["usage"]
     doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
     costs = [item.get("cost") for item in (*doc["messages"], *usage["calls"])]
@@ -256,18 +259,18 @@ def unanswered(messages: Sequence[Message]) -> bool:
 
 
 def unfinished(messages: Sequence[Message]) -> bool:
-    """Whether the model is to answer: after a question, a tool's result, or calls whose results never came."""
-    filled = [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
-    return bool(filled and turns(filled)) and (filled[-1]["role"] != "assistant" or bool(filled[-1].get("tool_calls")))
+    """Whether the model has to answer: after a question, a tool result, or tool calls without results."""
+    sent = [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
+    return bool(sent and turns(sent)) and (sent[-1]["role"] != "assistant" or bool(sent[-1].get("tool_calls")))
 
 
 def question_index(messages: Sequence[Message]) -> int:
-    """Where the question stands that is to be answered; behind all messages where none is."""
+    """The index of the question that the model has to answer, or the number of messages if there is none."""
     return turns(messages)[-1] if unfinished(messages) else len(messages)
 
 
 def is_imported(message: Message) -> bool:
-    """Whether a message was imported, and not asked or answered here."""
+    """Whether a message was imported rather than asked or answered here."""
     return as_dict(as_dict(message).get("source")).get("imported") is True
 
 
@@ -275,9 +278,10 @@ def is_imported(message: Message) -> bool:
 
 
 def at_point(doc: Document, point: str) -> Document:
-    """The document as it stood at a point: ``N`` after turn N, ``-N`` without the last N turns, a snapshot, or "".
+    """Return the document as it stood at a point.
 
-    Raises UnknownSession saying what there is instead.
+    A point is ``N`` (after turn N), ``-N`` (without the last N turns), a snapshot's name, or "" (now). Raises
+    UnknownSession, naming the number of turns, if there is no such point.
     """
     from gptsh.core import snapshots  # noqa: PLC0415 - few sessions are cut
 
@@ -290,22 +294,22 @@ def at_point(doc: Document, point: str) -> Document:
         if 0 <= turn <= len(starts):
             end = [0, *starts[1:], len(messages)][turn] if starts else 0
     elif snapshot := snapshots.named(doc["context"], point):
-        at = {message["id"]: place for place, message in enumerate(messages, 1)}
-        end = at.get(snapshot.get("message"))
+        lengths = {message["id"]: length for length, message in enumerate(messages, 1)}
+        end = lengths.get(snapshot.get("message"))
     if end is None:
-        there = f"it has {counted(len(starts), 'turn')} and no snapshot named {point!r}"
-        raise UnknownSession(f"session {doc['id']} has no point {point!r}", there)
-    left = messages[:end]
+        available = f"it has {counted(len(starts), 'turn')} and no snapshot named {point!r}"
+        raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
+    remaining = messages[:end]
     return {
         **doc,
-        "messages": left,
-        "stats": stats(left),
+        "messages": remaining,
+        "stats": stats(remaining),
         "context": snapshots.as_of(doc["context"], messages, end, snapshot),
     }
 
 
 def is_numbered(point: str) -> bool:
-    """Whether a point is a number of turns, and no snapshot's name."""
+    """Whether a point is a number of turns rather than a snapshot's name."""
     return bool(re.fullmatch("-?[0-9]{1,9}", point))
 
 
@@ -321,45 +325,47 @@ def merge(
     keep_snapshots: int | None = None,
     moves: bool = False,
 ) -> Document:
-    """Our document joined with the copy on disk, which may have grown since ours was read.
+    """Merge our document with the copy on disk, which may have grown since ours was read.
 
-    Every message and every call of the small model of either is kept. ``title`` is one set by hand, ``tags`` are added;
-    else the first title wins. A document that brings a message brings ``agent``, ``provider`` and the latest tokens;
-    one that ``moves`` the session, the first two. Of both compactions the newer counts; the newest five summaries stay.
-    All else is that of the copy on disk.
+    All messages and all calls of the small model are kept. ``title`` is one that the user set; without it the first
+    title wins. ``tags`` are added. If ours adds a message, its ``agent``, ``provider`` and token counts win; with
+    ``moves`` its ``agent`` and ``provider`` win anyway. The newer compaction wins, and the newest five summaries are
+    kept. All other keys come from the disk.
     """
     new = {**ours, **theirs}
     new["messages"] = join_messages(ours["messages"], theirs["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
-    for key, more in (("mcp_approved", ours["meta"].get("mcp_approved") or ()), ("tags", tags)):
-        if more:
-            new["meta"][key] = list(dict.fromkeys([*(new["meta"].get(key) or ()), *more]))
+    for key, added in (("mcp_approved", ours["meta"].get("mcp_approved") or ()), ("tags", tags)):
+        if added:
+            new["meta"][key] = list(dict.fromkeys([*(new["meta"].get(key) or ()), *added]))
     calls = {call["id"]: call for doc in (theirs, ours) for call in doc["usage"]["calls"]}
     new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
-    grows = len(new["messages"]) > len(theirs["messages"])
-    if grows:
+    has_grown = len(new["messages"]) > len(theirs["messages"])
+    if has_grown:
         new["usage"]["tokens"] = ours["usage"]["tokens"]
-    if grows or moves:
+    if has_grown or moves:
         new["agent"], new["provider"] = ours["agent"], ours["provider"]
         new["meta"] |= {key: ours["meta"][key] for key in ("mcp_allowed_servers", "output") if key in ours["meta"]}
-    own, known = ours["context"], theirs["context"]
-    compactions = [record for record in (known["compaction"], own["compaction"]) if record]
+    our_context, their_context = ours["context"], theirs["context"]
+    compactions = [record for record in (their_context["compaction"], our_context["compaction"]) if record]
     compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
-    summaries = {item["id"]: item for item in (*known["summaries"], *own["summaries"])}
-    newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_SUMMARIES:]
-    used = compaction and compaction.get("summary")
-    places = {message["id"]: place for place, message in enumerate(new["messages"])}
-    marks: list[str] = [mark for mark in (known["consolidated"], own["consolidated"]) if mark]
+    summaries = {item["id"]: item for item in (*their_context["summaries"], *our_context["summaries"])}
+    newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]
+    used_summary = compaction and compaction.get("summary")
+    indexes = {message["id"]: index for index, message in enumerate(new["messages"])}
+    consolidated: list[str] = [
+        message_id for message_id in (their_context["consolidated"], our_context["consolidated"]) if message_id
+    ]
     new["context"] = {
-        **own,
-        **known,
+        **our_context,
+        **their_context,
         "compaction": compaction,
-        "summaries": [item for item in summaries.values() if item in newest or item["id"] == used],
-        "cuts": {**known["cuts"], **own["cuts"]},
-        "consolidated": max(marks, key=lambda mark: places.get(mark, -1), default=None),
+        "summaries": [item for item in summaries.values() if item in newest or item["id"] == used_summary],
+        "cuts": {**their_context["cuts"], **our_context["cuts"]},
+        "consolidated": max(consolidated, key=lambda message_id: indexes.get(message_id, -1), default=None),
     }
-    if own["snapshots"] or known["snapshots"]:
+    if our_context["snapshots"] or their_context["snapshots"]:
         from gptsh.core import snapshots  # noqa: PLC0415 - few sessions have any
 
         new["context"]["snapshots"] = snapshots.merge(ours, theirs, keep_snapshots)
@@ -367,12 +373,12 @@ def merge(
 
 
 def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
-    """All of theirs, and each of ours that they lack after the last message of its own turn.
+    """Return all messages of theirs, with each of ours that they lack after the last message of its own turn.
 
-    So two turns asked at once stand as question, answer, question, answer.
+    Two turns asked in parallel become question, answer, question, answer.
     """
     known = {message["id"] for message in theirs}
-    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: what stands before any question
+    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first question
     for messages, skipped in ((theirs, set()), (ours, known)):
         question: str | None = None
         for message in messages:

@@ -1,4 +1,4 @@
-"""Session files as bytes: the lock, the replace that cannot tear, reading a head without the messages."""
+"""Session files as bytes: the lock, atomic replacement, and reading a head without its messages."""
 
 import contextlib
 import errno
@@ -17,33 +17,34 @@ from gptsh.messages import Message, just_after
 from gptsh.text import shown_size
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
-SHORT_LOCK_WAIT = 3.0  # seconds; for a save that a model's answer waits for
-STALE_AFTER = 3600  # seconds until a temporary file is taken for the leftover of a killed process
+SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
+STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
-_TAIL = 64  # bytes; the end of the messages must be found in them
-_CONTEXT, _MESSAGES, _MESSAGE = b',"context":{', b',"messages":[', b'{"id":"'  # as our own writer begins them
-_MOST = 1_000_000_000  # bytes of a file that is read at all
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies among the sessions is not waited for
+_TAIL = 64  # bytes; enough for the end of the messages
+_CONTEXT, _MESSAGES, _MESSAGE = b',"context":{', b',"messages":[', b'{"id":"'  # as ``write_document`` writes them
+_MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
 
 
 @contextlib.contextmanager
 def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
-    """Hold the lock file. Not a session's own file: replacing that would leave the lock on a dead inode.
+    """Hold the lock file while the block runs.
 
-    Raises StoreBusy when another process holds it for longer than ``wait`` seconds, OSError when it cannot be made.
+    It is no session file: replacing that would leave the lock on a dead inode. Raises StoreBusy if another process
+    holds the lock for more than ``wait`` seconds, OSError if it cannot be created.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until, pause = time.monotonic() + wait, 0.001
+    deadline, pause = time.monotonic() + wait, 0.001
     try:
         if os.fstat(descriptor).st_mode & 0o077:
-            with contextlib.suppress(PermissionError):  # somebody else's, and shared on purpose
+            with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
                 os.fchmod(descriptor, 0o600)
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise StoreBusy(f"{path} is locked by another process", "try again") from None
             time.sleep(pause)
             pause = min(pause * 1.5, 0.005)
@@ -53,10 +54,10 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
 
 
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Put ``data`` in the place of the file, whole or not at all; 0600. ``fsync`` waits for the disk.
+    """Replace the file atomically, with mode 0600. ``fsync`` waits for the disk.
 
-    A symbolic link stays one: what it points to is replaced.
-    Raises OSError: nothing was replaced, or nobody knows whether that is on the disk.
+    The target of a symbolic link is replaced, and the link stays. Raises OSError: the file was not replaced, or may not
+    be on disk yet.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
@@ -76,7 +77,7 @@ def replace(path: Path, data: bytes, *, fsync: bool) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    """Wait until a file, or the names in a folder, are on disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -86,7 +87,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def as_store_error(what: str, folder: Path) -> Iterator[None]:
-    """Raise an OSError as StoreError: ``what`` was wrong, and with which file, else in which folder."""
+    """Raise an OSError of the block as StoreError: ``what`` failed, then the file or else ``folder``."""
     try:
         yield
     except OSError as err:
@@ -94,7 +95,7 @@ def as_store_error(what: str, folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path, names: list[str]) -> None:
-    """Remove the temporary files among ``names`` that a killed process left behind."""
+    """Remove those temporary files among ``names`` that a killed process left."""
     for name in names:
         if name.endswith(".tmp"):
             with contextlib.suppress(OSError):  # another process swept it first
@@ -103,10 +104,13 @@ def sweep(folder: Path, names: list[str]) -> None:
 
 
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Count a document anew, and put it in the place of its file. Raises OSError, StoreError for what is no JSON."""
+    """Update the totals of a document and replace its file.
+
+    Raises OSError, or StoreError if the document is not JSON.
+    """
     update_totals(doc)
     head = {key: value for key, value in doc.items() if key != "messages"}
-    try:  # the messages last, so that a list reads the head alone; apart, since text that is all ASCII is quicker
+    try:  # messages last: a list reads only the head. Apart: encoding is faster if all of a text is ASCII
         data = b'%b,"messages":%b}' % (encoded(head)[:-1], encoded(doc["messages"]))
     except ValueError as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
@@ -114,11 +118,11 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """All of a file; half the time of ``Path.read_bytes``. Raises OSError, also as ``_size``."""
+    """Return the bytes of a file, in half the time of ``Path.read_bytes``. Raises OSError, also as ``_size`` does."""
     descriptor = os.open(path, _READ)
     try:
         size, data = _size(descriptor), b""
-        while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # one read, on most file systems
+        while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # usually one read
             data += piece
     finally:
         os.close(descriptor)
@@ -126,21 +130,21 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def _size(descriptor: int) -> int:
-    """The bytes of a file. Raises OSError for a device or a pipe, and for what memory may have no room for."""
+    """Return the size of a file in bytes. Raises OSError for a device, a pipe or a file beyond ``_MAX_SIZE``."""
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
-    if status.st_size > _MOST:
-        raise OSError(errno.EFBIG, f"larger than {shown_size(_MOST)}")
+    if status.st_size > _MAX_SIZE:
+        raise OSError(errno.EFBIG, f"larger than {shown_size(_MAX_SIZE)}")
     return status.st_size
 
 
 def read_document(path: Path | str) -> tuple[Document, list[str]]:
-    """The whole document, its id that of the file name, and the places of what is malformed, which is left out.
+    """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
 
-    Raises ValueError when it is no session, OSError when it cannot be read.
+    Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     try:
         value = parsed(read_bytes(path).decode())
@@ -149,16 +153,16 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
     moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
     doc, malformed = complete(value, name[16:20], moment)
-    if doc["updated_at"] == doc["created_at"]:  # as other programs leave them; here it means never saved
+    if doc["updated_at"] == doc["created_at"]:  # other programs write this; here it would mean never saved
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
 
 
 def parse(data: bytes, lowered: bytes, path: str, needles: Sequence[bytes]) -> tuple[Document, Iterator[Message]]:
-    """What the bytes of a file hold: its document up to the context, and its messages, at least those with a needle.
+    """Return a file's document up to its context, and its messages: at least those that contain one of ``needles``.
 
-    ``lowered`` is the same in small letters, as the needles are; without any, all messages. Raises ValueError when it
-    is no session, also between its messages.
+    ``lowered`` is ``data`` in lower case, as the needles are; without needles, all messages are returned. Raises
+    ValueError if the file is not a session, also while the messages are read.
     """
     head, start = _head(data, path), data.find(_MESSAGES + _MESSAGE)
     if head is None or start < 0 or not data.endswith(b"}]}"):
@@ -168,47 +172,49 @@ def parse(data: bytes, lowered: bytes, path: str, needles: Sequence[bytes]) -> t
 
 
 def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Sequence[bytes]) -> Iterator[Message]:
-    """Each message with a needle, parsed when its turn has come. Where that fails, all of them once more."""
-    between, last = b"}," + _MESSAGE, len(data) - len(b"]}")  # no text holds what is between them
+    """Parse each message that contains a needle, one at a time. If that fails, return all messages."""
+    separator, stop = b"}," + _MESSAGE, len(data) - len(b"]}")  # no JSON string contains this separator
     try:
-        while start < last:
-            places = (
-                [place for needle in needles if (place := lowered.find(needle, start)) >= 0] if needles else [start]
+        while start < stop:
+            matches = (
+                [match for needle in needles if (match := lowered.find(needle, start)) >= 0] if needles else [start]
             )
-            if not places:
+            if not matches:
                 return
-            begin = lowered.rfind(between, start, min(places))
-            end = lowered.find(between, min(places)) + 1 or last
+            begin = lowered.rfind(separator, start, min(matches))
+            end = lowered.find(separator, min(matches)) + 1 or stop
             yield checked_message(parsed(data[start if begin < 0 else begin + 2 : end].decode()))
             start = end + 1
-    except (ValueError, RecursionError):  # something in a message begins with an id, too
+    except (ValueError, RecursionError):  # a message contains an object that begins with an id, too
         yield from read_document(path)[0]["messages"]
 
 
 def read_head(path: str) -> Document:
-    """The document up to its context, unchecked, read from the first block of the file where that holds it.
+    """Return the unchecked document up to its context, from the first block of the file if that is enough.
 
-    A file that our writer did not leave is read whole. Raises ValueError when it is no session, OSError when it cannot
-    be read.
+    A file that another program wrote is read whole. Raises ValueError if the file is not a session, OSError if it
+    cannot be read.
     """
     descriptor = os.open(path, _READ)
     try:
         end = data = os.read(descriptor, _BLOCK)
-        if len(data) == _BLOCK:  # else that was all
+        if len(data) == _BLOCK:  # otherwise the file ends here
             size = _size(descriptor)
             while _CONTEXT not in data and (more := os.read(descriptor, len(data))):
                 data += more
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
         os.close(descriptor)
-    head = _head(data, path) if end.rstrip().endswith(b"]}") else None  # else it is torn, or keys follow the messages
+    head = (
+        _head(data, path) if end.rstrip().endswith(b"]}") else None
+    )  # otherwise it is incomplete, or has keys after the messages
     return head or read_document(path)[0]
 
 
 def _head(data: bytes, path: str) -> Document | None:
-    """The keys before the context, as our own writer leaves them: ``version`` first; None where it looks otherwise.
+    """Return the keys before the context, or None if another program wrote the file: ours begins with ``version``.
 
-    No string holds the mark, since its quotes would be escaped, and in an inner object the braces would not match.
+    No string contains ``_CONTEXT``: its quotes would be escaped. In an inner object the braces would not match.
     """
     end = data.find(_CONTEXT)
     try:

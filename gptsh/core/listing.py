@@ -1,7 +1,4 @@
-"""What stands in the store: its sessions as lists tell of them, newest first, read from the heads of their files.
-
-A list yields what it could not read beside what it could.
-"""
+"""Lists of sessions, newest first, read from the heads of their files. Unreadable files are part of a list."""
 
 import contextlib
 import os
@@ -20,15 +17,15 @@ from gptsh.text import shortened
 
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
-_BEGINNING = 60  # characters of a first question that stands for a title
-_PRECISION = 0.001  # seconds, of the times in a session; those of files are finer
-_TITLE = 500  # characters of a title that are shown: one of megabytes takes seconds
+_BEGINNING = 60  # characters of a first question shown instead of a title
+_PRECISION = 0.001  # seconds; times in a session have milliseconds, file times are finer
+_TITLE_WIDTH = 500  # characters of a title that are shown: one of megabytes takes seconds
 
 
 class SessionSummary(TypedDict):
-    """What a list tells of a session, read from the head of its file. Times are UTC, cost is USD.
+    """One row of a list, read from the head of a session file. Times are UTC, ``cost`` is USD.
 
-    ``index`` is None in the archive: no index means what is there.
+    ``index`` is None for an archived session.
     """
 
     index: int | None
@@ -51,16 +48,16 @@ class SessionSummary(TypedDict):
 
 
 class Unreadable(NamedTuple):
-    """A session file that a list skips, and why."""
+    """A session file that a list skips, and the cause."""
 
     path: Path
     cause: str
 
 
 def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
-    """Every session whose id begins with ``prefix``, newest first, as it is read; ``archived``: those put away.
+    """Yield each session whose id begins with ``prefix``, newest first, while reading.
 
-    What is left out or cannot be read keeps its index: nothing renumbers.
+    ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
     path = str(folder)
@@ -74,7 +71,7 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
 
 
 def scan_documents() -> Iterator[Document | Unreadable]:
-    """Every whole document, those in the archive among them, oldest first, as it is read."""
+    """Yield all whole documents, also archived ones, oldest first, while reading."""
     folders = (sessions_folder(), archive_folder())
     names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
     for name, folder in sorted(names):
@@ -84,7 +81,7 @@ def scan_documents() -> Iterator[Document | Unreadable]:
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
-    """What ``read`` makes of a file; None where the file was deleted meanwhile, which needs no note."""
+    """Return the result of ``read``, or the failure; None for a file deleted meanwhile, which needs no note."""
     try:
         return read(path)
     except FileNotFoundError as err:
@@ -96,21 +93,21 @@ def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None
 
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:
-    """Summaries of the sessions that can be read, newest first, ``limit`` at most."""
+    """Return summaries of the readable sessions, newest first, at most ``limit``."""
     return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
 
 
 def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
-    """The list row of a document or its head. A malformed value counts as an absent one."""
+    """Return the list row of a document or its head. A malformed value counts as missing."""
     tables = map(head.get, ("agent", "provider", "meta", "usage", "stats"))
     agent, provider, meta, usage, stats = [table if isinstance(table, dict) else {} for table in tables]
     texts: list[Any] = [
         head.get("created_at"), head.get("updated_at"), head.get("title"), agent.get("name"), agent.get("model"),
         provider.get("name"), meta.get("project"), meta.get("forked_from"), stats.get("preview"),
     ]  # fmt: skip
-    # No function for each of them: a list of 10,000 sessions comes here 10,000 times.
+    # Not a function call each: a list of 10,000 sessions runs this 10,000 times.
     texts = [text if isinstance(text, str) and text else None for text in texts]
-    created, updated, title, name, model, owner, project, forked_from, preview = texts
+    created, updated, title, agent_name, model, provider_name, project, forked_from, preview = texts
     turns, messages, cost, tags = stats.get("turns"), stats.get("messages"), usage.get("cost"), meta.get("tags")
     return {
         "index": index,
@@ -118,10 +115,10 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "filename": filename,
         "created_at": created or "",
         "updated_at": updated or created or "",
-        "title": title and title[:_TITLE],
-        "agent": name,
+        "title": title and title[:_TITLE_WIDTH],
+        "agent": agent_name,
         "model": model,
-        "provider": owner,
+        "provider": provider_name,
         "turns": turns if isinstance(turns, int) else 0,
         "messages": messages if isinstance(messages, int) else 0,
         "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
@@ -134,34 +131,34 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
 
 
 def summary_at(filename: str) -> SessionSummary | None:
-    """The row of a session, wherever its file is; None for one that cannot be read."""
+    """Return the list row of a session in either folder, or None if it cannot be read."""
     head = try_read(str(path_of(filename)), files.read_head)
     return summary_of(head, None, filename) if isinstance(head, dict) else None
 
 
 def display_title(title: str | None, preview: str) -> str:
-    """What a session is called in a line: its title, else how its first question begins, in quotes."""
+    """Return the title, or else the beginning of the first question in quotes."""
     return title or (f'"{shortened(preview, _BEGINNING)}"' if preview else UNTITLED)
 
 
 def latest_in_project(project: str) -> str | None:
-    """The file name of the session of this project that was written last, by file time; None where there is none.
+    """Return the file name of this project's session with the newest file, or None if there is none.
 
-    What was brought in counts once it was gone on with here.
+    Imported sessions count only after they were continued here.
     """
     folder = sessions_folder()
-    for written, name in by_file_time(folder):
+    for file_time, name in by_file_time(folder):
         with contextlib.suppress(OSError, ValueError):
             meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
-            if meta.get("project") == project and written > imported_at(meta) + _PRECISION:
+            if meta.get("project") == project and file_time > imported_at(meta) + _PRECISION:
                 return name
     return None
 
 
 def last_written() -> Iterator[SessionSummary]:
-    """The sessions that can be read, as they are read, that of the newest file first; none has an index.
+    """Return the readable sessions, newest file first, as an iterator that reads them; their ``index`` is None.
 
-    Raises BadSession at once where the folder cannot be read.
+    Raises BadSession, before iteration, if the folder cannot be read.
     """
     folder = sessions_folder()
     heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in by_file_time(folder))
@@ -169,7 +166,7 @@ def last_written() -> Iterator[SessionSummary]:
 
 
 def by_file_time(folder: Path) -> list[tuple[float, str]]:
-    """When each session's file was written, in seconds since 1970, and its name; the newest first."""
+    """Return the file time (seconds since 1970) and the name of each session, newest first."""
     dated = []
     for name in filter(FILENAME.fullmatch, names_in(folder)):
         with contextlib.suppress(OSError):
@@ -178,7 +175,7 @@ def by_file_time(folder: Path) -> list[tuple[float, str]]:
 
 
 def imported_at(meta: Mapping[str, Any]) -> float:
-    """When a session was imported, in seconds since 1970; 0 for one that was not."""
+    """Return when a session was imported, in seconds since 1970; 0 if it was not."""
     try:
         return datetime.fromisoformat(meta["imported_at"]).timestamp()
     except (KeyError, TypeError, ValueError):
@@ -186,13 +183,13 @@ def imported_at(meta: Mapping[str, Any]) -> float:
 
 
 def find_project(cwd: str) -> str:
-    """The nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
+    """Return the nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
     for folder in (cwd, *map(str, Path(cwd).parents)):
-        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False where a folder may not be searched
+        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False without permission
             return folder
     return cwd
 
 
 def title_of(doc: Document) -> str:
-    """The title, and where there is none a word for that."""
-    return (doc["title"] or UNTITLED)[:_TITLE]
+    """Return the title, or ``UNTITLED``."""
+    return (doc["title"] or UNTITLED)[:_TITLE_WIDTH]

@@ -1,7 +1,7 @@
-"""Sessions from elsewhere merged into the store: found again by their origin, never in the place of another.
+"""Import of sessions from elsewhere: an origin identifies each, and none replaces another.
 
-What a document says of itself is not trusted: it gets a file name of ours, no approvals and no time in the future. It
-joins a session only where it has one of its messages and contradicts none of them; nothing that is here is lost.
+An imported document is not trusted: it gets a new file name, no approvals and no time in the future. It is merged into
+a session only if they share a message and do not contradict each other. The store loses nothing.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, timestamp
 from gptsh.models.names import safe_params
 
-Origin = tuple[str, str]  # a format, and what identifies a session in it
-_OURS = "gptsh"  # no other tool's: its answers are whole, so a longer one is an edit
+Origin = tuple[str, str]  # a format, and the key of a session in it
+_OURS = "gptsh"  # our own format: its answers are complete, so a longer one was edited
 _LOCK = ".import"
 _UNSAVED = "the session cannot be saved"
 
 
 class Imported(NamedTuple):
-    """What became of a document: its file, and the document there now.
+    """The result of one import: the file, and its document now.
 
-    ``added`` of its messages the store had not, ``completed`` of them it had in part.
+    ``added`` is the number of messages that are new in the store, ``completed`` that of messages it had only in part.
     """
 
     state: Literal["imported", "grown", "known"]
@@ -41,21 +41,21 @@ class Imported(NamedTuple):
 
 @contextlib.contextmanager
 def importing() -> Iterator["Importer"]:
-    """Take sessions in, one import at a time; what was written is on the disk at the end.
+    """Import sessions in the block, one import at a time; at its end they are on disk.
 
-    Raises StoreBusy while another import goes on, StoreError where the store cannot be written.
+    Raises StoreBusy during another import, StoreError if the store cannot be written.
     """
     saving = partial(files.as_store_error, _UNSAVED, sessions_folder())
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with saving():
             folder = sessions.get_sessions_dir()
-            held.enter_context(files.locked(folder.parent / _LOCK))
+            stack.enter_context(files.locked(folder.parent / _LOCK))
         importer = Importer()
         try:
             yield importer
         finally:
             with saving():
-                for path in importer.written:  # together: one at a time takes ten times as long
+                for path in importer.written:  # all at the end: fsync after each takes ten times as long
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         files.sync(path)
                 if importer.written:
@@ -63,11 +63,11 @@ def importing() -> Iterator["Importer"]:
 
 
 class Importer:
-    """The store, as an import sees it: which session came from where, and which ids are taken."""
+    """The ids that the store has, and the origin of each session."""
 
     def __init__(self) -> None:
         self.written: list[Path] = []
-        self._known: dict[Origin, list[str]] = {}  # file names
+        self._filenames: dict[Origin, list[str]] = {}
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
             for name in filter(FILENAME.fullmatch, names_in(folder)):
@@ -77,22 +77,22 @@ class Importer:
     def _remember(self, filename: str, head: Document | None) -> None:
         self._ids.add(filename[ID])
         for origin in _origins(head) if head else ():
-            self._known.setdefault(origin, []).append(filename)
+            self._filenames.setdefault(origin, []).append(filename)
 
     def take(self, doc: Document) -> Imported:
-        """Save a document under a name of ours, or what is new in it where it is known.
+        """Save a document under a new name, or merge it into the session of which it is a copy.
 
-        Raises BadSession where the session that it is a copy of must not be written, StoreError as ``save_session``.
+        Raises BadSession if that session must not be written, StoreError as ``save_session`` does.
         """
         doc, folder = _sanitized(doc), sessions_folder()
-        names = dict.fromkeys(name for origin in _origins(doc) for name in self._known.get(origin, ()))
+        names = dict.fromkeys(name for origin in _origins(doc) for name in self._filenames.get(origin, ()))
         saving = files.as_store_error(_UNSAVED, folder)
         with saving, files.locked(folder.parent / ".lock"):
             for name in names:
                 path = references.path_of(name)
-                found = listing.try_read(str(path), files.read_document)
-                if found and not isinstance(found, listing.Unreadable) and is_copy(doc, found[0]):
-                    theirs = found[0]
+                read = listing.try_read(str(path), files.read_document)
+                if read and not isinstance(read, listing.Unreadable) and is_copy(doc, read[0]):
+                    theirs = read[0]
                     new = joined(doc, theirs)
                     if new == theirs:
                         return Imported("known", name, theirs)
@@ -111,28 +111,28 @@ class Importer:
         return Imported("imported", name, doc, len(doc["messages"]))
 
     def name(self, name: str, filename: str) -> None:
-        """Let an ``@NAME`` that is free mean an imported session. Raises StoreError."""
+        """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
         folder = sessions_folder()
         with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock"):
             references.point_name(name, filename, fsync=True)
 
-    def _write(self, doc: Document, path: Path, used: int) -> None:
-        """``used`` is the time of the file: what is imported is not what was used last."""
+    def _write(self, doc: Document, path: Path, file_time: int) -> None:
+        """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
         files.write_document(path, doc, fsync=False)
-        os.utime(path, ns=(used, used))
+        os.utime(path, ns=(file_time, file_time))
         self.written.append(path)
 
 
 def _origins(head: Document) -> list[Origin]:
-    """What identifies a session: its id and its beginning, and where it was imported from."""
+    """Return the origins of a session: its own id and creation time, and where it was imported from."""
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
-    found: list[Any] = [(_OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
-    return [(form, key) for form, key in found if isinstance(form, str) and isinstance(key, str)]
+    origins: list[Any] = [(_OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
+    return [(form, key) for form, key in origins if isinstance(form, str) and isinstance(key, str)]
 
 
 def _sanitized(doc: Document) -> Document:
-    """The document without what only its owner may set here: approvals, offered tools, times to come."""
+    """Return the document without approvals, offered tools and future times: only its owner may set these."""
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update")
     now = timestamp()
@@ -142,7 +142,7 @@ def _sanitized(doc: Document) -> Document:
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": {**imported, "as_of": updated}, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
-    marked: list[Any] = [  # that it was not written here: it goes into no memory
+    marked: list[Any] = [  # as imported: an agent's memory ignores them
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
         for message in doc["messages"]
     ]
@@ -159,8 +159,9 @@ def _format_of(doc: Document) -> str:
 def is_copy(doc: Document, theirs: Document) -> bool:
     """Whether two documents of one origin are copies of one session.
 
-    They share a message. Ours do not differ in any that they share. Another tool's are one branch: it has what was
-    imported last, or no more than is here. One message may be another text there by now.
+    They share a message and do not contradict each other. Two of our own format agree on each shared message. Another
+    tool's may have changed a message since; it must have the message that was imported last, or no message that was not
+    imported.
     """
     ours = {message["id"]: message for message in doc["messages"]}
     shared = [message for message in theirs["messages"] if message["id"] in ours]
@@ -169,12 +170,12 @@ def is_copy(doc: Document, theirs: Document) -> bool:
     if _format_of(doc) == _OURS:
         pairs = [(ours[message["id"]], message) for message in shared]
         return bool(pairs) and all(_extends(one, other) and _extends(other, one) for one, other in pairs)
-    came = [message["id"] for message in theirs["messages"] if document.is_imported(message)]
-    return bool(shared) and (came[-1:] == [shared[-1]["id"]] or ours.keys() <= set(came))
+    imported = [message["id"] for message in theirs["messages"] if document.is_imported(message)]
+    return bool(shared) and (imported[-1:] == [shared[-1]["id"]] or ours.keys() <= set(imported))
 
 
 def _extends(new: Message, old: Message) -> bool:
-    """Whether a message is the other one, or begins with all of it."""
+    """Whether a message equals the old one, or begins with all of it."""
     ours, theirs = blocks_of(new), blocks_of(old)
     last = len(theirs) - 1
     if new["role"] != old["role"] or len(ours) < len(theirs) or (theirs and ours[:last] != theirs[:last]):
@@ -183,44 +184,45 @@ def _extends(new: Message, old: Message) -> bool:
         return True
     (kind, block), (other_kind, other) = ours[last], theirs[last]
     texts = block.get("text"), other.get("text")
-    same = kind == other_kind and {**block, "text": ""} == {**other, "text": ""}
-    return same and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
+    is_same_block = kind == other_kind and {**block, "text": ""} == {**other, "text": ""}
+    return is_same_block and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
 
 
 def joined(doc: Document, theirs: Document) -> Document:
-    """What the store has with what is new in a copy of it; ``theirs`` itself where nothing is.
+    """Return the store's document with what is new in a copy of it, or ``theirs`` itself if nothing is.
 
-    Who answers next is not the copy's to say.
+    ``agent`` and ``provider`` do not change.
     """
     incoming = {message["id"]: message for message in doc["messages"]}
-    held: dict[str, Message] = {}
+    known: dict[str, Message] = {}
     for message in theirs["messages"]:
         new = incoming.get(message["id"])
-        ended = new and new.get("finish_reason") and not message.get("finish_reason")
-        if new and new["role"] == "assistant" and _extends(new, message) and (ended or not _extends(message, new)):
-            message = {**message, **new}  # it had not ended when it was read
-        held[message["id"]] = message
-    if [ident for ident in incoming if ident in held] == [*held]:  # all of it came from there, in this order
-        messages = [held.get(ident, message) for ident, message in incoming.items()]
+        has_ended = new and new.get("finish_reason") and not message.get("finish_reason")
+        if new and new["role"] == "assistant" and _extends(new, message) and (has_ended or not _extends(message, new)):
+            message = {**message, **new}  # the copy in the store was still incomplete
+        known[message["id"]] = message
+    if [ident for ident in incoming if ident in known] == [*known]:  # the copy has all messages, in this order
+        messages = [known.get(ident, message) for ident, message in incoming.items()]
     else:
-        messages = document.join_messages(doc["messages"], [*held.values()])
+        messages = document.join_messages(doc["messages"], [*known.values()])
     result, meta = {**theirs, "messages": messages}, theirs["meta"]
-    had, now = meta.get("imported") or {}, doc["meta"]["imported"]
-    came = {message["id"] for message in theirs["messages"] if document.is_imported(message)}
-    is_later = _format_of(theirs) == _format_of(doc) != _OURS and came <= incoming.keys()  # it lacks nothing
-    is_later = is_later and now["as_of"] >= str(had.get("as_of") or "")
-    if theirs["title"] is None or (is_later and theirs["title"] == had.get("title")):  # else it was set here
+    old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
+    imported = {message["id"] for message in theirs["messages"] if document.is_imported(message)}
+    is_newer = _format_of(theirs) == _format_of(doc) != _OURS and imported <= incoming.keys()  # it has all of them
+    is_newer = is_newer and new_import["as_of"] >= str(old_import.get("as_of") or "")
+    # A title that differs from the imported one was set here.
+    if theirs["title"] is None or (is_newer and theirs["title"] == old_import.get("title")):
         result["title"] = doc["title"] or theirs["title"]
-    if is_later and {**had, "as_of": None} != {**now, "as_of": None}:
-        result["meta"] = meta = {**meta, "imported": now}
+    if is_newer and {**old_import, "as_of": None} != {**new_import, "as_of": None}:
+        result["meta"] = meta = {**meta, "imported": new_import}
     if messages != theirs["messages"]:
         merged = document.merge(doc, theirs)
         result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, theirs, None)}
         result["usage"] = {**theirs["usage"], "calls": merged["usage"]["calls"]}
         result["meta"] = {**meta, "tags": [*dict.fromkeys([*meta["tags"], *doc["meta"]["tags"]])]}
-        if _format_of(doc) == _OURS:  # what is in an agent's memory is a matter of each machine
+        if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine
             result["context"]["consolidated"] = theirs["context"]["consolidated"]
-        if messages[-1]["id"] == doc["messages"][-1]["id"]:  # it is the newest copy
+        if messages[-1]["id"] == doc["messages"][-1]["id"]:  # the copy is the newer one
             latest = ("tokens", "carried_tokens")
             result["usage"] |= {key: doc["usage"][key] for key in latest if key in doc["usage"]}
     return {**result, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if result != theirs else theirs

@@ -1,6 +1,6 @@
-"""Sessions deleted, archived and pruned under the store's lock, by hand or automatically.
+"""Delete, archive and prune sessions under the store's lock, by command or automatically.
 
-A session is what its file name says, whatever the file holds. Its forks stay, and what an agent's memory has of it.
+The file name alone decides which session a file is. Its forks remain, and so does an agent's memory of it.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ _AT_ONCE = 1000  # sessions that one run archives automatically; the next run co
 
 
 class Change(NamedTuple):
-    """What became of a session. ``was`` is its list row, None for an unreadable file; ``names`` pointed at it.
+    """What happened to a session. ``was`` is its list row, None for an unreadable file; ``names`` pointed at it.
 
-    ``used``: it stays, since it was used or archived meanwhile. ``gone``: it was deleted meanwhile.
+    ``used``: it was kept, because it was used or archived meanwhile. ``gone``: another process deleted it.
     """
 
     filename: str
@@ -35,20 +35,20 @@ class Change(NamedTuple):
 def remove(
     sessions: Mapping[str, str | None], *, archive: bool = False, wait: float = files.LOCK_WAIT
 ) -> Iterator[Change]:
-    """Delete the sessions of these file names, or archive them: one at each step of the iterator.
+    """Delete the sessions with these file names, or archive them: one at each step of the iterator.
 
-    With an ``updated_at`` beside its name a session stays where that changed meanwhile. The names of a deleted one
-    become free; those of an archived one go on pointing at it.
-    Raises StoreBusy where the lock is not free after ``wait`` seconds, else StoreError.
+    A session with an ``updated_at`` is kept if that has changed meanwhile. The names of a deleted session become free;
+    those of an archived one still point at it.
+    Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
     """
-    folders = folder, away = sessions_folder(), archive_folder()
+    folders = folder, archive_path = sessions_folder(), archive_folder()
     names = references.names_by_file()
     leftovers = [place / name for place in folders for name in names_in(place) if name.endswith(".tmp")]
     try:
         for filename, updated_at in sessions.items():
             what = f"the session cannot be {'archived' if archive else 'deleted'}"
             with files.as_store_error(what, folder), files.locked(folder.parent / ".lock", wait):
-                path, archived = references.path_of(filename), away / filename
+                path, archived = references.path_of(filename), archive_path / filename
                 was = summary_at(filename)
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not os.path.lexists(path):
@@ -58,31 +58,31 @@ def remove(
                 elif archive and path == archived:
                     change = change._replace(state="already archived")
                 elif archive:
-                    if os.path.lexists(archived):  # somebody copied it there; which one is wanted, nobody here knows
+                    if os.path.lexists(archived):  # a copy that we did not make: do not replace it
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
-                    make_private(away)
+                    make_private(archive_path)
                     path.rename(archived)
                     change = change._replace(state="archived")
                 else:
-                    ours = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (folder / filename, archived, *ours, *map(references.pointer_of, change.names)):
+                    temporary = [file for file in leftovers if file.name.startswith(filename)]
+                    for file in (folder / filename, archived, *temporary, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
             yield change
     finally:
-        with contextlib.suppress(OSError):  # what was removed is removed; only a power cut may bring it back
+        with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
             for place in filter(os.path.isdir, folders):
                 files.sync(place)
 
 
-# ---- which of them
+# ---- which sessions to prune or archive
 
 
 def to_prune(
     items: Iterable[SessionSummary], keep: int | None, before: datetime | None, limit: int | None
 ) -> list[SessionSummary]:
-    """The sessions to prune, least recently used first, ``limit`` at most.
+    """Return the sessions to prune, least recently used first, at most ``limit``.
 
-    The ``keep`` sessions used last stay, and those used since ``before``; so does one without a time.
+    The ``keep`` most recently used remain, those used since ``before``, and those without a valid time.
     """
     dated: list[tuple[datetime, str, SessionSummary]] = []
     for item in items:
@@ -94,20 +94,20 @@ def to_prune(
 
 
 def archive_old(rules: Sessions, just_used: str) -> None:
-    """Archive what was not written for so many days, and what was written longest ago beyond so many sessions.
+    """Archive sessions whose files are older than ``archive_after_days``, and the oldest beyond ``max_sessions``.
 
-    ``just_used`` is the file name of the one that stays. What was imported counts as written then. Raises StoreError,
-    and BadSession for an unreadable folder.
+    ``just_used`` is the file name of a session that is kept. The age of an imported session counts from its import.
+    Raises StoreError, or BadSession for an unreadable folder.
     """
     since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
     dated = by_file_time(sessions_folder())[::-1]
-    beyond = len(dated) - rules.max_sessions if rules.max_sessions else 0
-    staying = {just_used, *names_in(archive_folder())}
+    excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
+    excluded = {just_used, *names_in(archive_folder())}
     old: dict[str, str | None] = {}
-    for at, (written, name) in enumerate(dated):
-        if name not in staying and (at < beyond or written < since) and len(old) < _AT_ONCE:
+    for at, (file_time, name) in enumerate(dated):
+        if name not in excluded and (at < excess or file_time < since) and len(old) < _AT_ONCE:
             head = try_read(str(references.path_of(name)), files.read_head)
-            if isinstance(head, dict) and (at < beyond or imported_at(as_dict(head.get("meta"))) < since):
+            if isinstance(head, dict) and (at < excess or imported_at(as_dict(head.get("meta"))) < since):
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass

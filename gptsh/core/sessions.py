@@ -1,7 +1,7 @@
 """The functions of the store, for gptsh itself and for scripts: docs/api.md shows them.
 
-One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock,
-so writers never overwrite each other and a session only grows. An archived one comes back with its next message.
+One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock:
+writers never overwrite each other, and a session only grows. An archived session returns with its next message.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ __all__ = [
 
 Note = Callable[[str], None]
 
-_NAMED = 5  # malformed keys in a note
+_MAX_LISTED = 5  # malformed keys in a note
 _NOT_SAVED = "this turn is not saved"
 TITLE_SOURCE = 2000  # characters of the first question that the title is made from
 TITLE_WIDTH = 80
@@ -60,7 +60,7 @@ TITLE_SYSTEM = (
 
 
 def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
-    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, created for its owner alone. Raises OSError."""
+    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, created with mode 0700. Raises OSError."""
     folder = sessions_folder()
     references.make_private(folder.parent)
     references.make_private(folder)
@@ -71,16 +71,16 @@ def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
 
 
 def load_session(id_or_filename: str, note: Note | None = None) -> Document:
-    """The whole document of an id, a file name or any other reference, without its point.
+    """Return the whole document of an id, a file name or any other reference; a point is ignored.
 
-    ``note`` gets one line where something malformed was left out. Raises UnknownSession, or BadSession naming path and
-    cause where the messages cannot be read.
+    ``note`` gets one line if malformed parts were left out.
+    Raises UnknownSession, or BadSession with path and cause if the messages cannot be read.
     """
     return _read(references.path_of(references.filename_of(references.split_ref(id_or_filename)[0])), note)
 
 
 def load_at(ref: str, note: Note | None = None) -> Document:
-    """The document of ``REF`` or as it stood at ``REF@POINT``. Raises as ``load_session``."""
+    """Return the document of ``REF``, or as it stood at ``REF@POINT``. Raises as ``load_session`` does."""
     doc, (_, point) = load_session(ref, note), references.split_ref(ref)
     return document.at_point(doc, point) if point else doc
 
@@ -89,7 +89,7 @@ def _read(path: Path, note: Note | None = None) -> Document:
     try:
         try:
             doc, malformed = files.read_document(path)
-        except FileNotFoundError:  # another run moved it to the archive, or back, since it was found
+        except FileNotFoundError:  # another run has just archived it, or moved it back
             (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
             doc, malformed = files.read_document(other / path.name)
     except OSError as err:
@@ -97,12 +97,12 @@ def _read(path: Path, note: Note | None = None) -> Document:
     except ValueError as err:
         raise BadSession(f"{path}: {err}", "the file is left as it is") from err
     if malformed and note:
-        more = ", …" if len(malformed) > _NAMED else ""
-        note(f"session {doc['id']}: left out what is malformed: {', '.join(malformed[:_NAMED])}{more}")
+        more = ", …" if len(malformed) > _MAX_LISTED else ""
+        note(f"session {doc['id']}: left out what is malformed: {', '.join(malformed[:_MAX_LISTED])}{more}")
     return doc
 
 
-# ---- making and growing
+# ---- creating and appending
 
 
 def new_session_doc(
@@ -113,7 +113,7 @@ def new_session_doc(
     mcp_allowed_servers: list[str] | None,
     cwd: str | None = None,
 ) -> Document:
-    """A document that is not on disk yet. Its id is settled by the first save, should another have taken it."""
+    """Return a document that is not on disk yet. The first save changes its id if another session has it."""
     meta = {
         "output": output,
         "cwd": cwd,
@@ -127,17 +127,17 @@ def new_session_doc(
 
 
 def fork_session(doc: Document, point: str) -> Document:
-    """A new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
+    """Return a new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
     new = document.blank(new_id(()), timestamp())
     fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at", "usage", "stats")}
-    of_it_alone = ("mcp_approved", "imported", "imported_at")
-    meta = {key: value for key, value in doc["meta"].items() if key not in of_it_alone}
+    not_inherited = ("mcp_approved", "imported", "imported_at")
+    meta = {key: value for key, value in doc["meta"].items() if key not in not_inherited}
     meta["forked_from"] = f"{doc['id']}@{point}"
     return {**doc, **fresh, "meta": meta, "messages": list(doc["messages"])}
 
 
 def new_id(taken: Sequence[str] | set[str]) -> str:
-    """Four characters of base36 that are not taken, and not all digits, since those are indexes."""
+    """Return four characters of base36 that are not taken, and not all digits: those are indexes."""
     while True:
         candidate = "".join(random.choices(references.BASE36, k=4))
         if not candidate.isdigit() and candidate not in taken:
@@ -145,11 +145,11 @@ def new_id(taken: Sequence[str] | set[str]) -> str:
 
 
 def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta: dict[str, Any] | None) -> None:
-    """Add messages in place, giving each an id, its parent and its time where it lacks them.
+    """Add messages in place; each gets an id, a parent and a time if it lacks them.
 
-    One that names its parent goes to the end of that one's turn, any other to the end of all. ``usage_delta`` is what
-    one turn used, never a running total: ``tokens`` replaces the session's, ``cost`` (USD) goes to the last of the new
-    messages unless that one knows its own, and is summed from there.
+    If the first names its parent, answers go to the end of the parent's turn; otherwise messages go to the end.
+    ``usage_delta`` is what this turn used, never a running total. Its ``tokens`` replace those of the session. Its
+    ``cost`` (USD) is set on the last new message unless that has one; the session's cost is the sum.
     """
     messages, usage = doc["messages"], doc["usage"]
     anchor = new_messages[0].get("parent") if new_messages else None
@@ -159,7 +159,7 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
         added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
         end = len(messages)
         if not starts_turn(added):
-            end = next((place for place in range(end, 0, -1) if messages[place - 1]["id"] == anchor), end)
+            end = next((length for length in range(end, 0, -1) if messages[length - 1]["id"] == anchor), end)
             while end < len(messages) and not starts_turn(messages[end]):
                 end += 1
         messages.insert(end, added)
@@ -188,24 +188,24 @@ def save_session(
     keep_snapshots: int | None = None,
     without_snapshot: str | None = None,
 ) -> str:
-    """Write the union of ``doc`` and its file, bring ``doc`` up to date with it, and return the path.
+    """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
-    Keys that ``doc`` lacks are filled in, and ids of its messages. ``title`` is one set by hand; ``tags`` are added.
-    ``at`` is the file name that the document was read from, or an ``@NAME`` for a new session: where another process
-    was first to use it, the document joins that session and takes its id. ``fsync`` waits for the disk; without it
-    the lock is not waited for long either. Without ``touch`` the times of the session stay. ``moves``: ``agent`` and
-    ``provider`` of ``doc`` count though it brings no message. ``keep_snapshots`` automatic ones stay where ``doc``
-    brings one, None keeps all; ``without_snapshot`` names one to delete.
-    Raises SessionGone when the session was deleted since it was read, StoreError when it cannot be written, BadSession
-    when its file must not be, UsageError for an unknown snapshot.
+    Keys that ``doc`` lacks are filled in, and ids of its messages. ``title`` is one that the user set; ``tags`` are
+    added. ``at`` is the file name of the document, or an ``@NAME`` for a new session: if another process used that name
+    first, the document joins its session and takes its id. ``fsync`` waits for the disk; without it, the wait for the
+    lock is short too. Without ``touch`` the times of the session and its file do not change. With ``moves``, ``agent``
+    and ``provider`` of ``doc`` win even if it adds no message. ``keep_snapshots`` is how many automatic snapshots
+    remain when ``doc`` adds one; None keeps all. ``without_snapshot`` names a snapshot to delete.
+    Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
+    its file must not be written, UsageError for an unknown snapshot.
     """
     if not ("context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"])):
-        _fill(doc)
-    is_new = doc["updated_at"] == doc["created_at"]  # saving always moves the one beyond the other
+        _fill_in(doc)
+    is_new = doc["updated_at"] == doc["created_at"]  # each save makes updated_at later
     with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT):
-            path = _place(doc, at, is_new=is_new)
+            path = _path_for(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
             if theirs["version"] > VERSION:
                 refuse_newer(theirs, path.name)
@@ -213,26 +213,26 @@ def save_session(
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
             if without_snapshot is not None:
-                from gptsh.core import snapshots  # noqa: PLC0415 - few are deleted
+                from gptsh.core import snapshots  # noqa: PLC0415 - rarely needed
 
                 snapshots.delete(new, without_snapshot)
             if touch:
                 now = timestamp()
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
-            written = None if touch else path.stat()
+            status = None if touch else path.stat()
             if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
                 path = path.replace(folder / path.name)
             files.write_document(path, new, fsync=fsync)
-            if written:
-                os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
-            doc.update(new)  # it is on disk now, whatever fails below
+            if status:
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            doc.update(new)  # before anything below fails: it is on disk now
             if at and at.startswith("@"):
                 references.point_name(at, path.name, fsync=fsync)
     return str(path)
 
 
-def _fill(doc: Document) -> None:
-    """Give a document that a script made the keys that it lacks, and its messages ids. Raises StoreError."""
+def _fill_in(doc: Document) -> None:
+    """Add the missing keys and message ids to a document that a script made. Raises StoreError."""
     try:
         messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
         full, malformed = document.complete({**doc, "messages": messages}, doc.get("id") or new_id(()), timestamp())
@@ -240,7 +240,7 @@ def _fill(doc: Document) -> None:
         raise StoreError(f"the session cannot be saved: {err}") from err
     if malformed:
         raise StoreError(f"the session cannot be saved: {', '.join(malformed)} has the wrong type")
-    doc.clear()  # for the order of its keys
+    doc.clear()  # so that its keys get the order of the file
     doc.update(full)
 
 
@@ -251,8 +251,11 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{references.path_of(filename)} was written by a newer gptsh", advice)
 
 
-def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
-    """The file of the document, under the lock. May change the document's id, and only before its first save."""
+def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
+    """Return the path to write the document to; the caller holds the lock.
+
+    The document's id may change, but only before its first save.
+    """
     folder = sessions_folder()
     if not is_new:
         if os.path.lexists(path := references.path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
@@ -261,9 +264,9 @@ def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
             if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
                 return references.path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
-    if at and (first := references.filename_named(at)):
-        doc["id"] = first[ID]
-        return references.path_of(first)
+    if at and (joined := references.filename_named(at)):
+        doc["id"] = joined[ID]
+        return references.path_of(joined)
     taken = set()
     for place in (folder, references.archive_folder(), references.names_folder(), folder.parent):
         names = references.names_in(place)
@@ -275,42 +278,42 @@ def _place(doc: Document, at: str | None, *, is_new: bool) -> Path:
 
 
 def name_for(doc: Document) -> str:
-    """The name of the file that a document begins in."""
+    """Return the file name of a new document."""
     stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
     return f"{stamp}-{doc['id']}.json"
 
 
-# ---- a question asked again
+# ---- a first question that got no answer
 
-_ASKED_AGAIN = 3600  # seconds within which the same words are the same question
+_RETRY_WITHIN = 3600  # seconds in which the same question continues the same session
 
 
-def _unanswered() -> Path:
-    """A file with the name of the session whose first question got no answer, of several the last."""
+def _unanswered_file() -> Path:
+    """The file that names the latest session whose first question got no answer."""
     return sessions_folder().parent / "unanswered"
 
 
 def remember_unanswered(filename: str) -> None:
-    """Remember a session whose first question got no answer, for ``take_unanswered``."""
-    with contextlib.suppress(OSError):  # then the words asked again begin a second session
-        files.replace(_unanswered(), filename.encode(), fsync=False)
+    """Record that the first question of a session got no answer, for ``take_unanswered``."""
+    with contextlib.suppress(OSError):  # the same question then begins a second session
+        files.replace(_unanswered_file(), filename.encode(), fsync=False)
 
 
 def take_unanswered(question: Message) -> str | None:
-    """The file name of the session that has just this question, asked in this project and hour, without an answer.
+    """Return the file name of the session in which this question got no answer, within an hour, in this project.
 
-    One run alone gets it, though several ask the same.
+    Of several runs that ask at once, only one gets it; None for the others.
     """
     try:
-        if time.time() - _unanswered().stat().st_mtime > _ASKED_AGAIN:
+        if time.time() - _unanswered_file().stat().st_mtime > _RETRY_WITHIN:
             return None
-        filename = files.read_bytes(_unanswered()).decode()
+        filename = files.read_bytes(_unanswered_file()).decode()
         doc = load_session(filename)
         is_same = [message["content"] for message in doc["messages"]] == [question["content"]]
         if not is_same or doc["meta"].get("project") != find_project(os.getcwd()):
             return None
-        _unanswered().unlink()
-    except (OSError, BadSession, ValueError):  # an unknown session is a ValueError, too
+        _unanswered_file().unlink()
+    except (OSError, BadSession, ValueError):  # ValueError: also UnknownSession
         return None
     return filename
 
@@ -319,21 +322,21 @@ def take_unanswered(question: Message) -> str | None:
 
 
 def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> str | None:
-    """A title of a few words from the first question alone, asked of ``small_model``; None where that failed.
+    """Return a title of a few words from the first question, generated by ``small_model``, or None if that fails.
 
-    It is the first line that is no reasoning, without quotes and final punctuation.
+    It is the answer's first line after any reasoning, without quotes and final punctuation.
     """
     if not small_model or not first_user.strip():
         return None
-    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - a list asks for no title
-    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - the same
+    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - lists need no title
+    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - lists need no model
 
-    words = first_user[:TITLE_SOURCE]
-    ask: list[Message] = [{"role": "system", "content": TITLE_SYSTEM}, {"role": "user", "content": words}]
+    source = first_user[:TITLE_SOURCE]
+    messages: list[Message] = [{"role": "system", "content": TITLE_SYSTEM}, {"role": "user", "content": source}]
     params = small_params(likely_facts(*split_model(small_model)), TITLE_TOKENS)
     answer = Answer()
     try:
-        for _ in llm(Request(small_model, ask, params, stream=False), answer):
+        for _ in llm(Request(small_model, messages, params, stream=False), answer):
             pass
     except GptshError:
         return None
@@ -344,5 +347,5 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
 
 
 def resolve_small_model(agent_conf: Mapping[str, Any], provider_conf: Mapping[str, Any]) -> str | None:
-    """The ``model_small`` of the agent, else that of the provider, else None: then the main model does its work."""
+    """Return the ``model_small`` of the agent, else of the provider, else None."""
     return agent_conf.get("model_small") or provider_conf.get("model_small")

@@ -1,6 +1,6 @@
-"""What the answers of sessions used and cost: documents in, sums by day and by model out.
+"""Tokens and cost of sessions, summed by day and by model.
 
-What has an id counts once, in whichever document it stands, since a fork copies messages with their ids.
+An id counts once, in whichever document it is: a fork copies messages with their ids.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from gptsh.models.names import full_name, is_named
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
-Row = dict[str, Any]  # FIELDS behind a "day" or a "model"; tokens and cost are None where nothing is known
-Sums = Counter[str]  # of FIELDS those that are known
-# What counts once; when, in ISO 8601; the model's full name; and what it used.
-_Spent = tuple[str, str | None, str | None, dict[str, Any]]
+Row = dict[str, Any]  # FIELDS after a "day" or a "model"; tokens and cost are None if unknown
+Sums = Counter[str]  # the known values of FIELDS
+# The id that counts once, the time in ISO 8601, the full name of the model, and its counts.
+_Entry = tuple[str, str | None, str | None, dict[str, Any]]
 
 
 class Report(NamedTuple):
-    """Local days, the newest first; models, the dearest first, then those of most tokens; and all of it in one row."""
+    """Local days, newest first; models by cost, then by tokens, highest first; and one row for all."""
 
     days: list[Row]
     models: list[Row]
@@ -31,27 +31,27 @@ class Report(NamedTuple):
 
 
 def count(documents: Iterable[Document], model: str | None = None, limit: int | None = None) -> Report:
-    """The sums over whole documents, each let go before the next one is taken.
+    """Return the sums over whole documents, which are held in memory one at a time.
 
-    ``model`` leaves all others out (see ``is_named``); ``limit`` is how many days count, the newest ones. A cost is
-    the sum of what is known, in USD; ``unpriced`` counts the answers whose cost is not.
+    ``model`` selects one model (see ``is_named``); ``limit`` is the number of days, newest first. ``cost`` is the sum
+    of known costs in USD; ``unpriced`` counts the answers without a known cost.
     """
     cells: dict[tuple[str, str | None], Sums] = {}
     seen: set[str] = set()
     for doc in documents:
-        for key, at, name, used in _spendings(doc):
-            if used and key not in seen:
+        for key, moment, name, counts in _entries(doc):
+            if counts and key not in seen:
                 seen.add(key)
                 if is_named(name, model):
-                    day = _local_day(at) or _local_day(doc["created_at"]) or ""
-                    cells.setdefault((day, name), Counter()).update(used)
+                    day = _local_day(moment) or _local_day(doc["created_at"]) or ""
+                    cells.setdefault((day, name), Counter()).update(counts)
     days: dict[str, Sums] = {day: Counter() for day in sorted({day for day, _ in cells}, reverse=True)[:limit]}
     models: dict[str | None, Sums] = {}
     total: Sums = Counter()
-    for (day, name), used in cells.items():
+    for (day, name), counts in cells.items():
         if day in days:
             for sums in (days[day], models.setdefault(name, Counter()), total):
-                sums.update(used)
+                sums.update(counts)
     ranked = sorted(models.items(), key=lambda item: (-item[1]["cost"], -item[1]["total"], item[0] or ""))
     return Report(
         [{"day": day, **_row(sums)} for day, sums in days.items()],
@@ -61,44 +61,47 @@ def count(documents: Iterable[Document], model: str | None = None, limit: int | 
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """The rows of a report one after the other, each told apart by ``by``: ``day``, ``model`` or ``total``."""
+    """Yield the rows of a report; ``by`` is ``day``, ``model`` or ``total``."""
     yield from ({"by": "day", **row} for row in report.days)
     yield from ({"by": "model", **row} for row in report.models)
     yield {"by": "total", **report.total}
 
 
-def _spendings(doc: Document) -> Iterator[_Spent]:
+def _entries(doc: Document) -> Iterator[_Entry]:
     usage, messages, agent = doc["usage"], doc["messages"], doc["agent"]
     provider = doc["provider"].get("name")
-    model = usage.get("carried_model") or full_name(agent.get("model"), provider)  # of an answer that names none
-    small = _full(agent.get("model_small"), provider) or model
-    tokens, carried = usage.get("carried_tokens"), usage.get("carried")
+    model = usage.get("carried_model") or full_name(agent.get("model"), provider)  # for answers that name no model
+    small_model = _full_name(agent.get("model_small"), provider) or model
+    carried_tokens, carried = usage.get("carried_tokens"), usage.get("carried")
     for message in messages:
-        used = _used(message.get("usage"), message.get("cost"))
+        counts = _known_counts(message.get("usage"), message.get("cost"))
         if message["role"] == "assistant":
-            is_priced = "cost" in used or (carried is not None and "usage" not in message)  # with what was carried
-            used |= {"answers": 1, "unpriced": int(not is_priced)}
-        if used:
-            named = full_name(message.get("model"), message.get("provider"))
-            yield message["id"], message.get("timestamp"), named or model, used
+            is_priced = "cost" in counts or (
+                carried is not None and "usage" not in message
+            )  # its cost is part of ``carried``
+            counts |= {"answers": 1, "unpriced": int(not is_priced)}
+        if counts:
+            own_model = full_name(message.get("model"), message.get("provider"))
+            yield message["id"], message.get("timestamp"), own_model or model, counts
     for call in usage["calls"]:
-        yield call["id"], call.get("at"), _full(call.get("model")) or small, _used(call.get("tokens"), call.get("cost"))
-    if tokens is None and not any(_used(message.get("usage"), None) for message in messages):
-        tokens = usage["tokens"]  # the first gptsh kept them there alone
-    own = f"carried by {doc['id']} {doc['created_at']}"  # the same in a copy that lies in the archive
-    yield own, doc["created_at"], model, _used(tokens, carried)
+        counts = _known_counts(call.get("tokens"), call.get("cost"))
+        yield call["id"], call.get("at"), _full_name(call.get("model")) or small_model, counts
+    if carried_tokens is None and not any(_known_counts(message.get("usage"), None) for message in messages):
+        carried_tokens = usage["tokens"]  # gptsh-cli 0.8 stored them only there
+    carried_id = f"carried by {doc['id']} {doc['created_at']}"  # the same in an archived copy
+    yield carried_id, doc["created_at"], model, _known_counts(carried_tokens, carried)
 
 
 @cache
-def _full(model: str | None, provider: str | None = None) -> str | None:
-    """As ``with_provider``, each name looked up once."""
+def _full_name(model: str | None, provider: str | None = None) -> str | None:
+    """Return ``with_provider`` of a model, cached by name."""
     return with_provider(model, provider) if model else None
 
 
-def _used(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[str, Any]:
-    """The tokens and the cost that are known."""
+def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[str, Any]:
+    """Return the known token counts and cost."""
     counts = {key: token_count((tokens or {}).get(key)) for key in TOKEN_KEYS}
-    known: dict[str, Any] = {key: number for key, number in counts.items() if number is not None}
+    known: dict[str, Any] = {key: count for key, count in counts.items() if count is not None}
     if "total" not in known and "prompt" in known and "completion" in known:
         known["total"] = known["prompt"] + known["completion"]
     return known if cost is None else {**known, "cost": cost}

@@ -145,7 +145,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands 
     "-s and -c": ((*S, "-c", "hi"), "exclude each other"),
     "no prompt": ((), "no prompt"),
     "an unknown session": (("-s", "nobody", "hi"), "no session 'nobody'"),
-    "no name": (("-s", "@@", "hi"), "'@' is no name"),
+    "no name": (("-s", "@@", "hi"), "'@' is not a valid name"),
     "a turn that there is not": (("-s", "0@9", "hi"), "9"),
     "no session shown": (("--show-session", "nobody"), "no session 'nobody'"),
     "a label that is not saved": ((*S, "--title", "X", "--no-save"), "--no-save"),

@@ -64,7 +64,7 @@ def test_events_tell_of_snapshots(lab: Home) -> None:
 
 REFUSED = [
     (["-s", "0", "--snapshot", "a@b"], "letters, digits"),
-    (["-s", "0", "--snapshot", "a" * 65], "64 of them"),
+    (["-s", "0", "--snapshot", "a" * 65], "at most 64 characters"),
     (["-s", "0", "--snapshot", "auto-7", "hi"], "automatic"),
     (["--snapshot", "a", "hi"], "nothing yet"),
     (["--snapshot", "a"], "no prompt"),

@@ -1,4 +1,4 @@
-"""The JSON Schema that an answer has to fit: read and checked here, whatever the provider makes of it."""
+"""The JSON Schema of ``--schema``: read it, request it in words, and check the answer, whatever the provider does."""
 
 import json
 from itertools import islice
@@ -10,61 +10,61 @@ from gptsh.jsonio import parsed
 from gptsh.messages import Message, text_of
 from gptsh.text import shortened
 
-_SHOWN = 10  # faults that the model is shown
-_WIDTH = 300  # characters of one
+_MAX_FAULTS = 10  # listed for the model
+_FAULT_WIDTH = 300  # characters
 _ASK = "Answer with JSON alone, no code fence, no other text. It must conform to this JSON Schema:\n"
 _REPAIR = "That answer does not conform to the JSON Schema:\n{faults}\nAnswer again, with the corrected JSON alone."
 
 
 class AnswerSchema:
-    """A schema that answers are checked against."""
+    """A schema to check answers against."""
 
-    def __init__(self, given: str) -> None:
-        """``given`` is the schema itself or the path of its file. Raises UsageError for what is neither.
+    def __init__(self, text_or_path: str) -> None:
+        """Read the schema, which is given as JSON or as the path of a file. Raises UsageError.
 
-        A reference that goes nowhere is found when an answer is checked; nothing is fetched.
+        Nothing is fetched. A dangling reference is found only when an answer is checked.
         """
-        from jsonschema import validators  # noqa: PLC0415 - 0.1 s that only --schema costs
-        from jsonschema_specifications import REGISTRY  # noqa: PLC0415 - as above
+        from jsonschema import validators  # noqa: PLC0415 - takes 0.1 s, for --schema only
+        from jsonschema_specifications import REGISTRY  # noqa: PLC0415 - only for --schema
 
-        self.schema = _schema_in(given)
+        self.schema = _read_schema(text_or_path)
         try:
             kind = validators.validator_for(self.schema, default=validators.Draft202012Validator)
             kind.check_schema(self.schema)
             self._validator = kind(self.schema, registry=REGISTRY)
-        except Exception as err:  # the libraries raise ten types for what they cannot make sense of
-            raise UsageError(f"--schema: no JSON Schema: {_why(err)}") from err
+        except Exception as err:  # the libraries raise ten types for malformed schemas
+            raise UsageError(f"--schema: not a JSON Schema: {_why(err)}") from err
 
     def faults(self, text: str) -> list[str]:
-        """What is wrong with an answer, a line each and ten at most; none where it conforms.
+        """List what is wrong with an answer, one line each and at most ten; empty if it conforms.
 
-        Raises UsageError where the answer cannot be checked: a reference goes nowhere, or in circles.
+        Raises UsageError if the answer cannot be checked because a reference is dangling or circular.
         """
         try:
             value = parsed(text)
         except (ValueError, RecursionError) as err:
             return [f"not JSON: {err}"]
         try:
-            found = list(islice(self._validator.iter_errors(value), _SHOWN))
+            errors = list(islice(self._validator.iter_errors(value), _MAX_FAULTS))
         except ArithmeticError as err:
             return [f"a number in it cannot be checked: {err}"]
-        except Exception as err:  # as above
+        except Exception as err:  # of any type, as in ``__init__``
             raise UsageError(f"--schema: the answer cannot be checked against it: {_why(err)}") from err
-        return [shortened(f"{fault.json_path}: {fault.message}", _WIDTH) for fault in found]
+        return [shortened(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
 
     def repair(self, faults: list[str]) -> str:
-        """The question that shows the model what is wrong."""
+        """The message that asks the model to correct these faults."""
         return _REPAIR.format(faults="\n".join(f"- {fault}" for fault in faults))
 
 
-def _schema_in(given: str) -> dict[str, Any]:
-    text = given
-    if not given.lstrip().startswith("{"):
+def _read_schema(text_or_path: str) -> dict[str, Any]:
+    text = text_or_path
+    if not text.lstrip().startswith("{"):
         try:
-            text = Path(given).read_text("utf-8-sig")
+            text = Path(text_or_path).read_text("utf-8-sig")
         except (OSError, ValueError) as err:
-            why = err.strerror if isinstance(err, OSError) else "no UTF-8"
-            raise UsageError(f"--schema {given}: {why}", "give a file, or the schema itself: '{…}'") from err
+            why = err.strerror if isinstance(err, OSError) else "not UTF-8"
+            raise UsageError(f"--schema {text_or_path}: {why}", "give a file, or the schema itself: '{…}'") from err
     try:
         schema = parsed(text)
     except (ValueError, RecursionError) as err:
@@ -78,20 +78,20 @@ def _why(err: Exception) -> str:
     if isinstance(err, RecursionError):
         return "references in circles, or nested too deeply"
     place = f"{err.json_path}: {err.message}" if hasattr(err, "json_path") and hasattr(err, "message") else str(err)
-    return shortened(place or type(err).__name__, _WIDTH)
+    return shortened(place or type(err).__name__, _FAULT_WIDTH)
 
 
-# ---- asked for in words
+# ---- requested in words
 
 
 def system_with_schema(system: str | None, schema: Any) -> str:
-    """A system prompt with the request for such an answer at its end."""
-    words = _ASK + json.dumps(schema, ensure_ascii=False)
-    return f"{system}\n\n{words}" if system else words
+    """Append the request for an answer of this schema to a system prompt."""
+    request = _ASK + json.dumps(schema, ensure_ascii=False)
+    return f"{system}\n\n{request}" if system else request
 
 
 def messages_with_schema(messages: list[Message], schema: Any) -> list[Message]:
-    """The messages, their system message with that request, unless it stands there already."""
+    """Add the request for an answer of this schema to the system message, unless it is already there."""
     first = messages[:1] if messages and messages[0]["role"] == "system" else []
     system = text_of(first[0]) if first else None
     if system and system.endswith(system_with_schema(None, schema)):

@@ -1,9 +1,9 @@
 """An agent's memory: facts in MEMORY.md and a dated log in HISTORY.md, both written by the small model.
 
-The agent of a session owns what was said in it. One request puts one piece of a session into the memory. Then are
-written, in this order: MEMORY.md as a whole, the line of HISTORY.md, which names the piece's last message, and the
-position in the session (``context.consolidated``). What is interrupted is done again. The line decides whether a piece
-is in the memory, also for a fork, whose messages have the same ids.
+A session belongs to the memory of its agent. One request consolidates one piece of a session. It writes, in this order:
+all of MEMORY.md, the piece's line in HISTORY.md, which names its last message, and the position in the session
+(``context.consolidated``). An interrupted piece is consolidated again. The line decides whether a piece is in the
+memory, also for a fork, whose messages have the same ids.
 """
 
 import contextlib
@@ -53,38 +53,38 @@ _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 
 _LIMIT = 2000  # tokens of a memory in a prompt
-_MARK_TOKENS = 30  # of the line that says how much of it is left out
-_OF_ENTRY = 500  # tokens of an answer beside the memory
+_MARK_TOKENS = 30  # of the line that reports the omitted rest
+_ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
-_MOST = 16_000  # tokens of a conversation in one request; of more an entry would say too little
-_LEAST = 300  # the same: a window without room for that is too small
-_WORDS = 0.4  # to a token, as tokens are counted
+_MAX_PIECE = 16_000  # tokens of a conversation in one request: one entry cannot cover more
+_MIN_PIECE = 300  # tokens: a window with less room is too small
+_WORDS_PER_TOKEN = 0.4  # of the tokens that ``count_text`` counts
 _LENGTHS = Lengths(user=2000, answer=1000)
 _MARK = re.compile(r" <!-- (\S+) -->\r?$", re.MULTILINE)
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_JOINERS = "\u200c\u200d"  # of letters and emoji: without them a word is another one
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_JOINERS = "\u200c\u200d"  # join letters or emoji: removing them changes the word
 
 
-# ---- what is sent
+# ---- in a prompt
 
 
 def read_memory(agent: str) -> str:
-    """What stands in the agent's MEMORY.md. Raises StoreError where it cannot be read."""
+    """Read the agent's MEMORY.md. Raises StoreError."""
     return _decoded(_read(memory_folder(agent) / _MEMORY))
 
 
 def system_with_memory(system: str | None, text: str, window: int | None = None) -> str | None:
-    """A system prompt with a memory behind it, which gets a quarter of the window (tokens) at most.
+    """Append a memory to a system prompt. Its beginning is sent if it takes more than a quarter of the window (tokens).
 
-    Of a longer one the beginning is sent. An empty prompt, which was asked for, stays empty.
+    An empty system prompt is the user's choice and remains empty.
     """
     if system == "" or not text:
         return system
     limit = _limit(window)
     if count_text(text) > limit:
-        begin = fitted(text, limit - _MARK_TOKENS)
-        begin = begin.rpartition("\n")[0] or begin
-        text = f"{begin}\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
+        head = fitted(text, limit - _MARK_TOKENS)
+        head = head.rpartition("\n")[0] or head
+        text = f"{head}\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
     return "\n\n".join(filter(None, (system, HEADING, text)))
 
 
@@ -92,35 +92,32 @@ def _limit(window: int | None) -> int:
     return _LIMIT if window is None else min(_LIMIT, window // 4)
 
 
-# ---- what goes in
+# ---- messages to consolidate
 
 
 def pending_messages(doc: Document) -> list[Message]:
-    """The messages that the memory lacks: those behind the position, but no imported ones, and no unanswered turn at
-    the end.
-    """
+    """The messages that the memory lacks: all after the position, except imported ones and an unanswered turn."""
     messages: list[Message] = doc["messages"]
-    at = doc["context"].get("consolidated")
-    start = next((place for place, message in enumerate(messages, 1) if message["id"] == at), 0)
-    return [
-        message for message in messages[start : document.question_index(messages)] if not document.is_imported(message)
-    ]
+    last = doc["context"].get("consolidated")
+    start = next((at for at, message in enumerate(messages, 1) if message["id"] == last), 0)
+    pending = messages[start : document.question_index(messages)]
+    return [message for message in pending if not document.is_imported(message)]
 
 
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
-    """What is to go in behind a turn: where the memory lacks more than ``memory_window`` messages, all but the latest.
+    """The messages to consolidate after a turn: once more than ``memory_window`` are pending, all but the latest.
 
-    What failed behind an earlier turn is due again when ``keep_messages`` more have come.
+    After a failure they are due again when ``keep_messages`` more are pending.
     """
-    lacking, keep = pending_messages(doc), max(1, rules.keep_messages)
-    over = len(lacking) - rules.memory_window
-    before = over - (len(doc["messages"]) - (document.turns(doc["messages"]) or [0])[-1])
-    if over <= 0 or (before > 0 and over // keep == before // keep):
+    pending, keep = pending_messages(doc), max(1, rules.keep_messages)
+    excess = len(pending) - rules.memory_window
+    before = excess - (len(doc["messages"]) - (document.turns(doc["messages"]) or [0])[-1])  # without this turn
+    if excess <= 0 or (before > 0 and excess // keep == before // keep):
         return []
-    return lacking[: max(1, len(lacking) - rules.keep_messages)]
+    return pending[: max(1, len(pending) - rules.keep_messages)]
 
 
-# ---- putting it in
+# ---- consolidating
 
 
 def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Message], small: SmallModel) -> int:
@@ -135,12 +132,12 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     logged = set(_MARK.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
     piece: Sequence[Message] = []
     last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged), None)
-    if last is None:  # else it was interrupted, or went in from a fork
+    if last is None:  # else an interrupted run or a fork has consolidated them
         before = _read(folder / _MEMORY)
-        piece, told = _next_piece(messages, small, _decoded(before), agent)
+        piece, text = _next_piece(messages, small, _decoded(before), agent)
         last = piece[-1]["id"]
-        if told:
-            entry, memory = _asked(doc, filename, small, _decoded(before), told)
+        if text:
+            entry, memory = _complete(doc, filename, small, _decoded(before), text)
             moment = moment_of(piece[-1]) or datetime.now().astimezone()
             line = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']}) {entry} <!-- {safe_name(last)} -->"
             _write(folder, before, memory, line)
@@ -149,37 +146,37 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     return len(piece)
 
 
-def _request(small: SmallModel, memory: str, told: str) -> Request:
+def _request(small: SmallModel, memory: str, conversation: str) -> Request:
     limit = _limit(small.window)
-    material = f"{fenced('memory', memory)}\n\n{fenced('conversation', told)}"
-    return small.request(SYSTEM.format(words=int(_WORDS * limit)), material, limit + _OF_ENTRY)
+    material = f"{fenced('memory', memory)}\n\n{fenced('conversation', conversation)}"
+    return small.request(SYSTEM.format(words=int(_WORDS_PER_TOKEN * limit)), material, limit + _ENTRY_TOKENS)
 
 
 def _next_piece(
     messages: Sequence[Message], small: SmallModel, memory: str, agent: str
 ) -> tuple[Sequence[Message], str]:
-    """As many of the messages as one request has room for, one at least, and how they are told; "" tells nothing.
+    """As many messages as one request has room for, at least one, and their text, which may be empty.
 
-    Raises TooLong where there is no room.
+    Raises TooLong if there is no room.
     """
-    room = min(_MOST, small.window - _request(small, memory, "").tokens)
-    if room < _LEAST:
+    room = min(_MAX_PIECE, small.window - _request(small, memory, "").tokens)
+    if room < _MIN_PIECE:
         what = f"the memory of {agent} does not fit into the window of {small.model}, {small.window:,} tokens"
         raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
     lines: list[str] = []
-    for place, whole in enumerate(lines_of(messages, _LENGTHS, dated=True)):
-        line = whole if lines else fitted(whole, room, ends=True)
+    for at, message_line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
+        line = message_line if lines else fitted(message_line, room, ends=True)
         room -= count_text(line) + 2
         if room < 0 and lines:
-            return messages[:place], "\n".join(lines)
+            return messages[:at], "\n".join(lines)
         lines += [line] if line else []
     return messages, "\n".join(lines)
 
 
-def _asked(doc: Document, filename: str, small: SmallModel, memory: str, told: str) -> tuple[str, str]:
-    """The entry for the log and the new memory. What the request cost is saved, whatever came of it."""
+def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conversation: str) -> tuple[str, str]:
+    """Request the log entry and the new memory. The cost is saved even if the reply is useless."""
     try:
-        text = small.complete(_request(small, memory, told))
+        reply = small.complete(_request(small, memory, conversation))
     finally:
         for usage in small.spent:
             document.add_call(doc, "memory", small.model, usage, small.price(usage))
@@ -187,10 +184,10 @@ def _asked(doc: Document, filename: str, small: SmallModel, memory: str, told: s
     if not exists(filename):
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")
     try:  # models put line breaks into strings, and words around the object
-        given = as_dict(json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False))
+        answer = as_dict(json.loads(reply[reply.find("{") : reply.rfind("}") + 1], strict=False))
     except (ValueError, RecursionError):
-        given = {}
-    entry, new = given.get("history_entry"), given.get("memory_update")
+        answer = {}
+    entry, new = answer.get("history_entry"), answer.get("memory_update")
     if not (isinstance(entry, str) and isinstance(new, str) and _clean(entry)):
         raise ModelError("the model's answer has no history_entry and memory_update")
     if memory and not _clean(new):
@@ -199,22 +196,22 @@ def _asked(doc: Document, filename: str, small: SmallModel, memory: str, told: s
 
 
 def _clean(text: str) -> str:
-    """Without control characters, which a terminal that shows the file would obey, and without hidden ones."""
-    shown = _UNSEEN.sub("", text)
-    return "".join(c for c in shown if c in _JOINERS or unicodedata.category(c) != "Cf").strip()
+    """Remove control characters, which a terminal that shows the file would obey, and invisible ones."""
+    visible = _CONTROLS.sub("", text)
+    return "".join(c for c in visible if c in _JOINERS or unicodedata.category(c) != "Cf").strip()
 
 
 # ---- the files
 
 
 def memory_folder(agent: str) -> Path:
-    """The folder of an agent's memory, whatever its name is. It may not exist."""
+    """The folder of an agent's memory, safe for any agent name. It may not exist."""
     return own_folder("state") / "memory" / safe_name(agent)
 
 
 @contextlib.contextmanager
 def locked(agent: str, wait: float) -> Iterator[None]:
-    """Hold the agent's memory against other processes. Raises StoreBusy after ``wait`` seconds, else StoreError."""
+    """Lock the agent's memory against other processes. Raises StoreBusy after ``wait`` seconds, else StoreError."""
     folder = memory_folder(agent)
     with contextlib.ExitStack() as stack:
         with files.as_store_error(_UNUSABLE, folder):
@@ -226,8 +223,9 @@ def locked(agent: str, wait: float) -> Iterator[None]:
 
 
 def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
-    """MEMORY.md whole, what it was beside it, then the line of the log. Raises StoreError, also where MEMORY.md was
-    edited since it was read: the edited one stays.
+    """Write MEMORY.md, its previous content beside it, then the line of the log.
+
+    Raises StoreError, also if MEMORY.md was edited since it was read; the edited file is not changed.
     """
     new, history = f"{memory}\n".encode("utf-8", "replace") if memory else b"", _read(folder / _HISTORY)
     if _read(folder / _MEMORY) != before:
@@ -242,14 +240,14 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """What stands in a file; nothing where there is none. Raises StoreError."""
+    """The content of a file; empty if there is no file. Raises StoreError."""
     with files.as_store_error(_UNUSABLE, path.parent):
         return path.read_bytes() if path.exists() else b""
 
 
 def _decoded(data: bytes) -> str:
-    """Raises StoreError for what is no UTF-8."""
+    """The text of MEMORY.md. Raises StoreError if it is not UTF-8."""
     try:
         return data.decode("utf-8-sig").strip()
     except ValueError as err:
-        raise StoreError(f"the memory cannot be read: it is no UTF-8: {err}", "save MEMORY.md as UTF-8") from err
+        raise StoreError(f"the memory cannot be read: it is not UTF-8: {err}", "save MEMORY.md as UTF-8") from err

@@ -1,7 +1,7 @@
-"""The ways to send a session shorter where it is older. Each is a pure function and a row of one table.
+"""The strategies that shorten the older part of a session. Each is a pure function and a row of the table ``SHORTEN``.
 
-They take and return messages as ``valid.sendable`` does. Older messages are shortened, recent ones stay as they are. A
-call and its results are never separated (see ``compaction``).
+Input and output are messages as ``valid.sendable`` returns them. Recent messages are sent verbatim. A tool call and its
+results are never separated (see ``compaction``).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_p
 
 FULL = "full"
 Record = dict[str, Any]  # a compaction: see ``compaction``
-_LEAST = 40  # tokens of a summary or of what was done; less of it says nothing
-_SHARE = 4  # files and state take such a part of the room each at most
-_HEADINGS = 74  # tokens of them all, with the lines between
+_MIN_STATE = 40  # tokens of a summary or an answer: a shorter excerpt is useless
+_SHARE = 4  # the list of files may take this fraction of the room, and so may the state
+_HEADINGS = 74  # tokens of all headings and the blank lines between them
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _LATELY = "What the user said, word for word ({left:,} earlier questions do not fit and are left out):"
@@ -28,9 +28,9 @@ _END = "[The conversation goes on:]"
 
 
 class CompactedPrompt(NamedTuple):
-    """What is sent in place of a session, and how many of its messages that holds, sums up and leaves out.
+    """The messages sent in place of a session, and how many of the session's they include, summarise and leave out.
 
-    ``omitted_questions`` are those of the left out whose words are not sent.
+    ``omitted_questions``: how many questions are among the messages left out.
     """
 
     messages: Sequence[Message]
@@ -41,7 +41,7 @@ class CompactedPrompt(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """How a session is sent. ``record`` is the compaction, None where all is sent; ``is_new``: it is to be kept."""
+    """How a session is sent. ``record`` is the compaction (None: sent whole), to be saved if ``is_new``."""
 
     strategy: str
     prompt: CompactedPrompt
@@ -51,9 +51,9 @@ class Choice(NamedTuple):
 
 
 class SplitHistory(NamedTuple):
-    """A session, parted. ``summary`` tells what the first ``covered`` of the older messages came to.
+    """A session, split in two. ``summary`` covers the first ``covered`` of the older messages.
 
-    ``max_tokens`` is what the older part may take, for the strategy that has to choose.
+    ``max_tokens`` limits the older part; only ``minimal`` needs it.
     """
 
     older: Sequence[Message]
@@ -63,57 +63,58 @@ class SplitHistory(NamedTuple):
     max_tokens: int = 0
 
 
-def pruned_tools(past: SplitHistory) -> CompactedPrompt:
-    """Everything, but of older results of tools and older attached text only what shows what they are."""
-    everything = [*map(pruned, past.older), *past.recent]
+def pruned_tools(history: SplitHistory) -> CompactedPrompt:
+    """Send everything, with older tool results and older attached text shortened."""
+    everything = [*map(pruned, history.older), *history.recent]
     return CompactedPrompt(everything, len(everything))
 
 
-def summary(past: SplitHistory) -> CompactedPrompt:
-    """The older user words verbatim, a summary of all else that is older, and the recent messages as they are.
+def summary(history: SplitHistory) -> CompactedPrompt:
+    """Send the older user words verbatim, a summary of the other older messages, and the recent messages.
 
-    The words stand first: they are only ever added to, so that a prompt begins as the last one did. Images and the like
-    go along with the question that is answered.
+    The words come first: they only grow, so the prompt begins as the last one did. Media of the current question is
+    sent too.
     """
-    carried = _carried(past)
-    lines = _numbered(past, carried)
-    sections = [[_WORDS, *lines] if lines else [], [_OUTCOMES, past.summary] if past.summary else []]
-    return _compacted(past, sections, len(lines), carried, tells=True)
+    media_parts = _current_media(history)
+    lines = _numbered(history, media_parts)
+    sections = [[_WORDS, *lines] if lines else [], [_OUTCOMES, history.summary] if history.summary else []]
+    return _compacted(history, sections, len(lines), media_parts, has_summary=True)
 
 
-def minimal(past: SplitHistory) -> CompactedPrompt:
-    """What is sent where nothing else fits: the user's older words, then in what is left the files touched and how
-    things stand, which is the newest summary, else the last answer.
+def minimal(history: SplitHistory) -> CompactedPrompt:
+    """Last resort: send the user's older words, then, as far as they fit, the files touched and the state of the work.
 
-    Where not all words fit: the first question, and as many of the newest. The question that is answered is sent in any
-    case, and what it carries where it fits.
+    The state is the newest summary, else the last answer. If not all words fit, the first question and as many of the
+    newest as possible are sent. The current question is always sent, its media only where it fits.
     """
-    lines, asked = _numbered(past), set(range(len(_questions(past)))[-1:] if _asks(past) else ())
-    room = past.max_tokens - _HEADINGS - sum(count_text(lines[at]) + 1 for at in asked)
-    carried = []
-    for part in _carried(past):
+    lines, current = _numbered(history), set(range(len(_questions(history)))[-1:] if _is_current_older(history) else ())
+    room = history.max_tokens - _HEADINGS - sum(count_text(lines[at]) + 1 for at in current)
+    media_parts = []
+    for part in _current_media(history):
         size = count_media(media) if (media := media_of(part)) else 0
         if size <= room:
-            carried.append(part)
+            media_parts.append(part)
             room -= size
-    lines = _numbered(past, carried)
+    lines = _numbered(history, media_parts)
     sizes = [count_text(line) + 1 for line in lines]
-    chosen = set(asked)
+    chosen = set(current)
     for at in dict.fromkeys([*range(len(lines))[:1], *reversed(range(len(lines)))]):  # the first, then the newest
         if at not in chosen and sizes[at] <= room:
             chosen.add(at)
             room -= sizes[at]
-    if room < 0 and not asked:
-        return _compacted(past, None, 0, tells=False)._replace(omitted_questions=len(lines))
-    files = _files(past.older, min(room, past.max_tokens // _SHARE))
+    if room < 0 and not current:
+        return _compacted(history, None, 0, has_summary=False)._replace(omitted_questions=len(lines))
+    files = _files(history.older, min(room, history.max_tokens // _SHARE))
     room -= sum(map(count_text, files))
-    state = _state(past, min(room, past.max_tokens // _SHARE))
-    left = len(lines) - len(chosen)
-    first = [_TASK, lines[0]] if left and 0 in chosen - asked else []
-    words = [lines[at] for at in sorted(chosen - ({0} if first else set()))]
-    sections = [first, files, state, [_LATELY.format(left=left) if left else _WORDS, *words] if words or left else []]
-    tells = bool(past.summary and state)
-    return _compacted(past, sections, len(chosen), carried, tells=tells)._replace(omitted_questions=left)
+    state = _state(history, min(room, history.max_tokens // _SHARE))
+    omitted = len(lines) - len(chosen)
+    task = [_TASK, lines[0]] if omitted and 0 in chosen - current else []
+    words = [lines[at] for at in sorted(chosen - ({0} if task else set()))]
+    heading = _LATELY.format(left=omitted) if omitted else _WORDS
+    sections = [task, files, state, [heading, *words] if words or omitted else []]
+    has_summary = bool(history.summary and state)
+    prompt = _compacted(history, sections, len(chosen), media_parts, has_summary=has_summary)
+    return prompt._replace(omitted_questions=omitted)
 
 
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # in the order in which they are tried
@@ -125,65 +126,67 @@ SHORTEN: dict[str, Callable[[SplitHistory], CompactedPrompt]] = {
 
 
 def is_verbatim(message: Message) -> bool:
-    """Whether a message is sent in its own words however old it is."""
+    """Whether a message is always sent verbatim, however old it is."""
     return message["role"] == "system" or starts_turn(message)
 
 
 def _compacted(
-    past: SplitHistory,
+    history: SplitHistory,
     sections: Sequence[Sequence[str]] | None,
-    words: int,
-    carried: Sequence[Part] = (),
+    questions: int,
+    media_parts: Sequence[Part] = (),
     *,
-    tells: bool,
+    has_summary: bool,
 ) -> CompactedPrompt:
-    """The sections as one question in front of the recent messages. ``words``: so many questions are told in it."""
-    systems = [message for message in past.older if message["role"] == "system"]
-    told = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections or () if section)])
+    """Put the sections into one question before the recent messages; they contain ``questions`` of the user's."""
+    systems = [message for message in history.older if message["role"] == "system"]
+    text = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections or () if section)])
     end: Part = {"type": "text", "text": _END}
-    block = user_message(told, [*carried, end]) if carried else user_message(f"{told}\n\n{_END}", ())
-    summed_up = sum(not is_verbatim(message) for message in past.older[: past.covered]) if tells else 0
-    kept = words + len(systems)
-    messages = [*systems, *([block] if past.older and sections is not None else []), *past.recent]
-    return CompactedPrompt(messages, kept + len(past.recent), summed_up, len(past.older) - kept - summed_up)
+    block = user_message(text, [*media_parts, end]) if media_parts else user_message(f"{text}\n\n{_END}", ())
+    covered = history.older[: history.covered] if has_summary else ()
+    summarized = sum(not is_verbatim(message) for message in covered)
+    included = questions + len(systems)
+    messages = [*systems, *([block] if history.older and sections is not None else []), *history.recent]
+    left_out = len(history.older) - included - summarized
+    return CompactedPrompt(messages, included + len(history.recent), summarized, left_out)
 
 
-def _asks(past: SplitHistory) -> bool:
-    """Whether the question that is answered is among the older messages: in a turn of many rounds."""
-    return not any(map(starts_turn, past.recent))
+def _is_current_older(history: SplitHistory) -> bool:
+    """Whether the current question is among the older messages, as in a turn of many tool rounds."""
+    return not any(map(starts_turn, history.recent))
 
 
-def _questions(past: SplitHistory) -> list[Message]:
-    return [message for message in past.older if starts_turn(message)]
+def _questions(history: SplitHistory) -> list[Message]:
+    return [message for message in history.older if starts_turn(message)]
 
 
-def _carried(past: SplitHistory) -> list[Part]:
-    """The images and the like of the question that is answered: without them it cannot be."""
-    asked = _questions(past)[-1:] if _asks(past) else []
-    return [part for message in asked for part in parts_of(message) if media_of(part)]
+def _current_media(history: SplitHistory) -> list[Part]:
+    """The media parts of the current question if it is older: it cannot be answered without them."""
+    current = _questions(history)[-1:] if _is_current_older(history) else []
+    return [part for message in current for part in parts_of(message) if media_of(part)]
 
 
-def _numbered(past: SplitHistory, carried: Sequence[Part] = ()) -> list[str]:
-    """The user's older words, each question's under its number in the conversation; what is not sent is named."""
-    questions = _questions(past)
-    asked = questions[-1] if questions and _asks(past) else None
-    return [f"{number}. {_words(one, one is asked, carried)}" for number, one in enumerate(questions, 1)]
+def _numbered(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[str]:
+    """The words of each older question under its number in the conversation; media not in ``media_parts`` is named."""
+    questions = _questions(history)
+    current = questions[-1] if questions and _is_current_older(history) else None
+    return [f"{number}. {_words(one, one is current, media_parts)}" for number, one in enumerate(questions, 1)]
 
 
-def _words(message: Message, asked: bool, carried: Sequence[Part]) -> str:
-    """What was typed, then the names of what was attached; where nothing else says what is asked, more of that."""
+def _words(message: Message, is_current: bool, media_parts: Sequence[Part]) -> str:
+    """The typed words, then the names of attachments. The current question, or one without words, keeps their ends."""
     texts = text_parts_of(message)
-    typed = [part["text"] for part in texts if "source" not in part]
-    if asked or not typed:
-        typed = [text_of(pruned(message))]
+    words = [part["text"] for part in texts if "source" not in part]
+    if is_current or not words:
+        words = [text_of(pruned(message))]
     else:
-        typed += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
-    gone = (media_of(part) for part in parts_of(message) if not (asked and part in carried))
-    return "\n".join(filter(None, [*typed, *(str(media) for media in gone if media)]))
+        words += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
+    omitted = (media_of(part) for part in parts_of(message) if not (is_current and part in media_parts))
+    return "\n".join(filter(None, [*words, *(str(media) for media in omitted if media)]))
 
 
 def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
-    """The files that tool calls named, the newest of them that fit."""
+    """List the files that tool calls named, as many of the newest as fit."""
     lines: list[str] = []
     for path, tools in reversed(touched_files(messages).items()):
         line = f"- {path} ({', '.join(tools)})"
@@ -194,11 +197,13 @@ def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
     return [_FILES, *reversed(lines)] if lines else []
 
 
-def _state(past: SplitHistory, max_tokens: int) -> list[str]:
-    """How things stand: the newest summary as far as it fits, else the ends of the last answer."""
-    heading, text = _OUTCOMES, past.summary
+def _state(history: SplitHistory, max_tokens: int) -> list[str]:
+    """The state of the work: the newest summary cut to fit, else both ends of the last answer."""
+    heading, text = _OUTCOMES, history.summary
     if not text:
-        answers = (message for message in reversed(past.older) if message["role"] == "assistant" and text_of(message))
+        answers = (
+            message for message in reversed(history.older) if message["role"] == "assistant" and text_of(message)
+        )
         heading, text = _LAST, next(map(text_of, answers), "")
-    told = fitted(text, max_tokens, ends=not past.summary) if text and max_tokens >= _LEAST else ""
-    return [heading, told] if told else []
+    excerpt = fitted(text, max_tokens, ends=not history.summary) if text and max_tokens >= _MIN_STATE else ""
+    return [heading, excerpt] if excerpt else []

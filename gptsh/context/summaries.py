@@ -1,6 +1,6 @@
-"""A summary of what a session said, made by the small model, extended and condensed; and messages as it reads them.
+"""Summaries of a session: the small model makes, extends and condenses them; and messages in the form that it reads.
 
-It stands beside the messages, which stay as they are: see ``new_summary`` for the record.
+A summary is stored beside the messages and does not change them: see ``new_summary`` for the record.
 """
 
 import contextlib
@@ -40,13 +40,13 @@ SYSTEM = (
     "nothing around it."
 )
 
-_ASSUMED_WINDOW = 8192  # tokens, where the small model's is not known
-LENGTH_TOLERANCE = 1.5  # times the length that is asked for is what a summary may have
-_SLACK = 100  # tokens that an answer may have beyond that length
-_WORDS = 0.6  # to a token: models count words better
-_MOST_READ = 128_000  # tokens that all calls read together: more says no more in one paragraph, and costs dollars
-_LEAST_ROOM = 64  # tokens
-_OF_NAME = 80  # characters of a name
+_ASSUMED_WINDOW = 8192  # tokens, if the small model's window is not known
+LENGTH_TOLERANCE = 1.5  # times the requested length: the maximum length of a summary
+_SLACK = 100  # tokens: added to the requested length for max_tokens
+_WORDS_PER_TOKEN = 0.6  # the length is requested in words: models count words better
+_MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more, and reading more costs dollars
+_MIN_ROOM = 64  # tokens
+_NAME_WIDTH = 80  # characters
 _FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
@@ -54,9 +54,9 @@ _FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 class SmallModel:
-    """The small model. ``calls`` were made of it, ``spent`` is what was reported of them, ``price`` tells USD.
+    """The small model. ``calls`` counts its requests, ``spent`` lists their reported usage, ``price`` returns USD.
 
-    ``window`` tells its tokens (None: unknown), ``learn`` is told those that a refusal named.
+    ``window`` returns its window in tokens (None: unknown); ``learn`` receives a window that a refusal names.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class SmallModel:
 
     @property
     def window(self) -> int:
-        """Tokens that a request and its answer may take together."""
+        """Maximum tokens of a request and its answer together."""
         return self._window() or _ASSUMED_WINDOW
 
     def request(self, system: str, user: str, tokens: int) -> Request:
-        """What is sent for an answer of so many tokens, which gets half the window at most."""
+        """A request for an answer of at most ``tokens``, and at most half the window."""
         params = small_params(likely_facts(*split_model(self.model)), tokens)
         params["max_tokens"] = min(params["max_tokens"], self.window // 2)
-        asked: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        taken = sum(map(count_message, asked)) + params["max_tokens"]
-        return Request(self.model, asked, params, stream=False, tokens=taken)
+        messages: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        total = sum(map(count_message, messages)) + params["max_tokens"]
+        return Request(self.model, messages, params, stream=False, tokens=total)
 
     def complete(self, request: Request) -> str:
-        """Its answer, without reasoning before it. Raises EmptyAnswer, and what ``ask`` raises."""
+        """Return the text of the answer without reasoning. Raises EmptyAnswer, and what ``ask`` raises."""
         answer = Answer()
         self.calls += 1
         try:
@@ -106,34 +106,34 @@ class SmallModel:
 
 
 def summarise(small: SmallModel, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int) -> str:
-    """A summary of ``previous``, which is one of what came before, and of the messages, in ``calls`` calls at most.
+    """Summarise ``previous`` (the summary of all earlier messages) and the messages, in at most ``calls`` requests.
 
-    ``tokens`` is the length that it shall have, half as much more it may have. Each call gets the summary so far and
-    the next messages; where they are too many, each is shortened further. Without messages the previous one is told
-    again. Raises EmptyAnswer, TooLong for a window without room, and what ``ask`` raises.
+    ``tokens`` is the requested length; the result may be half as long again. Each request has the summary so far and
+    the next messages; if those are too many, each message is shortened further. Without messages, ``previous`` is
+    condensed. Raises EmptyAnswer, TooLong if the window has no room, and what ``ask`` raises.
     """
-    target = max(_LEAST_ROOM // 4, min(tokens, small.window // 4))
-    task = f"Write the summary, in {int(_WORDS * target):,} words at most."
+    target = max(_MIN_ROOM // 4, min(tokens, small.window // 4))
+    task = f"Write the summary, in {int(_WORDS_PER_TOKEN * target):,} words at most."
     limit = int(LENGTH_TOLERANCE * target)
-    room = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _LEAST_ROOM
-    of_messages = room - min(limit, room // 2)
-    if of_messages < _LEAST_ROOM:
+    room = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _MIN_ROOM
+    message_room = room - min(limit, room // 2)
+    if message_room < _MIN_ROOM:
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
-    so_far = fitted(previous or "", room - of_messages if messages else room)
-    for chunk in _chunks(messages, min(of_messages, _MOST_READ // calls), calls) or [""]:
-        told = [fenced("summary", so_far)] if so_far else []
-        told += [fenced("conversation", chunk)] if chunk else []
-        so_far = fitted(small.complete(small.request(SYSTEM, "\n\n".join([*told, task]), target + _SLACK)), limit)
+    so_far = fitted(previous or "", room - message_room if messages else room)
+    for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
+        blocks = [fenced("summary", so_far)] if so_far else []
+        blocks += [fenced("conversation", chunk)] if chunk else []
+        so_far = fitted(small.complete(small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)), limit)
     return so_far
 
 
-# ---- what a session keeps of it
+# ---- summaries in a session
 
 
 def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str, Any]:
-    """The record of a summary in ``context.summaries``; ``messages`` are those that it tells, from the session's first.
+    """The record of a summary in ``context.summaries``; it covers ``messages``, which begin with the session's first.
 
-    ``until`` is the latest of their times: what stands among them and is later was not known when it was made.
+    ``until`` is the latest of their times: a later message among them was added since and is not covered.
     """
     return {
         "id": new_message_id(),
@@ -149,34 +149,38 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str,
 
 
 def summary_of(context: Mapping[str, Any], summary_id: object) -> dict[str, Any] | None:
-    """The summary with this id, if it still has its text; ``context`` is that of a session document."""
+    """The summary with this id in a document's ``context``, if it still has its text."""
     return next((one for one in _with_text(context) if summary_id is not None and one.get("id") == summary_id), None)
 
 
 def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, Any], int] | None:
-    """The summary that reaches furthest into a session, of several the newest, and the place of its last message.
+    """The summary that reaches furthest into a session, the newest of several, and the index of its last message.
 
-    ``ids`` are those of the session's messages. A summary whose first and last are not among them does not count.
+    ``ids`` are those of the session's messages. Summaries whose first or last message is not among them are ignored.
     """
-    at = {own: place for place, own in enumerate(ids)}
-    found = [(one, at[one["last"]]) for one in _with_text(context) if one.get("first") in at and one.get("last") in at]
-    return max(found, key=lambda one: (one[1], one[0].get("created_at") or ""), default=None)
+    positions = {message_id: at for at, message_id in enumerate(ids)}
+    known = [
+        (one, positions[one["last"]])
+        for one in _with_text(context)
+        if one.get("first") in positions and one.get("last") in positions
+    ]
+    return max(known, key=lambda one: (one[1], one[0].get("created_at") or ""), default=None)
 
 
 def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[Message]:
-    """Those of a session's older messages that a summary does not tell: behind its last one, or later than it.
+    """The older messages that a summary does not cover: those after its last one, or with a later time.
 
-    The answer of a run beside this one stands behind its own question, in the midst of the others. A summary whose
-    last is not among the messages reaches beyond them.
+    A parallel run saves its answer after its own question, among older messages. If the summary's last message is not
+    among ``messages``, the summary reaches beyond them.
     """
     last, until = summary.get("last"), summary.get("until")
-    end = next((place for place, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
+    end = next((at for at, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
     later = [message for message in messages[:end] if until and (message.get("timestamp") or "") > until]
     return [*later, *messages[end:]]
 
 
 def _with_text(context: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The summaries but for those of which only the cost is still known."""
+    """The summaries that still have their text; of old ones only the cost is saved."""
     return [summary for summary in context["summaries"] if summary.get("text")]
 
 
@@ -184,7 +188,7 @@ def _with_text(context: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class Lengths(NamedTuple):
-    """Characters that are read of a message at most: of the user's words, of an answer, of all else."""
+    """The maximum characters that the small model reads: of a question's words, of an answer, of anything else."""
 
     user: int = 400
     answer: int = 1500
@@ -192,89 +196,89 @@ class Lengths(NamedTuple):
 
 
 def fenced(name: str, text: str) -> str:
-    """A text as a block that it cannot end, nor begin another one in."""
+    """Wrap a text in tags, with any such tag inside it defused."""
     inner = _FENCES.sub(r"[\1\2]", text)
     return f"<{name}>\n{inner}\n</{name}>"
 
 
-def _chunks(messages: Sequence[Message], room: int, most: int) -> list[str]:
-    """The messages as lines in ``most`` consecutive chunks at most, each of so many tokens.
+def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
+    """The messages as lines in consecutive chunks of at most ``room`` tokens.
 
-    Where they need more, each line is halved; where that does not do, the first and the last ones are read.
+    If that makes too many chunks, the lengths are halved; if need be, only the first and the last chunks are used.
     """
     lengths = Lengths()
     while True:
         lines = [line for line in lines_of(messages, lengths) if line]
         chunks: list[list[str]] = [[]]
-        taken = 0
+        size = 0
         for line in lines:
-            size = count_text(line) + 1
-            if taken and taken + size > room:
+            line_size = count_text(line) + 1
+            if size and size + line_size > room:
                 chunks.append([])
-                taken = 0
+                size = 0
             chunks[-1].append(line)
-            taken += size
-        if len(chunks) <= most:
+            size += line_size
+        if len(chunks) <= max_chunks:
             return [fitted("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
         if lengths.user <= Lengths().rest // 4:
-            half = most // 2
-            kept = [*chunks[: most - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
-            return [fitted("\n".join(chunk), room, ends=True) for chunk in kept]
+            half = max_chunks // 2
+            chosen = [*chunks[: max_chunks - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
+            return [fitted("\n".join(chunk), room, ends=True) for chunk in chosen]
         lengths = Lengths(*(length // 2 for length in lengths))
 
 
 def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = False) -> Iterator[str]:
-    """Each message as the model reads it; empty where it tells nothing.
+    """Each message as the small model reads it; empty for a message without content.
 
-    A text's own lines are set in, so that none of them passes for a message. ``dated``: a question has the day before
-    it, and system prompts are left out.
+    A text's own lines are indented, so that none can pass for a message. ``dated``: each question starts with its day,
+    and system prompts are left out.
     """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for message in messages:
-        told = "" if dated and message["role"] == "system" else _line_of(message, names, lengths)
-        text = told.replace("\n", "\n ")
+        line = "" if dated and message["role"] == "system" else _line_of(message, names, lengths)
+        text = line.replace("\n", "\n ")
         moment = moment_of(message) if dated and text and message["role"] == "user" else None
         yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
 
 
 def moment_of(message: Message) -> datetime | None:
-    """When it was said, in local time."""
+    """The message's time as local time; None if it has no valid one."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromisoformat(message.get("timestamp") or "").astimezone()
     return None
 
 
-def without_middle(line: str, length: int) -> str:
-    """A line of so many characters at most: two thirds are its beginning, one its end."""
-    kept = length - len(MARK) - 2
-    if len(line) <= length or kept < len(MARK):
-        return line[: max(1, length)]
-    return f"{line[: kept - kept // 3]} {MARK} {line[len(line) - kept // 3 :]}"
+def _without_middle(line: str, max_length: int) -> str:
+    """Cut the middle out of a line; two thirds of the result are its beginning, one third its end."""
+    length = max_length - len(MARK) - 2
+    if len(line) <= max_length or length < len(MARK):
+        return line[: max(1, max_length)]
+    return f"{line[: length - length // 3]} {MARK} {line[len(line) - length // 3 :]}"
 
 
 def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
-    """One message; empty where it tells nothing. ``names`` of tools, by their calls, grow."""
+    """One message; empty without content. Adds the message's calls to ``names``, the names of tools by call id."""
     if message["role"] == "tool":
-        own = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
+        tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
-        return f"[tool {_name(own)}{failed}: {shortened(one_text(message), lengths.rest)}]"
+        return f"[tool {_name(tool)}{failed}: {shortened(one_text(message), lengths.rest)}]"
     words = [part["text"] for part in text_parts_of(message) if "source" not in part]
     if message["role"] == "assistant":
-        told = [without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
+        lines = [_without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
     else:
-        told = [without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
+        lines = [_without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
     for part in parts_of(message):
         if not is_text(part) or "source" in part:
             what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
-            told.append(f"[{what}: {shortened(shown(part), lengths.rest)}]")
+            lines.append(f"[{what}: {shortened(shown(part), lengths.rest)}]")
     for call in message.get("tool_calls") or ():
-        given = call["function"].get("arguments")
+        arguments = call["function"].get("arguments")
         names[call["id"]] = _name(call["function"].get("name"))
-        given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-        told.append(f"[call {names[call['id']]}: {shortened(given, lengths.rest)}]")
-    text = "\n".join(filter(None, told))
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        lines.append(f"[call {names[call['id']]}: {shortened(arguments, lengths.rest)}]")
+    text = "\n".join(filter(None, lines))
     return f"{message['role'].upper()}: {text}" if text else ""
 
 
 def _name(value: object) -> str:
-    return shortened(value, _OF_NAME) if isinstance(value, str) and value else "unknown"
+    return shortened(value, _NAME_WIDTH) if isinstance(value, str) and value else "unknown"

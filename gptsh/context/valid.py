@@ -1,4 +1,4 @@
-"""What of a session is sent: pure, built fresh for each call, and valid for strict servers. The file stays as it is."""
+"""Build the messages of a request so that strict servers accept them. Pure functions; the session does not change."""
 
 import json
 import re
@@ -22,14 +22,14 @@ from gptsh.messages import (
 )
 from gptsh.models.names import is_by
 
-_LEAST_ANSWER = 1000  # tokens, where the window is not known
+_UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
 class Room(NamedTuple):
-    """A model's window in tokens (None: unknown), and the share of it that is kept for the answer.
+    """A model's window in tokens (None: unknown), and the share of it that is reserved for the answer.
 
-    ``asked`` are the tokens of the answer where a parameter says so.
+    ``asked``: the tokens of the answer, if a parameter sets them.
     """
 
     window: int | None
@@ -38,46 +38,46 @@ class Room(NamedTuple):
 
     @property
     def reserve(self) -> int:
-        """Tokens that are kept for the answer."""
+        """Tokens reserved for the answer."""
         if self.asked is not None:
             return self.asked
-        return _LEAST_ANSWER if self.window is None else int(self.window * self.share)
+        return _UNKNOWN_RESERVE if self.window is None else int(self.window * self.share)
 
     @property
     def prompt(self) -> int | None:
-        """Tokens that a prompt may take, its system prompt included."""
+        """Maximum tokens of a prompt with its system prompt; None: unknown."""
         return None if self.window is None else max(0, self.window - self.reserve)
 
-    def budget(self, beside: int) -> int | None:
-        """Tokens that messages may take beside so many of system prompt and tools."""
-        return None if self.prompt is None else max(0, self.prompt - beside)
+    def budget(self, fixed: int) -> int | None:
+        """Maximum tokens of the messages when system prompt and tools take ``fixed``; None: unknown."""
+        return None if self.prompt is None else max(0, self.prompt - fixed)
 
 
 def sendable(messages: Iterable[Message]) -> list[Message]:
-    """What of a session's messages (see ``cuts.as_sent``) can be sent: no empty answer."""
+    """The messages of a session (see ``shorten.as_sent``) without empty answers, which servers refuse."""
     return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
 
 
 def build(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
-    """The messages (see ``sendable``) behind the system prompt, in an order that strict servers take; none for none.
+    """Put the system prompt before the messages (see ``sendable``), in an order that strict servers accept.
 
-    A system prompt goes behind those that stand among the messages: some servers take one, and at the beginning.
-    Raises UsageError where the prompt is blank: some servers leave it out, and refuse a prompt that is empty or
-    ends with an answer.
+    System messages of the session come first and are joined with the system prompt: some servers accept only one, at
+    the start. No messages give no messages. Raises UsageError for a blank prompt: some servers drop a blank message and
+    then refuse the request, as it is empty or ends with an answer.
     """
     prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
-    words = [text_of(message) for message in messages if message["role"] == "system"]
-    text = "\n\n".join(dict.fromkeys(filter(None, [*words, system])))
+    systems = [text_of(message) for message in messages if message["role"] == "system"]
+    text = "\n\n".join(dict.fromkeys(filter(None, [*systems, system])))
     return [{"role": "system", "content": text}, *prompt] if text else prompt
 
 
 # ---- roles, calls and their results
 
-UNREADABLE = "arguments"  # under it stand arguments that are no JSON object, as they came
+UNREADABLE = "arguments"  # the key that wraps arguments which are not a JSON object
 _UNNAMED, _LONGEST_NAME = "unknown", 64
-# The ids that a provider takes for calls; who is not listed takes all that are its model's own.
+# The call ids that a provider accepts. A provider that is not listed accepts any id that its own model made.
 _IDS = {
     "openai": "[!-~]{1,40}",
     "azure": "[!-~]{1,40}",
@@ -87,108 +87,109 @@ _IDS = {
 
 
 def join_adjacent(messages: Sequence[Message]) -> list[Message]:
-    """Questions in a row as one, answers in a row as one, since strict servers want the roles to alternate.
+    """Join adjacent questions, and adjacent answers: strict servers require alternating roles.
 
-    Unanswered questions leave the former, two runs that answered one question at once the latter: then all that goes
-    back besides words is of the last answer.
+    Adjacent questions come from unanswered ones, adjacent answers from two runs that answered one question in parallel.
+    Of joined answers only the text is kept, except of the last.
     """
-    runs: list[list[Message]] = []
+    groups: list[list[Message]] = []
     for message in messages:
-        before = runs[-1][-1] if runs else None
-        asks_on = before is not None and _asks(message) and _asks(before)
-        answers_on = before is not None and message["role"] == "assistant" == before["role"]
-        if before and (asks_on or (answers_on and not before.get("tool_calls"))):
-            runs[-1].append(message)
+        before = groups[-1][-1] if groups else None
+        both_ask = before is not None and _asks(message) and _asks(before)
+        both_answer = before is not None and message["role"] == "assistant" == before["role"]
+        if before and (both_ask or (both_answer and not before.get("tool_calls"))):
+            groups[-1].append(message)
         else:
-            runs.append([message])
+            groups.append([message])
     joined: list[Message] = []
-    for *earlier, last in runs:
+    for *earlier, last in groups:
         if earlier and _asks(last):
             last = {"role": "user", "content": [part for message in (*earlier, last) for part in parts_of(message)]}
-        elif words := "".join(f"{said}\n\n" for said in map(one_text, earlier) if said):
-            last = with_blocks(last, [("text", {"type": "text", "text": words}), *blocks_of(last)])
+        elif text := "".join(f"{words}\n\n" for words in map(one_text, earlier) if words):
+            last = with_blocks(last, [("text", {"type": "text", "text": text}), *blocks_of(last)])
         joined.append(last)
     return joined
 
 
 def _asks(message: Message) -> bool:
+    """Whether a message is sent as a question: the user's, or one that asks for a repair."""
     return starts_turn(message) or bool(message.get("repair"))
 
 
 def pair_calls(
     messages: Sequence[Message], provider: str, model: str | None = None, *, readable: bool = True
 ) -> list[Message]:
-    """Every tool call as servers take it, no two with one id, its result directly behind it, in the order of the calls.
+    """Give every tool call a valid, unique id and its result directly after it, in the order of the calls.
 
     An id that the provider would refuse, or that an earlier call has, becomes ``call00001`` and so on: nine letters and
-    digits, which all take. ``model`` is the one that is asked: its own ids go back as they came where its provider sets
-    no limits, since some gateways keep a signature in them. A missing result becomes an error; one without a call is
-    left out. ``readable``: arguments become the text of a JSON object, whatever they are.
+    digits, which all providers accept. Ids of ``model`` itself are unchanged if its provider sets no limits: some
+    gateways store a signature in them. A missing result becomes an error; a result without a call is left out.
+    ``readable``: all arguments become the text of a JSON object.
     """
     if not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
         return [*messages]
     results = _results(messages)
     pattern = _IDS.get(provider, _IDS["openai"])
-    taken: set[str] = set()
-    ours = (f"call{number:05}" for number in count(1))
+    used: set[str] = set()
+    fresh_ids = (f"call{number:05}" for number in count(1))
     paired: list[Message] = []
     for at, message in enumerate(messages):
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
         if calls:
             ids = [call["id"] for call in calls]
-            takes_any = provider not in _IDS and model is not None and is_by(message, provider, model)
-            new = []
-            for own in ids:
-                fits = own and own not in taken and (takes_any or re.fullmatch(pattern, own))
-                new.append(own if fits else next(one for one in ours if one not in taken))
-                taken.add(new[-1])
-            made = [_called(call, i, readable=readable) for call, i in zip(calls, new, strict=True)]
-            paired.append(_with_calls(message, made, dict(zip(ids, new, strict=True))))
-            for own, call_id in zip(ids, new, strict=True):
-                given = results.get((at, own))  # of several the last one is what is known now
-                result = given.pop(0 if ids.count(own) > 1 else -1) if given else None
-                found: Message = result or {"role": "tool", "content": _NO_RESULT, "is_error": True}
-                paired.append({**found, "tool_call_id": call_id, "content": found.get("content") or ""})
+            accepts_any = provider not in _IDS and model is not None and is_by(message, provider, model)
+            new_ids = []
+            for old in ids:
+                is_valid = old and old not in used and (accepts_any or re.fullmatch(pattern, old))
+                new_ids.append(old if is_valid else next(one for one in fresh_ids if one not in used))
+                used.add(new_ids[-1])
+            new_calls = [_valid_call(call, new, readable=readable) for call, new in zip(calls, new_ids, strict=True)]
+            paired.append(_with_calls(message, new_calls, dict(zip(ids, new_ids, strict=True))))
+            for old, new in zip(ids, new_ids, strict=True):
+                candidates = results.get((at, old))  # of several results for one call the last is current
+                result = candidates.pop(0 if ids.count(old) > 1 else -1) if candidates else None
+                result = result or {"role": "tool", "content": _NO_RESULT, "is_error": True}
+                paired.append({**result, "tool_call_id": new, "content": result.get("content") or ""})
         elif message["role"] != "tool":
             paired.append(message)
     return paired
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[Message]]:
-    """The results of each call, by the place of its answer and the call's id as it came.
+    """The results of each call, by the index of its answer and the original id of the call.
 
-    The answer is that to which their ``parent`` leads, else the last one before them with a call of that id: two runs
-    that answer one question at once leave both answers in front of both results, and some servers use the same ids
-    again in every turn.
+    The answer is the one that the result's ``parent`` leads to, else the last one before it with a call of that id.
+    Parallel runs that answer one question save both answers before both results, and some servers reuse ids in every
+    turn.
     """
-    places: dict[Any, int] = {}  # of the answer, by id of it and of its results
-    callers: dict[str, int] = {}  # the last one, by id of a call
-    found: dict[tuple[int, str], list[Message]] = {}
+    positions: dict[Any, int] = {}  # index of the answer, by its own id and by those of its results
+    callers: dict[str, int] = {}  # index of the last answer with a call of this id
+    results: dict[tuple[int, str], list[Message]] = {}
     for at, message in enumerate(messages):
-        place: int | None = None
+        answer: int | None = None
         if message["role"] == "assistant" and message.get("tool_calls"):
-            place = at
+            answer = at
             callers |= {call["id"]: at for call in message["tool_calls"]}
         elif message["role"] == "tool":
             call_id, parent = message.get("tool_call_id") or "", message.get("parent")
-            place = places.get(parent) if isinstance(parent, str) else None
-            if place is None or all(call["id"] != call_id for call in messages[place]["tool_calls"]):
-                place = callers.get(call_id)
-            if place is not None:
-                found.setdefault((place, call_id), []).append(message)
-        if place is not None and message.get("id"):
-            places[message["id"]] = place
-    return found
+            answer = positions.get(parent) if isinstance(parent, str) else None
+            if answer is None or all(call["id"] != call_id for call in messages[answer]["tool_calls"]):
+                answer = callers.get(call_id)
+            if answer is not None:
+                results.setdefault((answer, call_id), []).append(message)
+        if answer is not None and message.get("id"):
+            positions[message["id"]] = answer
+    return results
 
 
-def _with_calls(message: Message, made: list[Call], ids: Mapping[str, str]) -> Message:
-    """The answer with these calls. What goes back and names a call by its id (signed reasoning) follows."""
-    changed: Message = {**message, "tool_calls": made}
+def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str]) -> Message:
+    """The answer with these calls. Its ``replay`` (signed reasoning) gets the new ids too."""
+    changed: Message = {**message, "tool_calls": calls}
     replay = message.get("replay")
-    if isinstance(replay, dict) and any(own != new for own, new in ids.items()):
+    if isinstance(replay, dict) and any(old != new for old, new in new_ids.items()):
         changed["replay"] = {
             key: [
-                {**one, "id": ids.get(one["id"], one["id"])} if isinstance(one, dict) and one.get("id") else one
+                {**one, "id": new_ids.get(one["id"], one["id"])} if isinstance(one, dict) and one.get("id") else one
                 for one in value
             ]
             if isinstance(value, list)
@@ -198,8 +199,8 @@ def _with_calls(message: Message, made: list[Call], ids: Mapping[str, str]) -> M
     return changed
 
 
-def _called(call: Call, call_id: str, *, readable: bool) -> Call:
-    """The call with this id, a type, a name that servers allow, and its arguments as text."""
+def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:
+    """The call with this id, a type, a name that servers accept, and its arguments as text."""
     name, arguments = call["function"].get("name"), call["function"].get("arguments")
     name = re.sub("[^a-zA-Z0-9_-]", "_", name)[:_LONGEST_NAME] if isinstance(name, str) else ""
     if readable or not isinstance(arguments, str):
@@ -213,15 +214,15 @@ def _called(call: Call, call_id: str, *, readable: bool) -> Call:
 
 
 def _readable(arguments: object) -> str:
-    """Arguments as the text of a JSON object: what came where it is one. Servers parse it, and refuse all the rest."""
+    """Arguments as the text of a JSON object, unchanged if they are one: servers refuse anything else."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return "{}"
     if isinstance(arguments, str):
         try:
-            whole = isinstance(parsed(arguments), dict)
+            is_object = isinstance(parsed(arguments), dict)
         except (ValueError, RecursionError):
-            whole = False
-        if whole:
+            is_object = False
+        if is_object:
             return arguments
     value = arguments if isinstance(arguments, dict) else {UNREADABLE: arguments}
     return json.dumps(value, ensure_ascii=False)

@@ -153,7 +153,7 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home
     ("schema", "why"),
     [
         ("{", "not JSON"),
-        ('{"type":"nonsense"}', "no JSON Schema"),
+        ('{"type":"nonsense"}', "not a JSON Schema"),
         ('{"patternProperties":{"(":{}}}', "is not a 'regex'"),
         ("nowhere.json", "No such file"),
         ("list.json", "a JSON object is expected"),

@@ -1,4 +1,4 @@
-"""One question: who answers, what is asked of the words, files and pipe, in which session; asked, and the exit code."""
+"""Ask one question: open the session, read the question, run the turn, return the exit code."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,109 +16,113 @@ from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message, Part, is_blank, parts_of, text_part, user_message
 from gptsh.text import is_unicode, shown_size
 
-_NOT_SAVED = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
-_MOST = 50_000_000  # bytes of images, documents and audio that a question carries; no provider takes more
+_SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
+_MAX_ATTACHED = 50_000_000  # bytes of images, documents and audio in one question; no provider accepts more
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
-    """Ask, show, save; the exit code. Raises GptshError for every failure, Interrupted for signal and deadline.
+    """Ask a question, show and save the answer; return the exit code.
 
-    What can be wrong with the command line is said before the pipe is read, which is lost then.
+    Checks the command line before reading the pipe: piped input cannot be read twice.
+    Raises GptshError for every failure, Interrupted for a signal or the deadline.
     """
-    from gptsh.cli.app import App  # noqa: PLC0415 - the prompt of a conversation comes before it
-    from gptsh.cli.turn import Turn  # noqa: PLC0415 - the same
+    from gptsh.cli.app import App  # noqa: PLC0415 - slow; repl imports this module before its first prompt
+    from gptsh.cli.turn import Turn  # noqa: PLC0415 - slow, like App
 
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
-    loaded = settings.load(environ, flags.config)
-    likely = next(
-        (name for name in (flags.agent, loaded.agent) if name and name in loaded.agents), loaded.default_agent
-    )
-    reporter.output = flags.output or loaded.output or loaded.agents[likely].output
-    with Interrupts(time_limit(flags, loaded)) as interrupts:
-        app = App(loaded, environ, reporter)
-        ref = session_ref(flags, loaded)
-        opened, who = open_session(ref), None
-        pipes = loaded.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
-        waits = pipes and stdio.is_pending(sys.stdin)
-        asks = bool(flags.prompt or flags.file) or (None if pipes else False)
-        _check(flags, loaded, opened, asks)
-        if asks or (pipes and not flags.has_labels):
-            who = app.resolve(flags, opened.doc)
-        question = read_question(flags, loaded)
-        if waits:
-            opened = open_session(ref)  # it may have grown meanwhile
+    config = settings.load(environ, flags.config)
+    named = [name for name in (flags.agent, config.agent) if name and name in config.agents]
+    agent = config.agents[named[0] if named else config.default_agent]
+    reporter.output = flags.output or config.output or agent.output
+    with Interrupts(time_limit(flags, config)) as interrupts:
+        app, setup = App(config, environ, reporter), None
+        ref = session_ref(flags, config)
+        opened = open_session(ref)
+        reads_stdin = config.read_stdin and not flags.no_stdin and not stdio.is_terminal(sys.stdin)
+        waits_for_stdin = reads_stdin and stdio.is_pending(sys.stdin)
+        has_question = bool(flags.prompt or flags.file) or (None if reads_stdin else False)
+        _check(flags, config, opened, has_question)
+        if has_question or (reads_stdin and not flags.has_labels):
+            setup = app.resolve(flags, opened.doc)
+        question = read_question(flags, config)
+        if waits_for_stdin:
+            opened = open_session(ref)  # another run may have added to it meanwhile
         reporter.expects_answer = question is not None or not flags.compact
-        _check(flags, loaded, opened, question is not None)
+        _check(flags, config, opened, question is not None)
         if question is None and not flags.compact:
             if ref is None:
                 raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
             if flags.has_labels and not flags.dry_run:
-                if not saves(flags, loaded):
-                    raise UsageError("--title, --tag and --snapshot need a saved session", _NOT_SAVED)
-                from gptsh.cli.manage import label  # noqa: PLC0415 - few runs label alone
+                if not saves(flags, config):
+                    raise UsageError("--title, --tag and --snapshot need a saved session", _SAVE_HINT)
+                from gptsh.cli.manage import label  # noqa: PLC0415 - few runs only label a session
 
-                return label(opened.at or ref, flags, loaded.context.snapshots, opened.doc)
-        if question is not None and ref is None and saves(flags, loaded) and not flags.dry_run:
-            again = sessions.take_unanswered(question)
-            if again is not None:
-                opened, question = open_session(again), None
-        who = who or app.resolve(flags, opened.doc)
+                return label(opened.at or ref, flags, config.context.snapshots, opened.doc)
+        if question is not None and ref is None and saves(flags, config) and not flags.dry_run:
+            # The same question may have failed just now: then ask it again in its own session.
+            unanswered = sessions.take_unanswered(question)
+            if unanswered is not None:
+                opened, question = open_session(unanswered), None
+        setup = setup or app.resolve(flags, opened.doc)
         turn: Turn | None = None
         try:
-            turn = Turn(app, flags, interrupts, opened, question, who)
+            turn = Turn(app, flags, interrupts, opened, question, setup)
             return turn.run()
         except GptshError as err:
-            if has_piped_input(question) and not err.hint and not (turn and turn.session.was_saved):
+            if has_piped_input(question) and not err.hint and not (turn and turn.session.save_attempted):
                 err.hint = "nothing was saved: pipe the input in again"
             raise
 
 
-# ---- what is asked of whom
+# ---- the question
 
 
-def read_question(flags: Flags, loaded: Settings) -> Message | None:
-    """Words, files and what is piped as one message; None where all of it is blank.
+def read_question(flags: Flags, config: Settings) -> Message | None:
+    """Read the words, files and piped input as one message; None if all of it is blank.
 
-    Raises UsageError for what cannot be read, for data that cannot be sent, and for more of it than can be.
+    Raises UsageError for a source that is unreadable, of a type that cannot be sent, or too large.
     """
     words = " ".join(flags.prompt)
 
     def sources() -> Iterator[tuple[str, bytearray]]:
-        for path in flags.file:  # what is wrong with them is said before the pipe is read
+        for path in flags.file:  # before the pipe: a missing file must not cost the piped input
             yield path, stdio.read_file(path)
-        if loaded.read_stdin and not flags.no_stdin:
-            expects_more = words.strip() or flags.file or flags.title or flags.tag or flags.interactive
-            piped = stdio.read_piped(prompted=bool(expects_more))
+        if config.read_stdin and not flags.no_stdin:
+            has_other_input = words.strip() or flags.file or flags.title or flags.tag or flags.interactive
+            piped = stdio.read_piped(prompted=bool(has_other_input))
             if piped and not piped.isspace():
                 yield "stdin", piped
 
     parts = parts_from(sources())
     texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]
-    if odd := [source for source, text in texts if not is_unicode(text)]:
+    if invalid := [source for source, text in texts if not is_unicode(text)]:
         stdio.note(
-            f"not UTF-8 throughout: {', '.join(odd)}: the other bytes are kept, and sent as U+FFFD; "
-            "iconv -f ENCODING -t utf-8 makes letters of them"
+            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as U+FFFD; "
+            "iconv -f ENCODING -t utf-8 converts the text"
         )
     question = user_message(words, parts)
     return None if is_blank(question) else question
 
 
 def has_piped_input(question: Message | None) -> bool:
-    """Whether something of a question was piped in, and cannot be typed again."""
+    """Whether part of a question was piped in: the user cannot type that again."""
     return question is not None and any(part.get("source") == "stdin" for part in parts_of(question))
 
 
 def file_parts(paths: Sequence[str]) -> list[Part]:
-    """Files as the parts that a question has of them. Raises UsageError as ``read_question``."""
+    """Read files as parts of a question. Raises UsageError as ``read_question``."""
     return parts_from((path, stdio.read_file(path)) for path in paths)
 
 
 def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
-    """Names and bytes as parts of a question: text, which uses them up, or data that models take. Raises UsageError."""
+    """Convert pairs of name and data to parts of a question. Raises UsageError as ``read_question``.
+
+    Data that is text is cleared, so that a large text is in memory once.
+    """
     parts: list[Part] = []
-    taken = 0
+    attached_size = 0
     for source, data in sources:
-        from gptsh.content import attachments  # noqa: PLC0415 - most questions are words
+        from gptsh.content import attachments  # noqa: PLC0415 - most questions have only words
 
         kind = attachments.kind_of(data)
         if kind is None:
@@ -126,14 +130,14 @@ def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
             data.clear()
             continue
         if kind not in attachments.SENDABLE:
-            todo = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+            advice = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
             if kind == attachments.UTF_16:
-                todo = "iconv -f utf-16 -t utf-8 makes it text that can be sent"
-            raise UsageError(f"{source} is {kind} ({_size(len(data))})", todo)
-        taken += len(data)
-        if taken > _MOST:
-            most = f"{shown_size(_MOST)} of images, PDF and audio can be sent at most"
-            raise UsageError(f"with {source} the attachments are {_size(taken)}", most)
+                advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
+            raise UsageError(f"{source} is {kind} ({_size(len(data))})", advice)
+        attached_size += len(data)
+        if attached_size > _MAX_ATTACHED:
+            limit = f"{shown_size(_MAX_ATTACHED)} of images, PDF and audio can be sent at most"
+            raise UsageError(f"with {source} the attachments are {_size(attached_size)}", limit)
         parts.append(attachments.media_part(source, kind, data))
     return parts
 
@@ -142,47 +146,47 @@ def _size(size: int) -> str:
     return f"more than {shown_size(stdio.BINARY_LIMIT)}" if size > stdio.BINARY_LIMIT else shown_size(size)
 
 
-# ---- what can be wrong with it
+# ---- checks
 
 
-def time_limit(flags: Flags, loaded: Settings) -> float | None:
-    """What a run may take; None: for ever. Raises UsageError."""
+def time_limit(flags: Flags, config: Settings) -> float | None:
+    """Seconds that the run may take; None: no limit. Raises UsageError."""
     if flags.timeout is None:
-        return loaded.timeout
+        return config.timeout
     try:
         return settings.positive_seconds(flags.timeout)
     except ValueError as err:
         raise UsageError(f"--timeout: {err}") from err
 
 
-def check_snapshot(flags: Flags, loaded: Settings, doc: Document | None) -> None:
-    """Raise UsageError for a ``--snapshot`` that cannot be taken of a session as it stands."""
-    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take one
+def check_snapshot(flags: Flags, config: Settings, doc: Document | None) -> None:
+    """Raise UsageError if ``--snapshot`` cannot be taken of the session."""
+    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
 
     snapshots.check_name(flags.snapshot or "")
-    if not saves(flags, loaded):
-        raise UsageError("--snapshot needs a saved session", _NOT_SAVED)
+    if not saves(flags, config):
+        raise UsageError("--snapshot needs a saved session", _SAVE_HINT)
     snapshots.check_position(doc["messages"] if doc else ())
 
 
-def _check(flags: Flags, loaded: Settings, opened: OpenedSession, asks: bool | None) -> None:
-    """Raise UsageError for what is asked of the session and cannot be done.
+def _check(flags: Flags, config: Settings, opened: OpenedSession, has_question: bool | None) -> None:
+    """Raise UsageError for options that do not fit together or do not fit the session.
 
-    ``asks`` is None before the pipe is read, which may hold the question.
+    ``has_question`` is None before the pipe is read: it may contain the question.
     """
-    if asks and flags.snapshot is not None:
-        check_snapshot(flags, loaded, opened.doc)
+    if has_question and flags.snapshot is not None:
+        check_snapshot(flags, config, opened.doc)
     if flags.apply and not flags.compact:
-        raise UsageError("--apply goes with --compact")
+        raise UsageError("--apply needs --compact")
     if not flags.compact:
         return
     if opened.doc is None or opened.ref is None:
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
-    if asks and not flags.apply:
+    if has_question and not flags.apply:
         raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
     if flags.has_labels and not flags.apply:
-        raise UsageError("--compact shows, and changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
-    if flags.apply and not saves(flags, loaded):
-        raise UsageError("--apply needs a saved session", _NOT_SAVED)
-    if flags.apply and asks is False and references.split_ref(opened.ref)[1] is not None:
+        raise UsageError("--compact alone changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
+    if flags.apply and not saves(flags, config):
+        raise UsageError("--apply needs a saved session", _SAVE_HINT)
+    if flags.apply and has_question is False and references.split_ref(opened.ref)[1] is not None:
         raise UsageError(f"{opened.ref}: a point cannot be compacted", "compact the session, or ask from the point")

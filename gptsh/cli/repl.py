@@ -215,7 +215,7 @@ class Conversation:
     def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
         """Stay with what a turn came to, if it came so far as to be saved."""
         session = turn.session
-        if not session.was_saved:
+        if not session.save_attempted:
             return
         self.session = OpenedSession(session.name or self.session.ref, session.doc, session.name or session.at)
         self.ahead, self.sent = not session.is_saved, turn.sent or self.sent

@@ -569,9 +569,9 @@ def test_compact_with_a_question(long: Home, talker: Talker) -> None:
         (["--compact"], "--compact needs a session"),
         (["-s", "0@2", "--compact", "--apply"], "a point cannot be compacted"),
         (["-s", "0", "--no-save", "--compact", "--apply"], "save"),
-        (["-s", "0", "--apply"], "--apply goes with --compact"),
+        (["-s", "0", "--apply"], "--apply needs --compact"),
         (["-s", "0", "--compact", "hi"], "--compact alone takes no prompt"),
-        (["-s", "0", "--compact", "--title", "x"], "--compact shows, and changes nothing: add --apply"),
+        (["-s", "0", "--compact", "--title", "x"], "--compact alone changes nothing: add --apply"),
         (["--list-sessions", "--compact"], "--compact does not go with --list-sessions"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.support.server import ModelServer
 
 WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
 
-# ---- what is wrong is said before the pipe is read, which may be a long build and is gone then
+# ---- errors of the command line come before the pipe is read: its input may be a long build, and is lost then
 
 WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
     "session": (["-s", "wrogn", "explain"], {}, "wrogn"),
@@ -74,8 +74,8 @@ def test_bytes_that_are_no_utf8_are_kept(lab: Home, model: ModelServer, data: by
     run = lab.run("look", stdin=data) if how == "stdin" else lab.run("-f", how, "look")
     assert run.code == 0
     assert run.stderr == (
-        f"gptsh: not UTF-8 throughout: {how}: the other bytes are kept, and sent as U+FFFD; "
-        "iconv -f ENCODING -t utf-8 makes letters of them\n"
+        f"gptsh: not valid UTF-8: {how}: the invalid bytes are saved, and sent as U+FFFD; "
+        "iconv -f ENCODING -t utf-8 converts the text\n"
     )
     stored = json.loads(lab.files()[0].read_bytes())["messages"][0]["content"][1]["text"]
     assert stored.encode("utf-8", "surrogateescape") == data
@@ -151,7 +151,7 @@ def test_utf_16_is_told_how_to_become_utf8(lab: Home) -> None:
     data = "some text\nof two lines\n".encode("utf-16")
     run = lab.run(stdin=data)
     assert (run.stdout, run.code) == ("", 2)
-    told, remedy = run.stderr.removesuffix(" makes it text that can be sent\n").split("): ")
+    told, remedy = run.stderr.removesuffix(" converts it to text that can be sent\n").split("): ")
     assert told == f"gptsh: stdin is UTF-16 text ({len(data)} bytes"
     converted = subprocess.run(remedy.split(), input=data, capture_output=True, check=True).stdout
     assert converted == b"some text\nof two lines\n"
@@ -182,4 +182,4 @@ def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
     command = [*COMMAND, b"caf\xe9"]
     done = subprocess.run(command, env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30)
     assert done.returncode == 0
-    assert done.stderr.startswith(b"gptsh: not UTF-8 throughout: the prompt: ")
+    assert done.stderr.startswith(b"gptsh: not valid UTF-8: the prompt: ")

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 _DEAREST = 1e15  # USD
@@ -22,6 +24,24 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 _decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
 parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
+
+
+def parsed_quickly(data: bytes) -> Any:
+    """Parse JSON in half the time of ``parsed``, where nothing is written back: 1e999 is infinite here.
+
+    Raises as ``parsed``.
+    """
+    try:
+        return _from_json()(data, allow_inf_nan=False)
+    except ValueError:  # also for a lone surrogate, which ``parsed`` accepts
+        return parsed(data.decode())
+
+
+@cache
+def _from_json() -> Callable[..., Any]:
+    from jiter import from_json  # noqa: PLC0415 - 1 ms that only lists and searches need
+
+    return from_json
 
 
 def encoded(value: object) -> bytes:

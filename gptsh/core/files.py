@@ -8,11 +8,10 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from gptsh.core.document import Document, checked_message, complete, update_totals
 from gptsh.errors import StoreBusy, StoreError
-from gptsh.jsonio import encoded, parsed, parsed_from
+from gptsh.jsonio import encoded, parsed, parsed_quickly
 from gptsh.messages import Message, just_after
 from gptsh.text import shown_size
 
@@ -183,7 +182,7 @@ def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Seque
                 return
             begin = lowered.rfind(separator, start, min(matches))
             end = lowered.find(separator, min(matches)) + 1 or stop
-            yield checked_message(parsed(data[start if begin < 0 else begin + 2 : end].decode()))
+            yield checked_message(parsed_quickly(data[start if begin < 0 else begin + 2 : end]))
             start = end + 1
     except (ValueError, RecursionError):  # a message contains an object that begins with an id, too
         yield from read_document(path)[0]["messages"]
@@ -218,7 +217,7 @@ def _head(data: bytes, path: str) -> Document | None:
     """
     end = data.find(_CONTEXT)
     try:
-        head: Any = parsed_from(f"{data[:end].decode()}}}")[0] if end > 0 else None
+        head = parsed_quickly(data[:end] + b"}") if end > 0 else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:

@@ -40,6 +40,7 @@ ROOMS = {
     "certifi": {"llm/http.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"content/attachments.py"},
+    "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
     "rich": {"render/terminal.py"},
     "pygments": {"render/terminal.py", "render/html.py"},

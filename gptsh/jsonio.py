@@ -1,4 +1,4 @@
-"""Strict JSON, and values of unknown shape, as servers and files give them."""
+"""Strict JSON, and access to values of unknown shape from servers and files."""
 
 import json
 import math
@@ -6,48 +6,49 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-_DEAREST = 1e15  # USD
+_MAX_COST = 1e15  # USD
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     if math.isinf(value := float(text)):
         raise ValueError(f"{text} is too large a number")
     return value
 
 
-# What contains itself is found by its depth.
+# check_circular is off: a value that contains itself raises RecursionError.
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
-_decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-parsed_from = _decoder.raw_decode  # one value of a text, from a position on, and where it ends. Raises as ``parsed``.
-parsed = _decoder.decode  # JSON as every reader takes it. Raises ValueError, and RecursionError where it is too deep.
+_decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite_float)
+parse_json = _decoder.decode  # raises ValueError, or RecursionError for deep nesting
+parse_json_at = _decoder.raw_decode  # the value at a position of a text, and its end; raises as ``parse_json``
 
 
-def parsed_quickly(data: bytes) -> Any:
-    """Parse JSON in half the time of ``parsed``, where nothing is written back: 1e999 is infinite here.
+def parse_json_fast(data: bytes) -> Any:
+    """Parse JSON in half the time of ``parse_json``, for values that are not written back: 1e999 is infinite.
 
-    Raises as ``parsed``.
+    Raises as ``parse_json`` does.
     """
     try:
         return _from_json()(data, allow_inf_nan=False)
-    except ValueError:  # also for a lone surrogate, which ``parsed`` accepts
-        return parsed(data.decode())
+    except ValueError:  # also for a lone surrogate, which ``parse_json`` accepts
+        return parse_json(data.decode())
 
 
 @cache
 def _from_json() -> Callable[..., Any]:
-    from jiter import from_json  # noqa: PLC0415 - 1 ms that only lists and searches need
+    from jiter import from_json  # noqa: PLC0415 - 1 ms, for lists and searches alone
 
     return from_json
 
 
-def encoded(value: object) -> bytes:
-    """Compact JSON, UTF-8 as it is. A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader takes.
+def encode_json(value: object) -> bytes:
+    """Return compact JSON in UTF-8, without escapes for non-ASCII text.
 
-    Raises ValueError for a value that JSON cannot hold.
+    A lone surrogate becomes its ``\\udcXX`` escape, which every JSON reader accepts.
+    Raises ValueError for a value that JSON cannot express.
     """
     try:
         text = _encoder.encode(value)
@@ -57,23 +58,23 @@ def encoded(value: object) -> bytes:
 
 
 def is_json(value: object) -> bool:
-    """Whether a value can be sent and saved as it is: no date of TOML, no infinity, no bottomless nesting."""
+    """Whether JSON can express a value: no TOML date, no infinity, no endless nesting."""
     try:
-        return bool(encoded(value))
+        return bool(encode_json(value))
     except ValueError:
         return False
 
 
 def as_dict(value: object) -> dict[str, Any]:
-    """The value where it is a dict, else an empty one."""
+    """Return the value if it is a dict, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def as_dicts(value: object) -> list[dict[str, Any]]:
-    """The dicts of a list, in order; none of any other value."""
+    """Return the dicts in a list, in order; an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def is_cost(value: object) -> bool:
     """Whether a value can be a cost: USD, or None for an unknown one."""
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _DEAREST)
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_COST)

@@ -1,8 +1,7 @@
 """The vocabulary: messages and their parts, usage, and the events that a writer shows.
 
-A message is the OpenAI chat message with what we know about it beside it; the same dict stands in
-memory and in the session file. What a provider wants to see of it is the business of its dialect in
-``llm/``. Keys and part types that are not listed here are kept as they came.
+A message is the OpenAI chat message plus what gptsh knows about it. The same dict is in memory and in the session file;
+each API in ``llm/`` selects what its provider gets. Unlisted keys and part types are kept unchanged.
 """
 
 import os
@@ -14,20 +13,21 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 from gptsh.jsonio import as_dicts
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
-THINKING = "thinking_blocks"  # the field of reasoning that comes in blocks, which are kept as such
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")  # of ``replay``: reasoning as text
-DETAILS = "reasoning_details"  # of ``replay``: reasoning in pieces that some gateways want back, signed or not
-FIELDS, SIGNATURES = "provider_specific_fields", "thought_signatures"  # of ``replay``: as litellm passes on Google's
-BROKEN_OFF = ("interrupted", "error", "timeout")  # reasons for ending that we give to an answer that is partial
-# Reasons for ending, whoever gives them, of an answer that is whole.
-WHOLE = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
-_ABSURD = 10**12  # tokens
-Block = tuple[str, dict[str, Any]]  # of an answer, with its kind; see ``blocks_of``
+THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks
+# Keys of ``replay``: reasoning as text; reasoning in pieces, for some gateways; Google's signatures, by litellm's keys.
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+REASONING_DETAILS = "reasoning_details"
+PROVIDER_FIELDS, THOUGHT_SIGNATURES = "provider_specific_fields", "thought_signatures"
+PARTIAL_REASONS = ("interrupted", "error", "timeout")  # finish reasons that gptsh sets on a partial answer
+# Finish reasons of a complete answer, of all providers.
+COMPLETE_REASONS = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
+_MAX_TOKENS = 10**12  # no count is larger
+Block = tuple[str, dict[str, Any]]  # the kind and the content of a block of an answer; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 
 
 class Usage(TypedDict):
-    """Tokens of one call. ``None`` is unknown, 0 is none; ``raw`` is what the provider sent."""
+    """Tokens of one call. ``None`` is unknown, 0 is zero; ``raw`` is what the provider sent."""
 
     prompt: int | None
     completion: int | None
@@ -42,7 +42,7 @@ class Message(TypedDict):
     """One message. ``timestamp`` is ISO 8601 UTC with milliseconds; ``duration_ms`` is wall time."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str | list[Part] | None  # None and absent: an answer of tool calls alone
+    content: str | list[Part] | None  # None or absent: only tool calls
     id: NotRequired[str]
     parent: NotRequired[str | None]
     timestamp: NotRequired[str]
@@ -51,7 +51,7 @@ class Message(TypedDict):
     agent: NotRequired[str]
     provider: NotRequired[str]
     model: NotRequired[str]
-    resolved_model: NotRequired[str | None]  # as the server said it
+    resolved_model: NotRequired[str | None]  # as the server reported it
     request_id: NotRequired[str | None]
     response_id: NotRequired[str | None]
     finish_reason: NotRequired[str | None]
@@ -59,16 +59,16 @@ class Message(TypedDict):
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
-    compaction: NotRequired[str]  # id of the compaction under which it was asked
-    server_truncated: NotRequired[bool]  # the server has read less than was sent, so its report tells nothing
-    repair: NotRequired[bool]  # asked in the user's place, since the answer before did not conform to a schema
+    compaction: NotRequired[str]  # id of the compaction with which it was asked
+    server_truncated: NotRequired[bool]  # the server read only a part, so its token count is useless
+    repair: NotRequired[bool]  # sent by gptsh, since the answer before it did not conform to a schema
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
-    replay: NotRequired[dict[str, Any]]  # by the provider's keys
+    replay: NotRequired[dict[str, Any]]  # keys as the provider sent them
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
-    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, structured, blocks; where a tool gave them
+    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, structured, blocks; if the tool sent them
 
 
 class Text(NamedTuple):
@@ -85,32 +85,32 @@ class Reasoning(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A piece of a refusal, which some providers send apart from the answer."""
+    """A piece of a refusal; some providers send it apart from the answer."""
 
     text: str
 
 
 class ToolCall(NamedTuple):
-    """A whole tool call, its arguments as received, even when they are not valid JSON."""
+    """A complete tool call, its arguments as received, even if they are not valid JSON."""
 
     call: Call
 
 
 class ToolResult(NamedTuple):
-    """What a tool gave, as the message of the role ``tool`` that the model will read."""
+    """The result of a tool, as the ``tool`` message for the model."""
 
     message: Message
 
 
 class Retrying(NamedTuple):
-    """Nothing has come yet; the request is sent again after ``seconds``."""
+    """Nothing has arrived yet; the request is sent again after ``seconds``."""
 
     seconds: float
     why: str
 
 
 class Finished(NamedTuple):
-    """The answer is whole, with the provider's reason for ending, if it gave one. What is reported of it may follow."""
+    """The answer is complete, with the provider's finish reason, if any. Usage may still follow."""
 
     reason: str | None
 
@@ -127,18 +127,18 @@ class Tool(NamedTuple):
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
+    """Return ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
     moment = moment or datetime.now(UTC)
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def just_after(moment: str) -> str:
-    """The time a millisecond later. Raises ValueError for what is no time."""
+    """Return the time one millisecond later. Raises ValueError for an invalid time."""
     return timestamp(datetime.fromisoformat(moment) + timedelta(milliseconds=1))
 
 
 def new_message_id() -> str:
-    """A random UUID (version 4). By hand, since ``uuid`` costs 2 ms at every start."""
+    """Return a random UUID (version 4), without ``uuid``: importing that takes 2 ms at every start."""
     raw = bytearray(os.urandom(16))
     raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
     text = raw.hex()
@@ -146,17 +146,17 @@ def new_message_id() -> str:
 
 
 def text_part(source: str, text: str) -> Part:
-    """A part that is text which came from ``source``: a file's name, or ``stdin``."""
+    """Return a text part from ``source``: a file's name, or ``stdin``."""
     return {"type": "text", "text": text, "source": source}
 
 
 def new_call_id() -> str:
-    """An id for a tool call that came without one."""
+    """Return an id for a tool call that came without one."""
     return f"call_{new_message_id()[:8]}"
 
 
 def user_message(words: str, attached: Iterable[Part]) -> Message:
-    """A question: the words, then the parts that are piped or attached."""
+    """Return a question: the words, then the piped or attached parts."""
     parts: list[Part] = [{"type": "text", "text": words}] if words else []
     parts += attached
     plain = len(parts) == 1 and "source" not in parts[0]
@@ -164,7 +164,7 @@ def user_message(words: str, attached: Iterable[Part]) -> Message:
 
 
 def parts_of(message: Message) -> list[Part]:
-    """The content as a list of parts."""
+    """Return the content as a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
         return content
@@ -177,100 +177,97 @@ def is_text(part: Part) -> bool:
 
 
 def text_parts_of(message: Message) -> list[Part]:
-    """The parts of the content that are text."""
+    """Return the text parts of the content."""
     return list(filter(is_text, parts_of(message)))
 
 
 def blocks_of(message: Message) -> list[Block]:
-    """The blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
+    """Return the blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
 
-    A part of the content that is no text has the kind ``text`` too. Without ``order``, and beyond what it names, they
-    stand as thinking, text, calls.
+    Content parts that are not text have the kind ``text``, too. Blocks that ``order`` does not name follow as thinking,
+    text, calls.
     """
     thinking, calls = message.get("thinking"), message.get("tool_calls")
     listed = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
-    blocks = {f"{kind}:{at}": (kind, block) for kind, found in listed.items() for at, block in enumerate(found)}
-    said: Any = message.get("order")
-    named = [key for key in said if isinstance(key, str) and key in blocks] if isinstance(said, list) else []
-    return [blocks[key] for key in dict.fromkeys([*named, *blocks])]
+    blocks = {f"{kind}:{at}": (kind, block) for kind, items in listed.items() for at, block in enumerate(items)}
+    order: Any = message.get("order")
+    named_keys = [key for key in order if isinstance(key, str) and key in blocks] if isinstance(order, list) else []
+    return [blocks[key] for key in dict.fromkeys([*named_keys, *blocks])]
 
 
 def text_of(message: Message) -> str:
-    """The content as one text: a question's parts under each other, an answer's joined as they came."""
-    return ("\n\n" if message["role"] == "user" else "").join(map(labelled, text_parts_of(message)))
+    """Return the content as one text: blank lines between a question's parts, nothing between an answer's."""
+    return ("\n\n" if message["role"] == "user" else "").join(map(labelled_text, text_parts_of(message)))
 
 
-def labelled(part: Part) -> str:
-    """The text of a part as a model reads it: that of a file under its name."""
+def labelled_text(part: Part) -> str:
+    """Return the text of a part as the model reads it: under the file's name if it has one."""
     source, text = part.get("source", "stdin"), part["text"]
     return str(text) if source == "stdin" else f"{source}:\n{text}"
 
 
-def words_of(message: Message) -> str:
-    """What the user typed, without what was piped or attached; all of the text if nothing was typed."""
+def typed_text(message: Message) -> str:
+    """Return what the user typed, without piped and attached text; all text if nothing was typed."""
     typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: a user message, but no ``repair``.
-
-    That is what was asked in the user's place where an answer did not conform to a schema.
-    """
+    """Whether a turn begins here: a user message that is not a ``repair``, which gptsh sends for the user."""
     return message["role"] == "user" and not message.get("repair")
 
 
 def is_blank(message: Message) -> bool:
-    """Whether a question is blank throughout, whatever was piped or attached."""
+    """Whether a question has only white space, even in piped and attached text."""
     parts = parts_of(message)
     return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)
 
 
 def is_empty(message: Message) -> bool:
-    """Whether an answer carries nothing that could be sent again."""
+    """Whether an answer has nothing to send again."""
     return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
         part.get("type") == "text" for part in parts_of(message)
     )
 
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
-    """The answer with these blocks, in this order, in the place of its own; see ``blocks_of``."""
+    """Return the answer with its blocks replaced by these, in this order; see ``blocks_of``."""
     listed: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
     kinds = []
     for kind, block in blocks:
         kinds.append(kind)
         listed[kind].append(block)
     order = order_of(kinds) if is_interleaved(kinds) else []
-    found = {"thinking": listed["thinking"], "tool_calls": listed["tool_call"], "order": order}
-    rest: Any = {key: value for key, value in message.items() if key not in found}
-    new: Message = rest | {"content": listed["text"], **{key: value for key, value in found.items() if value}}
+    replaced = {"thinking": listed["thinking"], "tool_calls": listed["tool_call"], "order": order}
+    rest: Any = {key: value for key, value in message.items() if key not in replaced}
+    new: Message = rest | {"content": listed["text"], **{key: value for key, value in replaced.items() if value}}
     return new
 
 
 def is_interleaved(kinds: Sequence[str]) -> bool:
-    """Whether blocks of these kinds came in another order than thinking, text, calls, which is understood."""
+    """Whether blocks came in another order than the default: thinking, text, calls."""
     usual = ["thinking", "text", "tool_call"]
     return list(kinds) != sorted(kinds, key=usual.index) or kinds.count("text") > 1
 
 
 def order_of(kinds: Sequence[str]) -> list[str]:
-    """An answer's ``order``: its blocks by kind and number."""
+    """Return an answer's ``order``: each block's kind and number."""
     return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
 
 
 def without_reasoning(text: str) -> str:
-    """An answer without the reasoning that some models write before it, and without white space around it."""
+    """Return an answer without ``<think>`` text before it, and without white space around it."""
     return re.sub(r"(?s)\A(?:\s*<think>.*?(?:</think>|\Z))+", "", text).strip()
 
 
 def token_count(value: object) -> int | None:
-    """A count of tokens, as an int; None for what is none: no whole number, below 0, or beyond all reason."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _ABSURD:
+    """Return a token count as an int, or None unless it is a whole number from 0 to ``_MAX_TOKENS``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MAX_TOKENS:
         return None
     return int(value) if value == int(value) else None
 
 
 def sum_costs(costs: Iterable[float | None]) -> float | None:
-    """The sum of the known costs in USD; None where none is known."""
+    """Return the sum of the known costs in USD, or None if none is known."""
     known = [cost for cost in costs if isinstance(cost, (int, float))]
     return round(sum(known), 10) if known else None

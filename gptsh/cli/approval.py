@@ -14,7 +14,7 @@ from gptsh.cli import stdio
 from gptsh.content.answer import Tools, result_of
 from gptsh.core.document import Document
 from gptsh.messages import Call, ToolResult
-from gptsh.text import one_line, shortened, visible
+from gptsh.text import one_line, shorten, visible
 
 if TYPE_CHECKING:
     from gptsh.cli.show import Screen
@@ -79,7 +79,7 @@ class Approval:
         if stdio.is_terminal(sys.stderr):  # in a pipe nobody reads it
             for call in allowed:
                 said = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
-                stdio.write_stderr(f"{shortened(said, stdio.width(sys.stderr) - 1)}\n")
+                stdio.write_stderr(f"{shorten(said, stdio.width(sys.stderr) - 1)}\n")
         names = ", ".join(str(call["function"].get("name")) for call in allowed)
         with screen.spinning(f"running {names}"):
             yield from self._tools.run(allowed)

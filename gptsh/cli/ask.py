@@ -14,7 +14,7 @@ from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message, Part, is_blank, parts_of, text_part, user_message
-from gptsh.text import is_unicode, shown_size
+from gptsh.text import format_size, is_unicode
 
 _SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
 _MAX_ATTACHED = 50_000_000  # bytes of images, documents and audio in one question; no provider accepts more
@@ -136,14 +136,14 @@ def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
             raise UsageError(f"{source} is {kind} ({_size(len(data))})", advice)
         attached_size += len(data)
         if attached_size > _MAX_ATTACHED:
-            limit = f"{shown_size(_MAX_ATTACHED)} of images, PDF and audio can be sent at most"
+            limit = f"{format_size(_MAX_ATTACHED)} of images, PDF and audio can be sent at most"
             raise UsageError(f"with {source} the attachments are {_size(attached_size)}", limit)
         parts.append(attachments.media_part(source, kind, data))
     return parts
 
 
 def _size(size: int) -> str:
-    return f"more than {shown_size(stdio.BINARY_LIMIT)}" if size > stdio.BINARY_LIMIT else shown_size(size)
+    return f"more than {format_size(stdio.BINARY_LIMIT)}" if size > stdio.BINARY_LIMIT else format_size(size)
 
 
 # ---- checks

@@ -8,7 +8,7 @@ from gptsh.cli.reading import facts_of
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.formats import losses
-from gptsh.jsonio import encoded
+from gptsh.jsonio import encode_json
 
 
 def export_session(flags: Flags) -> int:
@@ -24,7 +24,7 @@ def export_session(flags: Flags) -> int:
 def exported(doc: Document, ref: str | None, form: str) -> Iterable[str]:
     """A session that a reference means, in one of ``config.forms.FORMATS``. ``ref`` None: one that is on no disk."""
     if form == "json":
-        return [f"{encoded(doc).decode()}\n"]
+        return [f"{encode_json(doc).decode()}\n"]
     if form == "html":
         from gptsh.render import html  # noqa: PLC0415 - an export needs one format
 

@@ -17,7 +17,7 @@ from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
-from gptsh.text import counted, one_line
+from gptsh.text import one_line, quantity
 
 _SHOWN = 20  # pieces of one file that could not be read, each of which is named
 _NAMED = 3  # files of no known format
@@ -39,7 +39,7 @@ class _Taken(NamedTuple):
         """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
         state, filename, doc, added, completed = self.imported
         news = {"imported": "message", "grown": "more message"}.get(state)
-        counts = [counted(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
+        counts = [quantity(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
         title = display_title(doc["title"], doc["stats"]["preview"])
         what = ", ".join(filter(None, (*counts, title)))
         named = f", {self.name}" if self.name else ""

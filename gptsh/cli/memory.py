@@ -23,7 +23,7 @@ from gptsh.llm.client import Client
 from gptsh.messages import Message
 from gptsh.models.facts import split_model
 from gptsh.render import structured
-from gptsh.text import counted, one_line
+from gptsh.text import one_line, quantity
 
 _MOST = 60.0  # seconds that it may take behind a turn
 _WAIT = 60.0  # seconds that --consolidate waits for another process, which waits for a model
@@ -128,7 +128,7 @@ def remember_left(loaded: Settings, client: Client, seconds: float | None, filen
             done = run.of_session(doc["id"], filename, run.agent_of(doc).name)
             interrupts.reset_ctrl_c()
     if done["messages"]:
-        stdio.note(f"agent {done['agent']} remembers {counted(done['messages'], 'message')}")
+        stdio.note(f"agent {done['agent']} remembers {quantity(done['messages'], 'message')}")
     if run.ended:
         stdio.note("not all is remembered yet")
     return None if run.ended and (run.ended.by_user or run.ended.by_deadline) else run.ended
@@ -163,7 +163,7 @@ def consolidate(flags: Flags) -> int:
                 return
 
     def line(result: Mapping[str, Any]) -> str:
-        what = counted(result["messages"], "message")
+        what = quantity(result["messages"], "message")
         if result["error"]:
             what = f"failed behind {what}" if result["messages"] else "failed"
         return one_line(f"{result['session']} ({result['agent']}) {what}")

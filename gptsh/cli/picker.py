@@ -34,7 +34,7 @@ from gptsh.core.listing import SessionSummary, display_title, last_written
 from gptsh.core.references import ID, newest_first
 from gptsh.core.search import fold, search
 from gptsh.errors import GptshError, UsageError
-from gptsh.text import beginning, columns, counted, one_line, visible
+from gptsh.text import columns, one_line, quantity, truncate_end, visible
 
 _AT_ONCE = 200  # sessions that are read before the list is drawn, and between two keys
 _CALM = 0.2  # seconds without a key, after which the contents are searched
@@ -99,9 +99,9 @@ def row_line(
         elsewhere = f"{visible(os.path.basename(row['project'] or '?'))}: "
     before, behind = f"{'> ' if picked else '  '}{used:>4}  ", ""
     if width >= _WIDE:
-        behind = f"{counted(row['turns'], 'turn'):>11}  {beginning(visible(one_line(row['model'] or '')), 28):<28}"
+        behind = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(visible(one_line(row['model'] or '')), 28):<28}"
     room = max(0, width - len(before) - len(behind))
-    title = beginning(elsewhere + title_of(row), room)
+    title = truncate_end(elsewhere + title_of(row), room)
     title += " " * (room - columns(title))
     if picked:
         return [("class:picked", f"{before}{title}{behind}")]

@@ -28,7 +28,7 @@ from gptsh.messages import Message, timestamp
 from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, split_model
 from gptsh.models.providers import DIRECT
-from gptsh.text import counted
+from gptsh.text import quantity
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
@@ -171,7 +171,7 @@ class Planner:
         if is_sent and (questions := choice.prompt.omitted_questions) > self._noted_questions:
             self._noted_questions = questions
             verb = "is" if questions == 1 else "are"
-            stdio.note(f"{counted(questions, 'earlier question')} {verb} left out: the session outgrew the window")
+            stdio.note(f"{quantity(questions, 'earlier question')} {verb} left out: the session outgrew the window")
         sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
         answer_tokens = room.reserve if room.asked is not None else min(room.reserve, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
@@ -334,7 +334,7 @@ class Planner:
             elif message["role"] != "assistant" and not client.accepts(model, part):
                 left_out.append(f"{NAMES[media.kind]} of that form")
         if left_out:
-            number = counted(len(left_out), "attachment")
+            number = quantity(len(left_out), "attachment")
             stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(sorted(set(left_out)))}")
         return unsupported
 

@@ -43,7 +43,7 @@ from gptsh.core.references import make_private
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import token_count
 from gptsh.render.plain import look, obeys_escapes
-from gptsh.text import beginning, columns, counted, in_usd, one_line, shortened, visible
+from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
 
 if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
@@ -201,7 +201,7 @@ class Pastes(Processor):
 
     def _label(self, char: str) -> str:
         lines = self._texts[char].strip("\n").split("\n")
-        first, last = (visible(shortened(line, 30)) for line in (lines[0], lines[-1]))
+        first, last = (visible(shorten(line, 30)) for line in (lines[0], lines[-1]))
         return f"[{first} … {len(lines)} lines … {last}]"
 
 
@@ -498,7 +498,7 @@ def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         with contextlib.suppress(GptshError):
             window = talk.app.client.servers.window(model, ask=False)
             model = with_provider(model)
-    title = beginning(visible(one_line((doc["title"] or "") if doc else "")), _TITLE)
+    title = truncate_end(visible(one_line((doc["title"] or "") if doc else "")), _TITLE)
     of_window = f" of {window:,}" if window else ""
     share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
@@ -507,8 +507,8 @@ def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         (2, visible(one_line(model))),
         (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
-        (3, "" if usage["cost"] is None else in_usd(usage["cost"])),
-        (0, f"+{counted(len(talk.flags.file), 'file')}" if talk.flags.file else ""),
+        (3, "" if usage["cost"] is None else format_usd(usage["cost"])),
+        (0, f"+{quantity(len(talk.flags.file), 'file')}" if talk.flags.file else ""),
         (0, "" if talk.saves and not talk.ahead else "not saved"),
         (6, "" if doc else "/help shows the commands"),
     ]
@@ -519,4 +519,4 @@ def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
     left = [part for part in parts if part[1]]
     while columns(line := " · ".join(text for _, text in left)) > width and left[1:]:
         left.remove(max(left))
-    return beginning(line, width)
+    return truncate_end(line, width)

@@ -15,7 +15,7 @@ from gptsh.core.references import ID, INDEX, abbreviated
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.lists import listing_line
-from gptsh.text import counted, one_line, visible
+from gptsh.text import one_line, quantity, visible
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
@@ -102,7 +102,7 @@ def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
     names = references.names_by_file()
     named = [name for item in going for name in names.get(item["filename"], ())]
     among = f", {abbreviated(named)} among them" if named else ""
-    return f"{counted(len(going), 'session')} would be {done}{among}: --yes does it"
+    return f"{quantity(len(going), 'session')} would be {done}{among}: --yes does it"
 
 
 def run_changes(flags: Flags, changes: Iterator[Change]) -> int:
@@ -146,7 +146,7 @@ def _described(filename: str, was: SessionSummary | None, *names: str) -> str:
     """A session in a line: its id, what it is called, its turns, the names that point at it."""
     title, size = "", "not readable"
     if was:
-        title, size = display_title(was["title"], was["preview"]), counted(was["turns"], "turn")
+        title, size = display_title(was["title"], was["preview"]), quantity(was["turns"], "turn")
     return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 

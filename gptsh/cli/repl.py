@@ -26,7 +26,7 @@ from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.jsonio import as_dicts
 from gptsh.messages import Message, text_of
 from gptsh.render.plain import look
-from gptsh.text import counted, left_open
+from gptsh.text import open_fence, quantity
 
 if TYPE_CHECKING:
     from gptsh.cli.app import App, TurnSetup
@@ -306,14 +306,14 @@ class Conversation:
         messages, width, how = self.doc["messages"], stdio.width(stdio.stdout()), look(os.environ, terminal=True)
         starts, blocks = document.turns(messages), []
         if earlier := len(starts[:-_RECAP]):
-            blocks.append(f"… {counted(earlier, 'earlier turn')}: /history shows all")
+            blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
         for start, behind in [*pairwise((*starts, len(messages)))][-_RECAP:]:
             answers = [m for m in messages[start + 1 : behind] if m["role"] == "assistant" and text_of(m)]
             for message in (messages[start], *answers[-1:]):
                 pieces = islice(transcript({**self.doc, "messages": [message]}, ()), 2, None)  # no title, no facts
                 whole = "\n\n".join(pieces)
                 head = "\n".join(whole.split("\n", _RECAP_LINES)[:_RECAP_LINES])[:_RECAP_CHARS]
-                lines = "\n".join(drawn([f"{head}\n{left_open(head)}"], how, width)).split("\n")
+                lines = "\n".join(drawn([f"{head}\n{open_fence(head)}"], how, width)).split("\n")
                 is_cut = len(lines) > _RECAP_LINES or head != whole
                 cut = [f"{_PLAIN if how.styles else ''}… /history shows all"] if is_cut else []
                 blocks.append("\n".join((*lines[:_RECAP_LINES], *cut)))

@@ -35,7 +35,7 @@ from gptsh.render.details import snapshots_of
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.plain import look, obeys_escapes
-from gptsh.text import counted, one_line, shown_size, visible
+from gptsh.text import format_size, one_line, quantity, visible
 
 if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
@@ -156,7 +156,7 @@ def do_session_export(talk: "Conversation", args: str) -> None:
         raise UsageError(f"{path} is there already, and stays as it is", "name another file") from err
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
-    stdio.write_lines([f"written to {path} ({shown_size(os.path.getsize(path))})"])
+    stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
     if note := losses.note(doc, form, "/session export FILE.json"):
         stdio.note(note)
 
@@ -201,7 +201,7 @@ def do_undo(talk: "Conversation", _args: str) -> None:
     talk.suggested = "\n\n".join(part["text"] for part in typed)
     if left := len(parts_of(question)) - len(typed):
         again = f": in session {origin} /retry asks with all of it" if origin else ""
-        stdio.note(f"{counted(left, 'attachment')} of the question left out{again}")
+        stdio.note(f"{quantity(left, 'attachment')} of the question left out{again}")
     _note_fork(origin, talk)
 
 
@@ -322,12 +322,12 @@ def do_file(talk: "Conversation", args: str) -> None:
         file_parts(files)
     talk.flags = talk.flags._replace(file=files)
     for path in files:
-        size = shown_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
+        size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
         stdio.write_lines([f"{one_line(path)}  {size}"])
     if not files:
         stdio.write_lines(["no file waits"])
     elif args:
-        stdio.note(f"{counted(len(files), 'file')} {'wait' if files[1:] else 'waits'} for your next question")
+        stdio.note(f"{quantity(len(files), 'file')} {'wait' if files[1:] else 'waits'} for your next question")
 
 
 def do_tools(talk: "Conversation", args: str) -> None:
@@ -397,7 +397,7 @@ def do_copy(talk: "Conversation", args: str) -> None:
     if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
     stdio.write_pieces([f"\x1b]52;c;{b64encode(text.encode('utf-8', 'replace')).decode()}\x07"], safe=True)
-    stdio.note(f"{counted(len(text), 'character')} sent to the clipboard of the terminal")
+    stdio.note(f"{quantity(len(text), 'character')} sent to the clipboard of the terminal")
 
 
 def do_usage(talk: "Conversation", args: str) -> None:

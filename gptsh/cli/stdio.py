@@ -15,7 +15,7 @@ from typing import TextIO
 from gptsh.cli.interrupts import shielded, waiting
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.plain import obeys_escapes
-from gptsh.text import Pieces
+from gptsh.text import VisiblePieces
 
 _PIECE = 1 << 16  # bytes of a read
 BINARY_LIMIT = 100_000_000  # bytes of what will be refused; it may never end
@@ -105,7 +105,7 @@ class Sink:
     def __init__(self, stream: TextIO | None) -> None:
         self._patience: float | None = None  # seconds that its reader is waited for; None: for ever
         self._rest = memoryview(b"")  # of what was begun
-        self._pieces = Pieces() if is_terminal(stream) else None
+        self._pieces = VisiblePieces() if is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def limit_waiting(self) -> None:

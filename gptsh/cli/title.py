@@ -9,7 +9,7 @@ from gptsh.config import settings
 from gptsh.config.settings import Agent
 from gptsh.content.answer import Answer, Ask, Request
 from gptsh.core import document, sessions
-from gptsh.messages import Event, starts_turn, words_of
+from gptsh.messages import Event, starts_turn, typed_text
 from gptsh.models.facts import split_model
 
 
@@ -47,4 +47,4 @@ def title_thread(app: App, session: Session, agent: Agent) -> TitleThread | None
     if others or "echo" in (split_model(agent.model or "")[0], split_model(small)[0]):
         return None
     is_parallel = not app.settings.providers.of(small).is_local
-    return TitleThread(words_of(first), small, app.client.ask, is_parallel=is_parallel)
+    return TitleThread(typed_text(first), small, app.client.ask, is_parallel=is_parallel)

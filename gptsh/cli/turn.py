@@ -24,9 +24,9 @@ from gptsh.errors import (
     Denied,
     GptshError,
     Incomplete,
-    Misshapen,
     NoAnswer,
     OutputError,
+    SchemaMismatch,
     StoreBusy,
     TimedOut,
     TooLong,
@@ -34,7 +34,7 @@ from gptsh.errors import (
     UsageError,
 )
 from gptsh.messages import (
-    BROKEN_OFF,
+    PARTIAL_REASONS,
     Call,
     Event,
     Message,
@@ -49,7 +49,7 @@ from gptsh.messages import (
     text_of,
     user_message,
 )
-from gptsh.text import counted
+from gptsh.text import quantity
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
@@ -194,7 +194,7 @@ class Turn:
             refusals, rounds = 0, rounds + 1
             if self._approval is None or rounds >= self._app.settings.max_rounds:
                 self.session.save(fsync=True)
-                error = f"the model still calls tools after {counted(rounds, 'round')}"
+                error = f"the model still calls tools after {quantity(rounds, 'round')}"
                 raise Incomplete(error, "go on with the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
             plan = self._planner.plan(self._messages)
@@ -271,12 +271,12 @@ class Turn:
     # ---- --schema
 
     def _check_schema(self, shape: "AnswerSchema") -> None:
-        """Check the answer against the schema; if it does not conform, ask once for a repair. Raises Misshapen."""
+        """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
         for may_repair in (True, False):
             faults = shape.faults(self._setup.form.select(_answer_text(self._last_answer)))
             if not faults:
                 return
-            misshapen = Misshapen(f"the answer is not what --schema asks: {faults[0]}")
+            misshapen = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
             if self._timed_out or not may_repair:
                 raise misshapen
             request = user_message(shape.repair(faults), ())
@@ -395,7 +395,7 @@ class Turn:
         if thread is None or not self._is_first:
             return failure
         try:
-            if finish_reason not in (None, *BROKEN_OFF) and not isinstance(failure, Interrupted):
+            if finish_reason not in (None, *PARTIAL_REASONS) and not isinstance(failure, Interrupted):
                 if thread.ident is None:
                     thread.start()
                 with self._interrupts.waiting():

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.messages import (
-    THINKING,
-    WHOLE,
+    COMPLETE_REASONS,
+    THINKING_BLOCKS,
     Block,
     Call,
     Event,
@@ -113,7 +113,7 @@ class Answer:
     def add_thought(self, block: Part) -> None:
         """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
         self._blocks.append(("thinking", block))
-        self._reasoning.pop(THINKING, None)
+        self._reasoning.pop(THINKING_BLOCKS, None)
 
     def add_refusal(self, piece: str) -> None:
         """A piece of a refusal, which some providers send apart from the answer."""
@@ -161,8 +161,8 @@ class Answer:
             for kind, block in self._blocks
         ]
         reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
-        if THINKING in reasoning:
-            blocks.append(("thinking", {"type": "thinking", "thinking": reasoning.pop(THINKING)}))
+        if THINKING_BLOCKS in reasoning:
+            blocks.append(("thinking", {"type": "thinking", "thinking": reasoning.pop(THINKING_BLOCKS)}))
         message = with_blocks({"role": "assistant", "content": None}, blocks)
         if "order" not in message:
             message["content"] = text_of(message)
@@ -198,7 +198,7 @@ Ask = Callable[[Request, Answer], Iterator[Event]]  # the answer is written into
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:
     """The calls that a whole answer leaves to the tools of its request."""
-    whole = message is not None and (message.get("finish_reason") or "").lower() in WHOLE
+    whole = message is not None and (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
     return list(message.get("tool_calls") or ()) if message and whole and request.tools else []
 
 
@@ -215,7 +215,7 @@ def shortcoming(message: Message) -> GptshError | None:
     if not finish:
         what = "the answer may be incomplete: the server ended it without a reason"
         return Incomplete(what, "a server with one slot does so when another request arrives")
-    if finish.lower() not in WHOLE:
+    if finish.lower() not in COMPLETE_REASONS:
         window = filled_window(message)
         cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(finish.lower(), "ended early")
         larger = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"

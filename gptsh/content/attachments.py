@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, is_text, text_part
-from gptsh.text import shown_size
+from gptsh.text import format_size
 
 Kind = Literal["image", "document", "audio"]
 
@@ -87,7 +87,7 @@ class Media(NamedTuple):
     @property
     def described(self) -> str:
         """Such as ``image/png, 34.1 kB``."""
-        size = None if self.data is None else shown_size((len(self.data) - self.data[-2:].count("=")) * 3 // 4)
+        size = None if self.data is None else format_size((len(self.data) - self.data[-2:].count("=")) * 3 // 4)
         return ", ".join(filter(None, (self.media_type or self.kind, size or self.url)))
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gptsh.content.attachments import media_in, media_of, not_sent, shown
-from gptsh.messages import Message, Part, is_text, labelled, parts_of, text_of
+from gptsh.messages import Message, Part, is_text, labelled_text, parts_of, text_of
 
 
 def question(message: Message, shapes: str) -> str | list[Part]:
@@ -14,7 +14,7 @@ def question(message: Message, shapes: str) -> str | list[Part]:
     parts = [part if is_text(part) else _sent(part, shapes) for part in parts_of(message)]
     if all(map(is_text, parts)):
         return text_of({**message, "content": parts})
-    texts = [{"type": "text", "text": labelled(part)} if is_text(part) else part for part in parts]
+    texts = [{"type": "text", "text": labelled_text(part)} if is_text(part) else part for part in parts]
     return [part for part in texts if part.get("text") != ""]
 
 

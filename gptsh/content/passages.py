@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, shown
-from gptsh.jsonio import as_dict, parsed
-from gptsh.messages import WHOLE, Message, Part, blocks_of, is_text, labelled, words_of
-from gptsh.text import shortened, shown_size
+from gptsh.jsonio import as_dict, parse_json
+from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, typed_text
+from gptsh.text import format_size, shorten
 
 FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
 
@@ -47,14 +47,14 @@ class Passage(NamedTuple):
         """What is in it, on a line: of a result the first line and the size."""
         match self.kind:
             case "call":
-                return f"{self.title}({shortened(str(self.part['function'].get('arguments')), FOLDED)})"
+                return f"{self.title}({shorten(str(self.part['function'].get('arguments')), FOLDED)})"
             case "thinking":
                 return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
             case "result":
                 text = self.text or ""
-                first = shortened(text.strip().partition("\n")[0], FOLDED)
+                first = shorten(text.strip().partition("\n")[0], FOLDED)
                 size = len(text.encode("utf-8", "surrogatepass"))
-                more = "" if first == text.strip() else f"[{shown_size(size)}]"
+                more = "" if first == text.strip() else f"[{format_size(size)}]"
                 error = "[error]" if self.is_error else ""
                 return " ".join(filter(None, (error, first, more, *map(str, self.media)))) or "[nothing]"
         return self.title
@@ -98,9 +98,10 @@ def passages(message: Message) -> list[Passage]:
 
 def _indented(call: Passage) -> Passage:
     try:
-        return call._replace(text=json.dumps(parsed(call.text or ""), indent=2, ensure_ascii=False), language="json")
-    except (ValueError, RecursionError):  # as a model may write it
+        text = json.dumps(parse_json(call.text or ""), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):  # models write invalid JSON, too
         return call
+    return call._replace(text=text, language="json")
 
 
 def one_text(message: Message) -> str:
@@ -118,7 +119,7 @@ def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
     for passage in found:
         is_said = passage.kind in ("words", "file")
         if is_said:
-            text = labelled(passage.part)
+            text = labelled_text(passage.part)
         else:
             text = shown(passage.part) if passage.kind == "media" else passage.text or ""
         between = in_a_row if is_said and was_text else gap
@@ -134,7 +135,7 @@ def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
 
 def gist_of(message: Message) -> str:
     """What a question is about: its words, else its text, else what stands in the place of what it carries."""
-    return words_of(message) or " ".join(str(media) for _, media in media_in(message))
+    return typed_text(message) or " ".join(str(media) for _, media in media_in(message))
 
 
 def speaker(message: Message) -> str:
@@ -153,4 +154,4 @@ def speaker(message: Message) -> str:
 def partial(message: Message) -> str:
     """Why an answer is not whole, in the provider's word or ours; empty where it is."""
     finish = message.get("finish_reason") or ""
-    return "" if finish.lower() in WHOLE else finish
+    return "" if finish.lower() in COMPLETE_REASONS else finish

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.errors import UsageError
-from gptsh.jsonio import parsed
+from gptsh.jsonio import parse_json
 from gptsh.messages import Message, text_of
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 _MAX_FAULTS = 10  # listed for the model
 _FAULT_WIDTH = 300  # characters
@@ -41,7 +41,7 @@ class AnswerSchema:
         Raises UsageError if the answer cannot be checked because a reference is dangling or circular.
         """
         try:
-            value = parsed(text)
+            value = parse_json(text)
         except (ValueError, RecursionError) as err:
             return [f"not JSON: {err}"]
         try:
@@ -50,7 +50,7 @@ class AnswerSchema:
             return [f"a number in it cannot be checked: {err}"]
         except Exception as err:  # of any type, as in ``__init__``
             raise UsageError(f"--schema: the answer cannot be checked against it: {_why(err)}") from err
-        return [shortened(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
+        return [shorten(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
 
     def repair(self, faults: list[str]) -> str:
         """The message that asks the model to correct these faults."""
@@ -66,7 +66,7 @@ def _read_schema(text_or_path: str) -> dict[str, Any]:
             why = err.strerror if isinstance(err, OSError) else "not UTF-8"
             raise UsageError(f"--schema {text_or_path}: {why}", "give a file, or the schema itself: '{…}'") from err
     try:
-        schema = parsed(text)
+        schema = parse_json(text)
     except (ValueError, RecursionError) as err:
         raise UsageError(f"--schema: not JSON: {err}") from err
     if not isinstance(schema, dict):
@@ -78,7 +78,7 @@ def _why(err: Exception) -> str:
     if isinstance(err, RecursionError):
         return "references in circles, or nested too deeply"
     place = f"{err.json_path}: {err.message}" if hasattr(err, "json_path") and hasattr(err, "message") else str(err)
-    return shortened(place or type(err).__name__, _FAULT_WIDTH)
+    return shorten(place or type(err).__name__, _FAULT_WIDTH)
 
 
 # ---- requested in words

@@ -25,7 +25,7 @@ from gptsh.core.references import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 SYSTEM = """\
 You keep the long-term memory of an assistant. You are given that memory as it is now, and the next part of a \
@@ -192,7 +192,7 @@ def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conv
         raise ModelError("the model's answer has no history_entry and memory_update")
     if memory and not _clean(new):
         raise ModelError(f"{small.model} left nothing of the memory")
-    return shortened(_clean(entry), _LONGEST_ENTRY), _clean(new)
+    return shorten(_clean(entry), _LONGEST_ENTRY), _clean(new)
 
 
 def _clean(text: str) -> str:

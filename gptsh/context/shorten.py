@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from gptsh.content import attachments
 from gptsh.context.tokens import count_text
-from gptsh.jsonio import as_dict, parsed
+from gptsh.jsonio import as_dict, parse_json
 from gptsh.messages import Message, Part, is_text, parts_of
 
 # What is left out of a question: [index of the part, first character left out, first character after the gap] each.
@@ -147,7 +147,7 @@ def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
     failed = {message.get("tool_call_id") for message in messages if message.get("is_error")}
     for call in (call for message in messages for call in message.get("tool_calls") or ()):
         try:
-            arguments = as_dict(parsed(call["function"]["arguments"]))
+            arguments = as_dict(parse_json(call["function"]["arguments"]))
         except (KeyError, TypeError, ValueError, RecursionError):
             continue
         tool = call["function"].get("name")

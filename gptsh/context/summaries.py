@@ -27,7 +27,7 @@ from gptsh.messages import (
     without_reasoning,
 )
 from gptsh.models.facts import likely_facts, small_params, split_model
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "
@@ -261,7 +261,7 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     if message["role"] == "tool":
         tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
-        return f"[tool {_name(tool)}{failed}: {shortened(one_text(message), lengths.rest)}]"
+        return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
     words = [part["text"] for part in text_parts_of(message) if "source" not in part]
     if message["role"] == "assistant":
         lines = [_without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
@@ -270,15 +270,15 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     for part in parts_of(message):
         if not is_text(part) or "source" in part:
             what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
-            lines.append(f"[{what}: {shortened(shown(part), lengths.rest)}]")
+            lines.append(f"[{what}: {shorten(shown(part), lengths.rest)}]")
     for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments")
         names[call["id"]] = _name(call["function"].get("name"))
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        lines.append(f"[call {names[call['id']]}: {shortened(arguments, lengths.rest)}]")
+        lines.append(f"[call {names[call['id']]}: {shorten(arguments, lengths.rest)}]")
     text = "\n".join(filter(None, lines))
     return f"{message['role'].upper()}: {text}" if text else ""
 
 
 def _name(value: object) -> str:
-    return shortened(value, _NAME_WIDTH) if isinstance(value, str) and value else "unknown"
+    return shorten(value, _NAME_WIDTH) if isinstance(value, str) and value else "unknown"

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import (
-    DETAILS,
-    FIELDS,
-    SIGNATURES,
+    PROVIDER_FIELDS,
+    REASONING_DETAILS,
+    THOUGHT_SIGNATURES,
     Message,
     Tool,
     is_text,
-    labelled,
+    labelled_text,
     parts_of,
     starts_turn,
     token_count,
@@ -117,7 +117,7 @@ def _texts(message: Message) -> Iterator[str]:
     """Every text that is sent with a message."""
     for part in parts_of(message):
         if is_text(part):
-            yield labelled(part)
+            yield labelled_text(part)
         elif media := media_of(part):
             yield media.title or ""
         elif part.get("type") not in ("thinking", "redacted_thinking"):
@@ -133,8 +133,9 @@ def replayed(message: Message) -> list[str]:
     blocks, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
     texts = [block.get("thinking", block.get("data")) for block in signed]
-    texts += [detail.get(key) for detail in as_dicts(replay.get(DETAILS)) for key in ("text", "summary", "data")]
-    signatures = as_dict(replay.get(FIELDS)).get(SIGNATURES)
+    details = as_dicts(replay.get(REASONING_DETAILS))
+    texts += [detail.get(key) for detail in details for key in ("text", "summary", "data")]
+    signatures = as_dict(replay.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
     texts += signatures if isinstance(signatures, list) else []
     if message.get("tool_calls"):
         texts += replay.values()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gptsh.content.passages import one_text
 from gptsh.errors import UsageError
-from gptsh.jsonio import parsed
+from gptsh.jsonio import parse_json
 from gptsh.messages import (
     Call,
     Message,
@@ -219,7 +219,7 @@ def _readable(arguments: object) -> str:
         return "{}"
     if isinstance(arguments, str):
         try:
-            is_object = isinstance(parsed(arguments), dict)
+            is_object = isinstance(parse_json(arguments), dict)
         except (ValueError, RecursionError):
             is_object = False
         if is_object:

@@ -14,7 +14,7 @@ from gptsh.errors import UnknownSession
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name
-from gptsh.text import counted, shortened
+from gptsh.text import quantity, shorten
 
 VERSION = 1
 PREVIEW_WIDTH = 100
@@ -230,7 +230,7 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
     """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
-        preview = shortened(gist_of(questions[0]), PREVIEW_WIDTH) if questions else ""
+        preview = shorten(gist_of(questions[0]), PREVIEW_WIDTH) if questions else ""
     return {"turns": len(questions), "messages": len(messages), "preview": preview}
 
 
@@ -297,7 +297,7 @@ def at_point(doc: Document, point: str) -> Document:
         lengths = {message["id"]: length for length, message in enumerate(messages, 1)}
         end = lengths.get(snapshot.get("message"))
     if end is None:
-        available = f"it has {counted(len(starts), 'turn')} and no snapshot named {point!r}"
+        available = f"it has {quantity(len(starts), 'turn')} and no snapshot named {point!r}"
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
     remaining = messages[:end]
     return {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gptsh.core.document import Document, checked_message, complete, update_totals
 from gptsh.errors import StoreBusy, StoreError
-from gptsh.jsonio import encoded, parsed, parsed_quickly
+from gptsh.jsonio import encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
-from gptsh.text import shown_size
+from gptsh.text import format_size
 
 LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
@@ -110,7 +110,7 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
     update_totals(doc)
     head = {key: value for key, value in doc.items() if key != "messages"}
     try:  # messages last: a list reads only the head. Apart: encoding is faster if all of a text is ASCII
-        data = b'%b,"messages":%b}' % (encoded(head)[:-1], encoded(doc["messages"]))
+        data = b'%b,"messages":%b}' % (encode_json(head)[:-1], encode_json(doc["messages"]))
     except ValueError as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     replace(path, data, fsync=fsync)
@@ -136,7 +136,7 @@ def _size(descriptor: int) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     if status.st_size > _MAX_SIZE:
-        raise OSError(errno.EFBIG, f"larger than {shown_size(_MAX_SIZE)}")
+        raise OSError(errno.EFBIG, f"larger than {format_size(_MAX_SIZE)}")
     return status.st_size
 
 
@@ -146,7 +146,7 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     try:
-        value = parsed(read_bytes(path).decode())
+        value = parse_json(read_bytes(path).decode())
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
@@ -182,7 +182,7 @@ def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Seque
                 return
             begin = lowered.rfind(separator, start, min(matches))
             end = lowered.find(separator, min(matches)) + 1 or stop
-            yield checked_message(parsed_quickly(data[start if begin < 0 else begin + 2 : end]))
+            yield checked_message(parse_json_fast(data[start if begin < 0 else begin + 2 : end]))
             start = end + 1
     except (ValueError, RecursionError):  # a message contains an object that begins with an id, too
         yield from read_document(path)[0]["messages"]
@@ -217,7 +217,7 @@ def _head(data: bytes, path: str) -> Document | None:
     """
     end = data.find(_CONTEXT)
     try:
-        head = parsed_quickly(data[:end] + b"}") if end > 0 else None
+        head = parse_json_fast(data[:end] + b"}") if end > 0 else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:

@@ -13,7 +13,7 @@ from gptsh.core.document import Document
 from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, path_of, sessions_folder
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
@@ -138,7 +138,7 @@ def summary_at(filename: str) -> SessionSummary | None:
 
 def display_title(title: str | None, preview: str) -> str:
     """Return the title, or else the beginning of the first question in quotes."""
-    return title or (f'"{shortened(preview, _BEGINNING)}"' if preview else UNTITLED)
+    return title or (f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED)
 
 
 def latest_in_project(project: str) -> str | None:

@@ -11,9 +11,9 @@ from gptsh.core import files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import archive_folder, newest_first, sessions_folder
-from gptsh.jsonio import parsed
+from gptsh.jsonio import parse_json
 from gptsh.messages import Message
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 Span = tuple[int, int]
 Passage = tuple[str, str, str]  # the speaker, the name of the tool or file or "", the text
@@ -78,7 +78,7 @@ class Query:
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """Return the text around the first word of a passage, on one line, and the positions of the words."""
         speaker, name, text = passage
-        start = f"{speaker} ({shortened(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
+        start = f"{speaker} ({shorten(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
         line = " ".join((text if text.isascii() else normalize("NFC", text)).split())
         room = max(0, self.width - len(start))
         if len(line) > room:
@@ -169,6 +169,6 @@ def _call_passages(name: object, arguments: object) -> Iterator[Passage]:
     called, text = str(name or ""), str(arguments or "")
     if "\\" in text:
         with contextlib.suppress(ValueError, RecursionError):  # models write invalid JSON, too
-            text = json.dumps(parsed(text), ensure_ascii=False)
+            text = json.dumps(parse_json(text), ensure_ascii=False)
     yield "tool call", "", called
     yield "tool call", called, text

@@ -18,7 +18,7 @@ from gptsh.messages import Call, Message, timestamp
 from gptsh.models.cost import REASONS, usage_from
 from gptsh.models.names import safe_params
 from gptsh.models.providers import PROVIDERS
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 NO_MESSAGE = "no message that can be read"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
@@ -162,7 +162,7 @@ def utc(moment: object) -> str | None:
 
 def label(value: object) -> str | None:
     """A name or a title, on one line; None where there is none."""
-    return shortened(value, _LONGEST) or None if isinstance(value, str) else None
+    return shorten(value, _LONGEST) or None if isinstance(value, str) else None
 
 
 def fingerprint(value: object) -> str:

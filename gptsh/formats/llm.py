@@ -19,7 +19,7 @@ from gptsh.content.attachments import media_part, url_part
 from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
 from gptsh.formats.source import LARGEST, BadInput, Results, Source, open_plain
-from gptsh.jsonio import as_dict, as_dicts, parsed
+from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
@@ -303,7 +303,7 @@ def _result(given: Row, media: list[Part]) -> Part:
 def _json(cell: object) -> dict[str, Any]:
     """The JSON object in a cell; an empty one where there is none."""
     try:
-        return as_dict(parsed(cell)) if isinstance(cell, str) else {}
+        return as_dict(parse_json(cell)) if isinstance(cell, str) else {}
     except (ValueError, RecursionError):
         return {}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from gptsh.core import document
 from gptsh.core.document import Document
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import as_dict, parsed
+from gptsh.jsonio import as_dict, parse_json
 
 NAME = "markdown"
 _LAST = re.compile(rb"\n<!-- gptsh (\{[^\n]*\}) -->\s*\Z")
@@ -43,7 +43,7 @@ def read(source: Source) -> Results | None:
 
 def _session(source: Source, found: re.Match[bytes]) -> Results:
     try:
-        kept = as_dict(parsed(found[1].decode()))
+        kept = as_dict(parse_json(found[1].decode()))
         if kept.get("text") != _digest(source.data[: found.start()].decode("utf-8-sig")):
             why = "its text was changed by hand, and would be lost: undo that, or branch with -s REF@N and ask"
             yield source.skipped(why)

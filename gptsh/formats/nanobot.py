@@ -17,8 +17,8 @@ from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import as_dict, as_dicts, parsed
-from gptsh.messages import REASONING_FIELDS, THINKING, Message
+from gptsh.jsonio import as_dict, as_dicts, parse_json
+from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Message
 
 NAME = "nanobot"
 _METADATA, _STATE = "metadata", "provider_state"  # records that are no messages
@@ -116,23 +116,23 @@ def write(doc: Document, key: str) -> Iterator[str]:
         came = as_dict(as_dict(message).get("source")) if imported else {}
         if not (new := _kept(came.get("lines"))):
             new = [json_line(_written(one, names)) for one in sendable([message]) if one["role"] != "system"]
-        count += sum(_counts(parsed(text)) for text in new)
+        count += sum(_counts(parse_json(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):
             offset = count
     rest = _kept(imported.get("after"))
-    count += sum(_counts(parsed(text)) for text in rest)
+    count += sum(_counts(parse_json(text)) for text in rest)
     now = {"name": key, "count": count, "offset": offset, "title": doc["title"] or imported.get("title")}
     header = _kept([imported.get("header")])
     if not header or now != {name: imported.get(name) for name in now}:
-        header = [_header(doc, key, offset, parsed(header[0]) if header else {}, imported.get("title"))]
+        header = [_header(doc, key, offset, parse_json(header[0]) if header else {}, imported.get("title"))]
     yield from (f"{text}\n" for text in (*header, *lines, *rest))
 
 
 def _kept(lines: object) -> list[str]:
     """The lines that were kept as they came; none where one is no object on a line: the document may be anybody's."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        if isinstance(lines, list) and all("\n" not in text and isinstance(parsed(text), dict) for text in lines):
+        if isinstance(lines, list) and all("\n" not in text and isinstance(parse_json(text), dict) for text in lines):
             return lines
     return []
 
@@ -182,4 +182,4 @@ def _thought(message: Message) -> dict[str, Any]:
     text = next(filter(None, texts), "")
     if not text and not signed:
         return {}
-    return {REASONING_FIELDS[0]: text, **({THINKING: signed} if signed else {})}
+    return {REASONING_FIELDS[0]: text, **({THINKING_BLOCKS: signed} if signed else {})}

@@ -13,7 +13,7 @@ from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, fingerprint, tool_call
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import REASONING_FIELDS, THINKING, Call, Message, Part, is_text, parts_of
+from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, is_text, parts_of
 from gptsh.text import is_unicode
 
 NAME = "openai"
@@ -74,12 +74,12 @@ def from_chat(value: Mapping[str, Any]) -> dict[str, Any]:
 
     What has a name of ours is left out, since it means something else there: no file can say what an answer cost.
     """
-    blocks, listed = value.get(THINKING), as_dicts(value.get(THINKING))
+    blocks, listed = value.get(THINKING_BLOCKS), as_dicts(value.get(THINKING_BLOCKS))
     found: dict[str, Any] = {
         "thinking": listed if listed == blocks else [],
         "replay": {key: value[key] for key in REASONING_FIELDS if isinstance(value.get(key), str)},
     }
-    read_here = {*found["replay"], *([THINKING] if found["thinking"] else [])}
+    read_here = {*found["replay"], *([THINKING_BLOCKS] if found["thinking"] else [])}
     rest = {key: item for key, item in value.items() if key not in _OURS and key not in read_here}
     return rest | {key: item for key, item in found.items() if item}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.core.document import Document
-from gptsh.jsonio import parsed_from
+from gptsh.jsonio import parse_json_at
 from gptsh.messages import timestamp
 
 LARGEST = 100_000_000  # bytes of JSON; in memory it takes ten times that
@@ -170,7 +170,7 @@ def _values_in(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
     at = len(text) - len(text.lstrip(_BLANK))
     while at < len(text):
         try:
-            value, end = parsed_from(text, at)
+            value, end = parse_json_at(text, at)
         except RecursionError as err:
             raise BadInput("nested too deeply") from err
         except JSONDecodeError as err:

@@ -18,15 +18,15 @@ from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, as_object, shown
 from gptsh.messages import (
-    BROKEN_OFF,
-    THINKING,
+    PARTIAL_REASONS,
+    THINKING_BLOCKS,
     Call,
     Event,
     Message,
     Part,
     blocks_of,
     is_text,
-    labelled,
+    labelled_text,
     parts_of,
     text_of,
     token_count,
@@ -63,7 +63,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 _OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PARTIAL = (*BROKEN_OFF, "pause_turn")
+_PARTIAL = (*PARTIAL_REASONS, "pause_turn")
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
@@ -223,7 +223,7 @@ def _text(text: str) -> list[Part]:
 def _asked(part: Part, *, named: bool = True, failed: bool = False) -> list[Part]:
     """A part of a question, or of a result, as a block; for what is not taken, or is of a failed call, words."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return _text(labelled(part) if named and part["text"].strip() else part["text"])
+        return _text(labelled_text(part) if named and part["text"].strip() else part["text"])
     media = None if failed else media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
@@ -247,7 +247,7 @@ def _source(media: Media) -> Part | None:
 
 def _left_out(part: Part) -> Part:
     """What the model reads in the place of a part that it does not get."""
-    return {"type": "text", "text": labelled(not_sent(part, "this API does not take it"))}
+    return {"type": "text", "text": labelled_text(not_sent(part, "this API does not take it"))}
 
 
 def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
@@ -399,7 +399,7 @@ class Reader(sse.Reader):
         if kind == "text" and isinstance(text, str):
             self.answer.add_text(text)
         elif kind == "thinking" and isinstance(text, str):
-            self.answer.add_reasoning(text, THINKING)
+            self.answer.add_reasoning(text, THINKING_BLOCKS)
 
     def _end(self, index: Any) -> None:
         """Keep a block as it would have come in one piece."""

@@ -19,12 +19,12 @@ from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, DONE, shown
 from gptsh.messages import (
-    BROKEN_OFF,
-    DETAILS,
-    FIELDS,
+    PARTIAL_REASONS,
+    PROVIDER_FIELDS,
+    REASONING_DETAILS,
     REASONING_FIELDS,
-    SIGNATURES,
-    THINKING,
+    THINKING_BLOCKS,
+    THOUGHT_SIGNATURES,
     Call,
     Event,
     Message,
@@ -46,7 +46,7 @@ REFUSABLE = {
 # What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
 # the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
 # (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
-WANTED_BACK = (DETAILS, "extra_content", "annotations")
+WANTED_BACK = (REASONING_DETAILS, "extra_content", "annotations")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 _LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; whether its newest models take more is told nowhere
@@ -123,13 +123,13 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     sent: dict[str, Any] = {}
     if own and replay:
         sent = {key: replay.get(key) for key in WANTED_BACK}
-        details = as_dicts(replay.get(DETAILS))
+        details = as_dicts(replay.get(REASONING_DETAILS))
         # The last piece of reasoning of an answer that broke off is not whole, unless it is signed.
-        torn = message.get("finish_reason") in BROKEN_OFF and details and "text" in details[-1]
-        sent[DETAILS] = details[:-1] if torn and not details[-1].get("signature") else details
+        torn = message.get("finish_reason") in PARTIAL_REASONS and details and "text" in details[-1]
+        sent[REASONING_DETAILS] = details[:-1] if torn and not details[-1].get("signature") else details
     if own and provider.api == "litellm":
         blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
-        sent |= {THINKING: blocks, FIELDS: as_dict(replay.get(FIELDS))}
+        sent |= {THINKING_BLOCKS: blocks, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
     if calls:
         through_litellm = provider.api == "litellm"
         sent["tool_calls"] = [_call(call, own=own, through_litellm=through_litellm) for call in calls]
@@ -152,9 +152,9 @@ def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
         return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
     kept = {key: value for key, value in call.items() if value is not None}
     beside = as_dict(as_dict(call.get("extra_content")).get("google")).get(_SIGNATURE)
-    within = as_dict(call["function"].get(FIELDS)).get(_SIGNATURE)
+    within = as_dict(call["function"].get(PROVIDER_FIELDS)).get(_SIGNATURE)
     if through_litellm and beside and not within:
-        function[FIELDS] = {_SIGNATURE: beside}
+        function[PROVIDER_FIELDS] = {_SIGNATURE: beside}
     if within and not beside and not through_litellm:
         kept["extra_content"] = {"google": {_SIGNATURE: within}}
     return {**kept, "function": function}
@@ -233,18 +233,18 @@ class Reader(sse.Reader):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
             self._take_call(call)
-        if delta.keys() & {*WANTED_BACK, FIELDS}:
+        if delta.keys() & {*WANTED_BACK, PROVIDER_FIELDS}:
             self._keep(delta, whole=whole)
 
     def _take_reasoning(self, delta: dict[str, Any]) -> None:
         answer = self.answer
         # Some servers send the same reasoning under two names: the first one that says something counts.
         field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
-        blocks = as_dicts(delta.get(THINKING))
+        blocks = as_dicts(delta.get(THINKING_BLOCKS))
         for block in blocks:  # as litellm passes them on: pieces of text, then the signature of them all
             if text := _text(block.get("thinking")):
                 self._thought.append(text)
-                answer.add_reasoning(text, THINKING)
+                answer.add_reasoning(text, THINKING_BLOCKS)
             if block.get("type") != "thinking":
                 answer.add_thought(block)
             elif block.get("signature"):
@@ -253,7 +253,7 @@ class Reader(sse.Reader):
         if field and not blocks:
             answer.add_reasoning(delta[field], field)
         elif not blocks:
-            details = as_dicts(delta.get(DETAILS))
+            details = as_dicts(delta.get(REASONING_DETAILS))
             texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
             answer.add_reasoning("".join(filter(None, texts)), "reasoning")
 
@@ -288,8 +288,8 @@ class Reader(sse.Reader):
     def _keep(self, delta: dict[str, Any], *, whole: bool) -> None:
         """What the provider may want back. What is signed goes back as one piece, not in those in which it came."""
         replay = self.answer.replay
-        for piece in as_dicts(delta.get(DETAILS)):
-            kept = replay.setdefault(DETAILS, [])
+        for piece in as_dicts(delta.get(REASONING_DETAILS)):
+            kept = replay.setdefault(REASONING_DETAILS, [])
             last = kept[-1] if kept and not whole else {}
             same = (
                 last.get(key) == piece.get(key) or None in (last.get(key), piece.get(key)) for key in ("index", "id")
@@ -307,9 +307,9 @@ class Reader(sse.Reader):
         for note in as_dicts(delta.get("annotations")):
             if note.get("type") == "file" and note not in (files := replay.setdefault("annotations", [])):
                 files.append(note)
-        signed = as_dict(delta.get(FIELDS)).get(SIGNATURES)
+        signed = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
         for signature in signed if isinstance(signed, list) else ():
-            known = replay.setdefault(FIELDS, {SIGNATURES: []})[SIGNATURES]
+            known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES]
             if isinstance(signature, str) and signature not in known:
                 known.append(signature)
 

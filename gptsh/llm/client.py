@@ -12,11 +12,11 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import media_in, shown
 from gptsh.errors import GptshError, ModelError, NoAnswer
-from gptsh.jsonio import parsed
+from gptsh.jsonio import parse_json
 from gptsh.llm import errors, parameters, routes
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
-from gptsh.messages import Event, Part, Retrying, labelled, parts_of, text_of
+from gptsh.messages import Event, Part, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.cost import usage_from
 from gptsh.models.providers import ApiName, Provider
 
@@ -152,7 +152,7 @@ class Client:
             yield from api.read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
-                    answer.usage["raw"].setdefault("cost", parsed(response.headers[_COST]))
+                    answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
         finally:
             response.close()
 
@@ -169,10 +169,10 @@ class Client:
 
     def _pause(self, err: ModelError, attempt: int) -> float | None:
         """Seconds to wait before the next attempt; None when there is to be none."""
-        if not err.retry or attempt >= self._settings.network.retries:
+        if not err.can_retry or attempt >= self._settings.network.retries:
             return None
         backoff = BACKOFF[min(attempt, len(BACKOFF) - 1)] * random.uniform(0.75, 1.25)
-        pause = backoff if err.after is None else err.after
+        pause = backoff if err.retry_after is None else err.retry_after
         too_late = self.deadline is not None and time.monotonic() + pause >= self.deadline
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
@@ -194,7 +194,7 @@ class Client:
 def _echo(request: Request, answer: Answer) -> Iterator[Event]:
     """The built-in offline model: ``You said: `` and the last user message, word by word; a word counts as a token."""
     parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
-    said = "\n\n".join(labelled(part) if "text" in part else shown(part) for part in parts)
+    said = "\n\n".join(labelled_text(part) if "text" in part else shown(part) for part in parts)
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
     for word in words if request.stream else ["".join(words)]:
         answer.add_text(word)

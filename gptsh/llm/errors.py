@@ -71,8 +71,8 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
         what, todo = f"{provider.model} takes no tools {reason}", "choose another model with -m"
     err, hint = ModelError(what, todo, detail=detail), headers.get("x-should-retry")
     may_pass = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
-    err.status, err.after = status, retry_after(headers)
-    err.retry = may_pass and not re.search(_HOPELESS, detail)
+    err.status, err.retry_after = status, retry_after(headers)
+    err.can_retry = may_pass and not re.search(_HOPELESS, detail)
     return err
 
 
@@ -83,7 +83,7 @@ def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
-    err.retry = any(re.fullmatch(_PASSING, str(codes.get(key))) for key in ("code", "status", "type"))
+    err.can_retry = any(re.fullmatch(_PASSING, str(codes.get(key))) for key in ("code", "status", "type"))
     return err
 
 

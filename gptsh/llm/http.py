@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from gptsh.config.settings import Network
-from gptsh.errors import BrokenOff, ConfigError, GptshError, ModelError, TimedOut
+from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, TimedOut
 from gptsh.llm.sse import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
@@ -83,8 +83,8 @@ class Response:
             if response.length:  # of the promised bytes
                 raise IncompleteRead(b"", response.length)
         except (HTTPException, OSError, ValueError, OverflowError) as err:
-            failure = BrokenOff(f"the connection to {host} broke off", detail=repr(err))
-            failure.retry = True
+            failure = ConnectionLost(f"the connection to {host} broke off", detail=repr(err))
+            failure.can_retry = True
             raise failure from err
         finally:
             connection.close()

@@ -185,7 +185,7 @@ def _in_our_words(error: BaseException, provider: Provider) -> GptshError:
     broke_off = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
     what = f"the connection to {provider.name} broke off" if broke_off else f"{provider.name} failed: {text}"
     err = ModelError(what, detail=repr(error))
-    err.retry = bool(broke_off) and "without sending a response" in text
+    err.can_retry = bool(broke_off) and "without sending a response" in text
     return err
 
 

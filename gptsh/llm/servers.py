@@ -18,7 +18,7 @@ from gptsh.config.folders import own_folder
 from gptsh.config.settings import Settings
 from gptsh.core import files
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
-from gptsh.jsonio import as_dict, as_dicts, encoded
+from gptsh.jsonio import as_dict, as_dicts, encode_json
 from gptsh.llm.routes import Routes, api_for
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
@@ -73,7 +73,7 @@ class Servers:
                 path = own_folder("cache") / "servers.json"
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.sweep(path.parent, os.listdir(path.parent))
-                files.replace(path, encoded(self._kept), fsync=False)
+                files.replace(path, encode_json(self._kept), fsync=False)
 
     # ---- models
 

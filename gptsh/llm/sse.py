@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gptsh.content.answer import LAST_WAIT, Answer
-from gptsh.errors import BrokenOff, GptshError, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.errors import ConnectionLost, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.errors import message_in
 from gptsh.messages import Event, Finished
 from gptsh.text import is_unicode
@@ -223,7 +223,7 @@ def read(
     none, behind what came before. Trouble behind a whole answer takes nothing from it.
     """
     answer, is_empty = reader.answer, True
-    failure: GptshError = BrokenOff("the stream broke off before the answer was complete")
+    failure: GptshError = ConnectionLost("the stream broke off before the answer was complete")
     try:
         for payload in payloads:
             is_last = reader.take(payload)
@@ -239,7 +239,7 @@ def read(
     reader.end()
     answer.end()
     news = answer.new_events()
-    if is_empty and isinstance(failure, BrokenOff) and news in ([], [Finished(None)]):
+    if is_empty and isinstance(failure, ConnectionLost) and news in ([], [Finished(None)]):
         raise NoAnswer("the server answered nothing", detail=failure.detail)
     yield from news
     if not answer.finished:

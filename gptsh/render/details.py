@@ -7,7 +7,7 @@ from gptsh.core.document import Document, stats, turns
 from gptsh.jsonio import as_dict
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
-from gptsh.text import in_usd, local_time
+from gptsh.text import format_usd, local_time
 
 Detail = tuple[str, str]  # a label and a few words
 
@@ -24,7 +24,7 @@ def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
     prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
     latest = next((prompt for prompt in prompts if prompt is not None), None)
     tokens = [(spent["total"], "in all"), (latest, "in the latest prompt")]
-    cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{in_usd(spent['cost'])}"
+    cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{format_usd(spent['cost'])}"
     facts = [
         ("session", f"{doc['id']}{', archived' * archived}"),
         ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),

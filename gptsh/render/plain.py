@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
-from gptsh.text import Pieces
+from gptsh.text import VisiblePieces
 
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
 
@@ -49,7 +49,7 @@ class ReasoningStream:
 
     def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:
         self._err, self._dimmed = err, dimmed
-        self._shared, self._pieces = shared, Pieces()
+        self._shared, self._pieces = shared, VisiblePieces()
         self._last, self._begun = "\n", False
 
     @property

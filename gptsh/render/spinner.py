@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gptsh.render.plain import Sink
-from gptsh.text import beginning, one_line, visible
+from gptsh.text import one_line, truncate_end, visible
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: a fast answer needs no spinner
@@ -75,6 +75,6 @@ class Spinner:
             self._drawing = True  # before reading the time: ``_draw_from`` then waits for this frame
             if time.monotonic() >= self._since:
                 line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
-                self._drawn |= self._screen.offer(f"{_ERASE}{beginning(line, self._width() - 1)}")
+                self._drawn |= self._screen.offer(f"{_ERASE}{truncate_end(line, self._width() - 1)}")
                 frame += 1
             self._drawing = False

@@ -18,7 +18,7 @@ ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
 def line(value: object) -> str:
     """JSON on one line, a lone surrogate as its escape. Raises OutputError for what JSON cannot express."""
     try:
-        return jsonio.encoded(value).decode()
+        return jsonio.encode_json(value).decode()
     except ValueError as err:
         raise OutputError(f"the output cannot be written as JSON: {err}") from err
 

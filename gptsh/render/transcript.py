@@ -6,18 +6,18 @@ from gptsh.content.passages import Passage, partial, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.render.details import Detail
-from gptsh.text import escaped, fenced, left_open, literal, local_time, quoted
+from gptsh.text import block_quote, code_block, code_span, escape_markdown, local_time, open_fence
 
 
 def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) -> Iterator[str]:
     """Markdown, to be joined by blank lines. Calls, results and thinking get one line, or all with ``full``."""
-    yield f"# {escaped(title_of(doc))}"
-    yield "\n".join(f"- {label}: {escaped(value)}" for label, value in facts)
+    yield f"# {escape_markdown(title_of(doc))}"
+    yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
     for message in doc["messages"]:
         name, time, reason = message.get("model") or message.get("name"), message.get("timestamp"), partial(message)
         author = f"{message['role']} ({name})" if name else message["role"]
         words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
-        yield f"## {escaped(' '.join(words))}"
+        yield f"## {escape_markdown(' '.join(words))}"
         for passage in passages(message):
             yield from _full(passage) if full else _in_short(passage)
 
@@ -27,24 +27,24 @@ def _in_short(passage: Passage) -> Iterator[str]:
         case "words" | "refusal":
             yield _closed(passage.text or "")
         case "file":
-            yield literal(f"[{passage.line}]")
-            yield fenced(passage.text or "", passage.language)
+            yield code_span(f"[{passage.line}]")
+            yield code_block(passage.text or "", passage.language)
         case "result":
-            yield literal(passage.line)
+            yield code_span(passage.line)
         case _:
-            yield literal(f"[{passage.line}]")
+            yield code_span(f"[{passage.line}]")
 
 
 def _full(passage: Passage) -> Iterator[str]:
     if passage.kind not in ("call", "result", "thinking") or passage.text is None:
         yield from _in_short(passage)
         return
-    yield literal(" ".join([f"[{passage.title}]", *map(str, passage.media)]))
+    yield code_span(" ".join([f"[{passage.title}]", *map(str, passage.media)]))
     if passage.text:
-        yield quoted(passage.text) if passage.kind == "thinking" else fenced(passage.text, passage.language)
+        yield block_quote(passage.text) if passage.kind == "thinking" else code_block(passage.text, passage.language)
 
 
 def _closed(text: str) -> str:
     """The text with an unclosed fence closed, since more text follows."""
-    fence = left_open(text)
+    fence = open_fence(text)
     return f"{text}\n{fence}" if fence else text

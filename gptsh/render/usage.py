@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.render.plain import Look
-from gptsh.text import columns, end, one_line, visible
+from gptsh.text import columns, one_line, truncate_start, visible
 
 _HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}
 # The terminal width that a field needs to be shown; the other fields are always shown.
@@ -57,7 +57,7 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
     bar_width = min(_LONGEST_BAR, left - name_width - len(_GAP)) if has_bars else 0
 
     def line(name: str, cells: Mapping[str, str]) -> str:
-        short = end(name, name_width)
+        short = truncate_start(name, name_width)
         padded = short + " " * (name_width - columns(short))
         return _GAP.join((padded, *(cells[field].rjust(size) for field, size in widths.items())))
 

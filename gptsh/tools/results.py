@@ -7,7 +7,7 @@ from typing import Any
 
 from gptsh.content.attachments import SENDABLE, kind_of, media_part
 from gptsh.messages import Call, Message, Part
-from gptsh.text import shown_size
+from gptsh.text import format_size
 
 
 def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
@@ -85,7 +85,7 @@ def _placeholder(block: Mapping[str, Any]) -> str:
     """What the model reads in the place of data, such as ``[application/zip, 3 bytes]``; a file under its URI."""
     data = block.get("resource", block)
     found = _bytes(data.get("blob") or data.get("data", ""))
-    size = "no base64" if found is None else shown_size(len(found))
+    size = "no base64" if found is None else format_size(len(found))
     named = f"[{data.get('mimeType') or 'application/octet-stream'}, {size}]"
     return f"{data['uri']}:\n{named}" if "uri" in data else named
 

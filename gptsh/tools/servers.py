@@ -25,7 +25,7 @@ from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import masked
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
-from gptsh.text import shortened
+from gptsh.text import shorten
 
 Opened = tuple[str, list[Tool]]  # the name of a server that is ready, and its tools under their own names
 
@@ -166,8 +166,8 @@ class Server:
         reason, secrets = self._reason(err, patience), self._config.secrets
         lines = self._last_lines() or ([] if self._garbled or not self._stray else [f"printed {self._stray!r}"])
         lines = [masked(line, secrets) for line in lines]
-        what = f"tool server {self._config.name} {shortened(masked(reason, secrets), _WIDTH)}"
-        said = shortened(" / ".join(lines[-_LINES[0] :]), _WIDTH)
+        what = f"tool server {self._config.name} {shorten(masked(reason, secrets), _WIDTH)}"
+        said = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
         self._failure = ToolServerError(what, said, detail="\n".join(lines[-_LINES[1] :]))
         self._failure.__suppress_context__ = True  # its causes may show a key
         return self._failure

@@ -11,7 +11,7 @@ from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.core import document, usage
 from gptsh.errors import ModelError, TooLong
-from gptsh.jsonio import encoded, parsed
+from gptsh.jsonio import encode_json, parse_json
 from gptsh.llm import anthropic, chat, errors, ollama
 from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
@@ -89,7 +89,7 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
     joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
-    assert encoded(joined)
+    assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), skip_below=0, scale=lambda: None)
     assert size.tokens <= size.at_most
@@ -130,7 +130,7 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
         failed = True
     message = answer.message("error" if failed else None)
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
-    found = document.complete(parsed(encoded(doc).decode()))[0]["messages"]
+    found = document.complete(parse_json(encode_json(doc).decode()))[0]["messages"]
     return (found[0] if found else None), failed
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core import document, sessions
-from gptsh.jsonio import parsed
+from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary
 from tests.support.dialects import DIALECTS, STRICT, request
@@ -30,7 +30,7 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
         loaded = sessions.load_session(doc["id"])
         assert json.dumps([loaded["messages"], {key: loaded[key] for key in unknown}]) == before
         assert json.dumps(doc["messages"]) == json.dumps(messages)
-        assert parsed(data.decode("utf-8", "strict")) == loaded  # as a strict reader has it
+        assert parse_json(data.decode("utf-8", "strict")) == loaded  # as a strict reader has it
         sessions.save_session(loaded, durable=False)
         times = rb'"updated_at":"[^"]*"'
         assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)

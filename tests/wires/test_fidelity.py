@@ -25,13 +25,13 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
         patch.setenv("XDG_STATE_HOME", folder)
         doc = sessions.new_session_doc({}, {"name": "lab"}, output=None, mcp_allowed_servers=None)
         doc |= {**unknown, "messages": messages}
-        path = Path(sessions.save_session(doc, durable=False))
+        path = Path(sessions.save_session(doc, fsync=False))
         data = path.read_bytes()
         loaded = sessions.load_session(doc["id"])
         assert json.dumps([loaded["messages"], {key: loaded[key] for key in unknown}]) == before
         assert json.dumps(doc["messages"]) == json.dumps(messages)
         assert parse_json(data.decode("utf-8", "strict")) == loaded  # as a strict reader has it
-        sessions.save_session(loaded, durable=False)
+        sessions.save_session(loaded, fsync=False)
         times = rb'"updated_at":"[^"]*"'
         assert re.sub(times, b"", path.read_bytes()) == re.sub(times, b"", data)
 

@@ -1,1 +1,1 @@
-"""Sessions as other tools keep them, read and written: one file per format, values only, nothing is printed."""
+"""The session files of other tools, read and written: one file per format. Nothing here prints."""

@@ -1,7 +1,7 @@
-"""Claude.ai's data export, ``conversations.json``: of each conversation the branch that was last shown.
+"""Claude.ai's data export, ``conversations.json``. Each conversation is read in the branch that was last shown.
 
-An answer carries its thinking, its calls and their results as blocks. Of an uploaded file the export has the name, and
-the text that was extracted from it.
+An answer has its thinking, its tool calls and their results as blocks. Of an uploaded file, the export has the name and
+the extracted text.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from gptsh.jsonio import as_dicts
 from gptsh.messages import Part
 
 NAME = "claude-ai"
-_BLOCKS = {  # what is taken of each; their other keys are for the page that shows them
+_BLOCK_KEYS = {  # the keys that are read of each type; the others are for the web page
     "text": ("text", "citations"),
     "thinking": ("thinking", "signature"),
     "tool_use": ("id", "name", "input"),
@@ -23,11 +23,11 @@ _BLOCKS = {  # what is taken of each; their other keys are for the page that sho
 
 
 def read(source: Source) -> Results | None:
-    """A session for each conversation of the export, or of one that stands alone."""
-    found = [source.value] if isinstance(source.value, dict) else source.value
-    if not any(isinstance(one.get("chat_messages"), list) for one in as_dicts(found)):
+    """A session for each conversation of an export, or for a file with a single conversation."""
+    conversations = [source.value] if isinstance(source.value, dict) else source.value
+    if not any(isinstance(value.get("chat_messages"), list) for value in as_dicts(conversations)):
         return None
-    return read_each(source, lambda value: _conversation(source, value), found)
+    return read_each(source, lambda value: _conversation(source, value), conversations)
 
 
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
@@ -36,40 +36,40 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
     session.model, records = value.get("model"), value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
         newest = max(records, key=lambda record: record.get("created_at") or "")
-        last = value.get("current_leaf_message_uuid") or newest["uuid"]
-        records = branch_to(last, {record["uuid"]: record for record in records}, "parent_message_uuid")
+        leaf = value.get("current_leaf_message_uuid") or newest["uuid"]
+        records = branch_to(leaf, {record["uuid"]: record for record in records}, "parent_message_uuid")
     for record in records:
-        session.add_record(_said, record)
+        session.add_record(_messages, record)
     return session
 
 
-def _said(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A question with the texts that were attached, and what names other files; an answer cut at its results."""
+def _messages(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A question with its attached texts and the names of other files; or an answer, split at its tool results."""
     moment, blocks = {"timestamp": record.get("created_at")}, _blocks(record)
     if record["sender"] == "human":
         parts = [block for block in blocks if block.get("text")]
         for file in as_dicts(record.get("attachments")):
-            named = {"source": file.get("file_name") or "attachment"}
-            parts.append({"type": "text", "text": file.get("extracted_content") or "", **named})
+            text, name = file.get("extracted_content") or "", file.get("file_name") or "attachment"
+            parts.append({"type": "text", "text": text, "source": name})
         parts += [{**file, "type": "attachment"} for file in as_dicts(record.get("files"))]
-        words = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
-        yield {"id": record["uuid"], "role": "user", "content": words, **moment}
+        content = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
+        yield {"id": record["uuid"], "role": "user", "content": content, **moment}
         return
-    for at, (is_result, some) in enumerate(groupby(blocks, lambda block: block["type"] == "tool_result")):
-        named = {} if at else {"id": record["uuid"]}
-        yield {**named, "role": "user" if is_result else "assistant", "content": [*some], **moment}
+    for at, (is_result, group) in enumerate(groupby(blocks, lambda block: block["type"] == "tool_result")):
+        ident = {} if at else {"id": record["uuid"]}
+        yield {**ident, "role": "user" if is_result else "assistant", "content": [*group], **moment}
 
 
 def _blocks(record: dict[str, Any]) -> list[Part]:
-    """The blocks as Anthropic's API has them. Where an older export gives calls no ids, results answer in order."""
-    found: list[Part] = []
-    waiting: list[str] = []
+    """The blocks as in Anthropic's API. Older exports lack call ids: there, results are in the order of the calls."""
+    converted: list[Part] = []
+    pending: list[str] = []  # ids of calls without a result
     for at, block in enumerate(record.get("content") or [{"type": "text", "text": record["text"]}]):
-        keys = _BLOCKS.get(block["type"], tuple(block))
+        keys = _BLOCK_KEYS.get(block["type"], tuple(block))
         new = {"type": block["type"], **{key: block[key] for key in keys if block.get(key) not in (None, [])}}
         if new["type"] == "tool_use":
-            waiting.append(new.setdefault("id", f"{record['uuid']}:{at}"))
-        elif new["type"] == "tool_result" and waiting:
-            new.setdefault("tool_use_id", waiting.pop(0))
-        found.append(new)
-    return found
+            pending.append(new.setdefault("id", f"{record['uuid']}:{at}"))
+        elif new["type"] == "tool_result" and pending:
+            new.setdefault("tool_use_id", pending.pop(0))
+        converted.append(new)
+    return converted

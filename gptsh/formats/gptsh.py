@@ -1,19 +1,19 @@
-"""gptsh's own session documents, of every version, as its files and ``-o json`` have them."""
+"""gptsh's own session documents, of every version, as in its files and in ``-o json``."""
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
 from gptsh.formats.source import Results, Source
 
 NAME = "gptsh"
-_TABLES = ("agent", "provider", "usage", "meta")  # that the first gptsh wrote, and every one since
-_MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # of a line that --show-session -o jsonl writes
+_TABLES = ("agent", "provider", "usage", "meta")  # in the documents of every version, the first one included
+_MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # keys of a line that --show-session -o jsonl writes
 
 
 def read(source: Source) -> Results | None:
-    """The document; of messages alone what to do instead. None where it is neither."""
+    """The document. Messages without their session are skipped with advice; None for any other file."""
     doc = source.value
     if not source.is_database and source.first and source.first[0].keys() >= _MESSAGE:
-        why = "messages of gptsh without their session: --export-session REF --format json writes both"
+        why = "messages of gptsh without their session: export both with --export-session REF --format json"
         return iter([source.skipped(why)])
     if not isinstance(doc, dict) or not isinstance(doc.get("messages"), list):
         return None
@@ -24,9 +24,9 @@ def read(source: Source) -> Results | None:
 
 def _sessions(source: Source, doc: Document) -> Results:
     if doc.get("version", 0) > VERSION:
-        yield source.skipped(f"of version {doc['version']}, by a newer gptsh")
+        yield source.skipped(f"written by a newer gptsh (version {doc['version']})")
         return
-    if "id" not in doc:  # the first gptsh took it from the file's name
+    if "id" not in doc:  # the first gptsh has the id in the file name alone
         doc = {**doc, "id": source.path.stem.rpartition("-")[2] if source.path else ""}
     try:
         yield document.complete(doc)[0]

@@ -1,7 +1,7 @@
-"""The log of Simon Willison's llm, ``logs.db``: its message store (from 0.32 on), and the tables of before.
+"""The log of Simon Willison's llm, ``logs.db``: its message store (since 0.32) and the tables of older versions.
 
-Both may stand in one file. A conversation that was begun before and continued since is one session: what the older
-tables have of its beginning, then what the message store has beyond that. Attachments that are a path are not opened.
+A file can have both. A conversation in both is one session: first its responses in the older tables, then its other
+messages in the store. Attachments that are a path are not opened.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content.attachments import media_part, url_part
 from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import LARGEST, BadInput, Results, Source, open_plain
+from gptsh.formats.source import MAX_BYTES, BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 NAME = "llm"
-_LARGEST_DATABASE = 4_000_000_000  # bytes
-_COPIES = "gptsh-import-"  # the folders of the copies
-_SECONDS = 20.0  # that a query may take
+_MAX_DATABASE = 4_000_000_000  # bytes
+_COPY_PREFIX = "gptsh-import-"  # of the folders with copies of databases
+_QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
-_ASKING = ("user", "tool")  # the roles of what a model is asked with
+_REQUEST_ROLES = ("user", "tool")  # of messages that an answer follows
 _INDEXED = (
     ("responses", "conversation_id"), ("tool_calls", "response_id"), ("tool_results", "response_id"),
     ("turns", "thread_id"), ("parts", "message_hash"),
@@ -49,12 +49,15 @@ def read(source: Source) -> Results | None:
 def _sessions(source: Source) -> Results:
     import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
-    for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}*"):  # by an import that was killed
-        with contextlib.suppress(OSError):  # another one is done with it
-            if time.time() - left.stat().st_mtime > STALE_AFTER:
-                shutil.rmtree(left, ignore_errors=True)
+    for copy in Path(tempfile.gettempdir()).glob(f"{_COPY_PREFIX}*"):  # left by an import that was killed
+        with contextlib.suppress(OSError):  # another import has just removed its copy
+            if time.time() - copy.stat().st_mtime > STALE_AFTER:
+                shutil.rmtree(copy, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=_COPIES) as folder, contextlib.closing(_opened(source, folder)) as db:
+        with (
+            tempfile.TemporaryDirectory(prefix=_COPY_PREFIX) as folder,
+            contextlib.closing(_open_copy(source, folder)) as db,
+        ):
             log = _Log(db)
             if not log.tables >= {"threads", "turns", "messages", "parts"} and not log.tables >= {"responses"}:
                 yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
@@ -64,48 +67,43 @@ def _sessions(source: Source) -> Results:
                 log.session = session
                 try:
                     log.fill()
-                except (
-                    AttributeError,
-                    KeyError,
-                    TypeError,
-                    ValueError,
-                ) as err:  # an odd cell
+                except (AttributeError, KeyError, TypeError, ValueError) as err:  # a cell can have any value
                     session.skipped.append(source.skipped(f"conversation {key}: {err}"))
                 yield from session.results()
     except (sqlite3.Error, OSError, BadInput) as err:
         yield source.skipped(f"not readable as a database: {err}")
 
 
-def _opened(source: Source, folder: str) -> "sqlite3.Connection":
-    """A copy of the database, and of what its last writer has not merged into it yet: the file itself stays as it is.
+def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
+    """Open a copy of the database and of its write-ahead log; the original is never changed.
 
-    Whatever such a file is up to, it can write to the copy alone, and no query goes on for long.
+    A malicious file can change only the copy. ``_Log`` limits the time of each query.
     """
-    import sqlite3  # noqa: PLC0415 - as above
+    import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
     copy = Path(folder, "copy.db")
     if source.path is None:
         copy.write_bytes(source.data)
-    for ending in ("", "-wal") if source.path else ():
-        place = Path(f"{source.path}{ending}")
-        if not ending or place.is_file():
-            if place.stat().st_size > _LARGEST_DATABASE:
-                raise BadInput(f"more than {_LARGEST_DATABASE // 1_000_000} MB")
-            with open_plain(place) as file, open(f"{copy}{ending}", "xb") as new:
+    for suffix in ("", "-wal") if source.path else ():
+        path = Path(f"{source.path}{suffix}")
+        if not suffix or path.is_file():
+            if path.stat().st_size > _MAX_DATABASE:
+                raise BadInput(f"more than {_MAX_DATABASE // 1_000_000} MB")
+            with open_regular(path) as file, open(f"{copy}{suffix}", "xb") as new:
                 shutil.copyfileobj(file, new)
     db = sqlite3.connect(copy)
     db.row_factory = sqlite3.Row
     db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
     db.execute("PRAGMA trusted_schema=OFF")
     for table, column in _INDEXED:
-        with contextlib.suppress(sqlite3.OperationalError):  # an older log lacks some of them
+        with contextlib.suppress(sqlite3.OperationalError):  # an older log lacks some of the tables
             db.execute(f"CREATE INDEX gptsh_{table} ON {table} ({column})")
     return db
 
 
 class _Log:
-    """A database, read one conversation at a time: ``session`` is the one that is read."""
+    """A database, read one conversation at a time: ``session`` is the current one."""
 
     session: Conversation
 
@@ -114,103 +112,105 @@ class _Log:
         self.tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self._tree = {row["hash"]: row for row in self._rows("messages")}
         turns = self._rows("turns", "ORDER BY id DESC", columns="id, tip_message_hash")
-        self._ends = {row["tip_message_hash"]: row["id"] for row in turns}  # the first turn that ends with a message
+        self._ends = {
+            row["tip_message_hash"]: row["id"] for row in turns
+        }  # message hash: id of the first turn that ends with it
         self._turn_ids = {row["id"] for row in turns}
 
     def _rows(self, table: str, where: str = "", *values: object, columns: str = "rowid AS number, *") -> list[Row]:
-        """The rows of a table; none where there is no such table."""
-        end = time.monotonic() + _SECONDS
-        self._db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
-        found = self._db.execute(f"SELECT {columns} FROM {table} {where}", values) if table in self.tables else ()
-        return [dict(zip(row.keys(), row, strict=True)) for row in found]
+        """The rows of a table; none if the table does not exist."""
+        deadline = time.monotonic() + _QUERY_SECONDS
+        self._db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+        rows = self._db.execute(f"SELECT {columns} FROM {table} {where}", values) if table in self.tables else ()
+        return [dict(zip(row.keys(), row, strict=True)) for row in rows]
 
-    def _unread(self, why: str) -> None:
+    def _skip(self, why: str) -> None:
         self.session.skipped.append(self.session.source.skipped(why))
 
     def sessions(self) -> list[str]:
-        """What identifies each session: its thread or conversation, else the one turn or response that it is."""
-        found = {row["id"] for row in self._rows("threads")}
-        found |= {row["thread_id"] or row["id"] for row in self._rows("turns", columns="id, thread_id")}
+        """The id of each session: of its thread or conversation, else of its single turn or response."""
+        ids = {row["id"] for row in self._rows("threads")}
+        ids |= {row["thread_id"] or row["id"] for row in self._rows("turns", columns="id, thread_id")}
         responses = self._rows("responses", columns="id, conversation_id")
-        found |= {row["conversation_id"] or row["id"] for row in responses if row["id"] not in self._turn_ids}
-        return sorted(key for key in found if isinstance(key, str))
+        ids |= {row["conversation_id"] or row["id"] for row in responses if row["id"] not in self._turn_ids}
+        return sorted(key for key in ids if isinstance(key, str))
 
     def fill(self) -> None:
-        """Read the session."""
+        """Read the current session."""
         session, key = self.session, self.session.key
         turns = self._rows("turns", "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id", key, key)
-        of_it = "WHERE conversation_id = ? OR (conversation_id IS NULL AND id = ?) ORDER BY id"
-        rows = [row for row in self._rows("responses", of_it, key, key) if row["id"] not in self._turn_ids]
+        where = "WHERE conversation_id = ? OR (conversation_id IS NULL AND id = ?) ORDER BY id"
+        rows = [row for row in self._rows("responses", where, key, key) if row["id"] not in self._turn_ids]
         heads = [*self._rows("threads", "WHERE id = ?", key), *self._rows("conversations", "WHERE id = ?", key), {}]
         head, latest = heads[0], [{}, *rows, *turns][-1]
         session.title, session.model = head.get("name"), latest.get("model") or head.get("model")
         session.provider, session.params = _provider(session.model), _json(latest.get("options_json"))
         session.created_at = None if latest else head.get("datetime_utc")
         session.extra = without({"forked_from": head.get("forked_from")})
-        said = [message for row in rows for message in self._response(row)]
-        # Of what stands in both, the older tables know more, and its ids were the same before the store had it.
-        said += self._stored(turns, heads[0], only_of_turns=bool(rows))
-        current = None  # system prompt; it stands among the messages where it changes
-        for message in said:
-            is_system, before = message["role"] == "system", current
-            current = message["content"] if is_system else current
+        messages = [message for row in rows for message in self._response(row)]
+        # The older tables win: they have more fields, and an earlier import has stored the ids of their messages.
+        messages += self._stored(turns, heads[0], only_turns=bool(rows))
+        system = None  # the current system prompt; a change of it is a message
+        for message in messages:
+            is_system, before = message["role"] == "system", system
+            system = message["content"] if is_system else system
             if is_system and not session.messages and session.system is None:
-                session.system = current
-            elif not is_system or current != before:
+                session.system = system
+            elif not is_system or system != before:
                 session.add_message(message)
 
-    # ---- the message store: a tree of messages, turns that name who answered, threads
+    # ---- the message store: a tree of messages, turns with the model of each answer, threads
 
-    def _stored(self, turns: list[Row], thread: Row, *, only_of_turns: bool) -> Iterator[Row]:
-        """The messages of each turn, and what else its thread leads to. A turn has its answer, and what asks for that.
+    def _stored(self, turns: list[Row], thread: Row, *, only_turns: bool) -> Iterator[Row]:
+        """The messages of each turn, and the others of its thread. A turn has an answer and the messages before it.
 
-        ``only_of_turns``: without what the first turn was sent along with.
+        ``only_turns`` leaves out the messages before the first turn.
         """
         seen: set[str] = set()
         for tip in (row.get("tip_message_hash") for row in (*turns, thread)):
             messages: list[Row] = []
             turn: Row = {}
-            was_asking = False
+            was_request = False  # the message after this one
             while tip is not None and tip not in seen:
                 if tip not in self._tree:
-                    self._unread(f"message {tip}: it is not there")
+                    self._skip(f"message {tip} is missing")
                     break
                 seen.add(tip)
                 row = self._tree[tip]
-                of_it = [turn for turn in turns if turn["tip_message_hash"] == tip]
-                of_it = of_it or self._rows("turns", "WHERE id = ?", self._ends.get(tip))  # of another one, if forked
-                if of_it or (was_asking and row["role"] not in _ASKING):
-                    turn = of_it[0] if of_it else {}
-                was_asking = row["role"] in _ASKING
-                if turn or not only_of_turns:
-                    messages.append(self._message(row, turn, is_end=bool(of_it)))
+                ending = [turn for turn in turns if turn["tip_message_hash"] == tip]  # the turns that end here
+                ending = ending or self._rows("turns", "WHERE id = ?", self._ends.get(tip))  # of a forked thread
+                if ending or (was_request and row["role"] not in _REQUEST_ROLES):
+                    turn = ending[0] if ending else {}
+                was_request = row["role"] in _REQUEST_ROLES
+                if turn or not only_turns:
+                    messages.append(self._message(row, turn, is_end=bool(ending)))
                 tip = row["parent_hash"]
             yield from reversed(messages)
 
     def _message(self, row: Row, turn: Row, *, is_end: bool) -> Row:
-        """A message in the blocks of Anthropic's API, which carry all that llm's parts do."""
+        """A message in the blocks of Anthropic's API, which have a place for everything in llm's parts."""
         parts = self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"])
         blocks = [block for part in parts if (block := self._block(part))]
-        message = {"id": row["hash"], "role": row["role"], "timestamp": _moment(turn), "content": _plain(blocks)}
+        message = {"id": row["hash"], "role": row["role"], "timestamp": _moment(turn), "content": _content(blocks)}
         if any(block["type"] == "tool_result" for block in blocks):
             message["role"] = "user"
-        return message | (_facts(turn, whole=is_end) if row["role"] == "assistant" else {})
+        return message | (_answer_fields(turn, is_last=is_end) if row["role"] == "assistant" else {})
 
     def _block(self, row: Row) -> Part | None:
         payload = _json(row["payload"])
         text = row["text"] if row["text"] is not None else payload.get("text")
-        if "text_ref" in payload:  # the texts of fragments in their places
+        if "text_ref" in payload:  # with fragments
             texts = payload["text_ref"]
             text = "".join(one["literal"] if "literal" in one else self._fragment(one["fragment"]) for one in texts)
         match row["type"]:
             case "text":
                 return {"type": "text", "text": _text(text)}
             case "reasoning":
-                own = as_dict(as_dict(payload.get("provider_metadata")).get("anthropic"))
-                if "data" in own:
-                    return {"type": "redacted_thinking", "data": own["data"]}
-                signed = {"signature": own["signature"]} if "signature" in own else {}
-                return {"type": "thinking", "thinking": text or "", **signed} if text or signed else None
+                metadata = as_dict(as_dict(payload.get("provider_metadata")).get("anthropic"))
+                if "data" in metadata:
+                    return {"type": "redacted_thinking", "data": metadata["data"]}
+                signature = {"signature": metadata["signature"]} if "signature" in metadata else {}
+                return {"type": "thinking", "thinking": text or "", **signature} if text or signature else None
             case "tool_call":
                 return {"type": "tool_use", "id": payload.get("tool_call_id"), "name": payload.get("name"),
                         "input": payload.get("arguments")}  # fmt: skip
@@ -219,37 +219,37 @@ class _Log:
                 return _result(payload, media)
             case "attachment":
                 return self._attachment(as_dict(payload.get("attachment")).get("id"))
-        self._unread(f"a part of a type that is not known: {row['type']!r}")
+        self._skip(f"unknown type of part: {row['type']!r}")
         return {**payload, "type": row["type"]} if isinstance(row["type"], str) else None
 
-    # ---- the tables of before: a row for each response, with the question that it answers
+    # ---- the older tables: a row for each response and its question
 
     def _response(self, row: Row) -> list[Row]:
-        """The system prompt, the tools' results, the question and the answer, as far as they are there."""
+        """The system prompt, the tool results, the question and the answer, as far as the row has them."""
         ident, moment = row["id"], _moment(row)
         pieces = [*self._fragments("system", ident), _text(row.get("system"))]
         system = "\n\n".join(piece.strip() for piece in pieces if piece.strip())
-        said: list[Row] = [{"role": "system", "id": f"{ident}:system", "content": system}] if system else []
+        messages: list[Row] = [{"role": "system", "id": f"{ident}:system", "content": system}] if system else []
         results: list[Part] = []
         for result in self._rows("tool_results", "WHERE response_id = ?", ident):
             media = self._attachments("tool_results_attachments", "tool_result_id", result["number"])
-            given = {**result, "output": _text(result["output"])}
-            results.append(_result(given, media))
-            said.append({"role": "user", "id": f"{ident}:result:{result['number']}", "content": results[-1:]})
-        words = "\n".join(filter(None, [*self._fragments("prompt", ident), _text(row["prompt"])]))
-        question = [{"type": "text", "text": words}] if words else []
+            results.append(_result({**result, "output": _text(result["output"])}, media))
+            messages.append({"role": "user", "id": f"{ident}:result:{result['number']}", "content": results[-1:]})
+        prompt = "\n".join(filter(None, [*self._fragments("prompt", ident), _text(row["prompt"])]))
+        question = [{"type": "text", "text": prompt}] if prompt else []
         question += self._attachments("prompt_attachments", "response_id", ident)
-        came = [part for result in results if isinstance(result["content"], list) for part in result["content"]]
-        if question and not (results and all(part in came for part in question)):  # no more than came with the results
-            said.append({"role": "user", "id": f"{ident}:prompt", "content": _plain(question)})
+        in_results = [part for result in results if isinstance(result["content"], list) for part in result["content"]]
+        if question and not (results and all(part in in_results for part in question)):
+            messages.append({"role": "user", "id": f"{ident}:prompt", "content": _content(question)})
         reasoning, response = _text(row.get("reasoning")), _text(row["response"])
         blocks: list[Part] = [{"type": "thinking", "thinking": reasoning}] if reasoning else []
         blocks += [{"type": "text", "text": response}] if response else []
         for call in self._rows("tool_calls", "WHERE response_id = ?", ident):
             arguments = _text(call["arguments"]) or None
             blocks.append({"type": "tool_use", "id": call["tool_call_id"], "name": call["name"], "input": arguments})
-        said.append({"role": "assistant", "id": ident, "content": _plain(blocks), **_facts(row, whole=True)})
-        return [{**message, "timestamp": moment} for message in said]
+        fields = _answer_fields(row, is_last=True)
+        messages.append({"role": "assistant", "id": ident, "content": _content(blocks), **fields})
+        return [{**message, "timestamp": moment} for message in messages]
 
     def _fragments(self, kind: str, ident: str) -> list[str]:
         rows = self._rows(f"{kind}_fragments", 'WHERE response_id = ? ORDER BY "order"', ident)
@@ -259,16 +259,16 @@ class _Log:
         rows = self._rows(table, f'WHERE {column} = ? ORDER BY "order"', value)
         return [self._attachment(row["attachment_id"]) for row in rows]
 
-    # ---- what both eras have
+    # ---- shared by both
 
     def _fragment(self, number: object) -> str:
         rows = self._rows("fragments", "WHERE id = ?", number)
         if not rows:
-            self._unread(f"a fragment that is not there: {number!r}")
+            self._skip(f"fragment {number!r} is missing")
         return _text(rows[0]["content"]) if rows else ""
 
     def _attachment(self, ident: object) -> Part:
-        """An attachment as a part; one whose bytes are elsewhere names the place, which nobody opens."""
+        """An attachment as a part. One that is not in the database has a path or URL, which is never opened."""
         row = next(iter(self._rows("attachments", "WHERE id = ?", ident)), {})
         kind, content, path, url = (row.get(key) for key in ("type", "content", "path", "url"))
         media_type = kind if isinstance(kind, str) and _MEDIA_TYPE.fullmatch(kind) else "application/octet-stream"
@@ -277,80 +277,80 @@ class _Log:
             return without(media_part("", media_type, data), "source")  # it has no name
         if isinstance(url, str) and url.startswith(("https://", "http://")):
             return url_part(media_type, url, None)
-        self._unread(f"an attachment that is not in the database: {path or url or 'it names neither a file nor a URL'}")
+        self._skip(f"an attachment that is not in the database: {path or url or 'it has neither a path nor a URL'}")
         return without({"type": "attachment", "media_type": media_type, "path": path, "url": url})
 
 
 def _text(cell: object) -> str:
-    """The text in a cell of any type, an empty one where there is none."""
+    """The text of a cell of any type; empty for NULL."""
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else "" if cell is None else str(cell)
 
 
-def _plain(parts: list[Part]) -> str | list[Part]:
-    """Content as it is usual: a text alone is a string."""
+def _content(parts: list[Part]) -> str | list[Part]:
+    """The content of a message: a string if it is a single text."""
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts or ""
 
 
-def _result(given: Row, media: list[Part]) -> Part:
-    """What a tool gave, which is an error where llm noted one."""
-    text = given.get("output") if isinstance(given.get("output"), str) else ""
+def _result(row: Row, media: list[Part]) -> Part:
+    """A tool result; with an exception, it is an error."""
+    text = row.get("output") if isinstance(row.get("output"), str) else ""
     content = [{"type": "text", "text": text}, *media] if media else text
-    found = {"type": "tool_result", "tool_use_id": given.get("tool_call_id"), "name": given.get("name")}
-    failed = {"is_error": True, "tool_use_result": {"exception": given["exception"]}} if given.get("exception") else {}
-    return {**found, "content": content, **failed}
+    result = {"type": "tool_result", "tool_use_id": row.get("tool_call_id"), "name": row.get("name")}
+    error = {"is_error": True, "tool_use_result": {"exception": row["exception"]}} if row.get("exception") else {}
+    return {**result, "content": content, **error}
 
 
 def _json(cell: object) -> dict[str, Any]:
-    """The JSON object in a cell; an empty one where there is none."""
+    """The JSON object in a cell; empty if there is none."""
     try:
         return as_dict(parse_json(cell)) if isinstance(cell, str) else {}
     except (ValueError, RecursionError):
         return {}
 
 
-def _facts(row: Row, *, whole: bool) -> Row:
-    """What a turn or a response has noted of its answer: who said it, and with its last message what that was."""
+def _answer_fields(row: Row, *, is_last: bool) -> Row:
+    """The model and provider of a turn or a response; for its last message also the response id, usage and times."""
     model, provider = row.get("model"), _provider(row.get("model"))
-    found = {"model": model, "provider": provider}
-    if whole:
-        reply, took, resolved = _json(row.get("response_json")), row.get("duration_ms"), row.get("resolved_model")
-        found |= {
+    fields = {"model": model, "provider": provider}
+    if is_last:
+        reply, resolved = _json(row.get("response_json")), row.get("resolved_model")
+        fields |= {
             "resolved_model": resolved if resolved != model else None,
             "response_id": reply.get("id"),
             "finish_reason": reply.get("finish_reason") or reply.get("stop_reason"),
             "usage": _usage(row, provider),
-            "duration_ms": took,
+            "duration_ms": row.get("duration_ms"),
         }
-    return without(found)
+    return without(fields)
 
 
 @lru_cache(maxsize=1000)
 def _provider(model: str | None) -> str | None:
-    """Whose a model is, as far as its name says."""
+    """The provider in the name of a model; None if gptsh does not know it."""
     provider = split_model(model)[0] if isinstance(model, str) else None
     return provider if provider and known_provider(provider) else None
 
 
 def _moment(row: Row) -> Any:
-    """A time; one without a zone is UTC."""
-    said = row.get("datetime_utc")
+    """The time of a row, in UTC if it has no zone."""
+    time = row.get("datetime_utc")
     with contextlib.suppress(ValueError):
-        return f"{said}Z" if said and datetime.fromisoformat(said).tzinfo is None else said
+        return f"{time}Z" if time and datetime.fromisoformat(time).tzinfo is None else time
 
 
 def _usage(row: Row, provider: str | None) -> Usage | None:
-    prompt, completion = (token_count(row.get(f"{way}_tokens")) for way in ("input", "output"))
+    prompt, completion = (token_count(row.get(f"{kind}_tokens")) for kind in ("input", "output"))
     if prompt is None and completion is None:
         return None
     details = _json(row.get("token_details"))
-    read_there, written = (token_count(details.get(f"cache_{way}")) for way in ("read", "write"))
+    cache_read, cache_write = (token_count(details.get(f"cache_{kind}")) for kind in ("read", "write"))
     if provider == "anthropic" or any(re.fullmatch("cache_.*_input_tokens", key) for key in details):
-        plain = {"cache_read_input_tokens": read_there, "cache_creation_input_tokens": written}
-        return usage_from({**plain, **details, "input_tokens": prompt, "output_tokens": completion})
-    for theirs, ours in (("input", "prompt"), ("output", "completion")):  # as the Responses API calls them
-        if found := details.pop(f"{theirs}_tokens_details", None):
-            details[f"{ours}_tokens_details"] = found
-    if read_there is not None or written is not None:  # beside the provider's own names, which tell more
-        plain = {"cached_tokens": read_there, "cache_write_tokens": written}
-        details["prompt_tokens_details"] = {**plain, **as_dict(details.get("prompt_tokens_details"))}
+        cache = {"cache_read_input_tokens": cache_read, "cache_creation_input_tokens": cache_write}
+        return usage_from({**cache, **details, "input_tokens": prompt, "output_tokens": completion})
+    for theirs, ours in (("input", "prompt"), ("output", "completion")):  # the names of the Responses API
+        if counts := details.pop(f"{theirs}_tokens_details", None):
+            details[f"{ours}_tokens_details"] = counts
+    if cache_read is not None or cache_write is not None:  # the provider's own counts, if any, win
+        cache = {"cached_tokens": cache_read, "cache_write_tokens": cache_write}
+        details["prompt_tokens_details"] = {**cache, **as_dict(details.get("prompt_tokens_details"))}
     return usage_from({**details, "prompt_tokens": prompt, "completion_tokens": completion})

@@ -1,4 +1,4 @@
-"""What of a session each format carries: one walk, one table, for the notes of an export and docs/import-export.md."""
+"""What an export format leaves out of a session. The table is also in docs/import-export.md."""
 
 from collections import Counter
 
@@ -9,52 +9,52 @@ from gptsh.jsonio import as_dict
 
 YES, SHOWN, NO = "yes", "as text", "-"
 _TITLE, _SYSTEM, _TIMES = "title", "system prompt and messages", "times of messages"
-_ANSWERS, _IDS, _ENDS = "models, usage and costs of answers", "ids of messages and requests", "how answers broke off"
-_TOOLS, _ERRORS = "tool calls and results", "errors and raw output of tools"
-_THOUGHTS, _SEALED = "thinking and reasoning", "what only a provider reads, order of blocks"
-_FILES, _BESIDE = "documents and audio", "tags, snapshots, summaries, origin"
+_ANSWERS, _IDS = "models, usage and costs of answers", "ids of messages and requests"
+_PARTIAL, _TOOLS, _ERRORS = "marks of partial answers", "tool calls and results", "errors and raw output of tools"
+_THOUGHTS, _OPAQUE = "thinking and reasoning", "data for the provider alone, order of blocks"
+_FILES, _EXTRAS = "documents and audio", "tags, snapshots, summaries, origin"
 
-# How each format has them, as in FORMATS: json, markdown, html, openai, nanobot.
+# Whether each format has them, in the order of FORMATS: json, markdown, html, openai, nanobot.
 FEATURES = {
     _TITLE: (YES, YES, YES, NO, YES),
     _SYSTEM: (YES, YES, YES, YES, NO),
     _TIMES: (YES, YES, YES, NO, YES),
     _ANSWERS: (YES, YES, SHOWN, NO, NO),
     _IDS: (YES, YES, NO, NO, NO),
-    _ENDS: (YES, YES, YES, NO, NO),
+    _PARTIAL: (YES, YES, YES, NO, NO),
     _TOOLS: (YES, YES, SHOWN, YES, YES),
     _ERRORS: (YES, YES, SHOWN, NO, NO),
     _THOUGHTS: (YES, YES, SHOWN, NO, YES),
-    _SEALED: (YES, YES, NO, NO, NO),
+    _OPAQUE: (YES, YES, NO, NO, NO),
     _FILES: (YES, YES, YES, YES, SHOWN),
-    _BESIDE: (YES, YES, SHOWN, NO, NO),
+    _EXTRAS: (YES, YES, SHOWN, NO, NO),
 }
 
 
-def _counted(doc: Document) -> Counter[str]:
-    """How many a session has of each feature that a format may lack."""
-    found: Counter[str] = Counter()
-    of_import = as_dict(doc["meta"].get("imported")).get("format")  # an import tags a session with its format
-    found[_TITLE], found[_SYSTEM] = bool(doc["title"]), bool(doc["agent"].get("system"))
-    found[_BESIDE] = sum(tag != of_import for tag in doc["meta"]["tags"]) + bool(doc["meta"].get("forked_from"))
-    found[_BESIDE] += len(doc["context"]["snapshots"]) + len(doc["context"]["summaries"])
+def _count_features(doc: Document) -> Counter[str]:
+    """How often a session has each feature that a format may leave out."""
+    counts: Counter[str] = Counter()
+    format_tag = as_dict(doc["meta"].get("imported")).get("format")  # an import tags a session with its format
+    counts[_TITLE], counts[_SYSTEM] = bool(doc["title"]), bool(doc["agent"].get("system"))
+    counts[_EXTRAS] = sum(tag != format_tag for tag in doc["meta"]["tags"]) + bool(doc["meta"].get("forked_from"))
+    counts[_EXTRAS] += len(doc["context"]["snapshots"]) + len(doc["context"]["summaries"])
     for message in doc["messages"]:
         replay = as_dict(message.get("replay")).values()
         has_text = any(value and isinstance(value, str) for value in replay)
-        found[_SYSTEM] += message["role"] == "system"
-        found[_TIMES] += bool(message.get("timestamp"))
-        found[_IDS] += bool(message.get("id"))
-        found[_ANSWERS] += any(message.get(key) for key in ("model", "usage", "cost", "duration_ms"))
-        found[_ENDS] += message["role"] == "assistant" and bool(partial(message))
-        found[_ERRORS] += message.get("is_error") is True or bool(message.get("raw"))
-        found[_THOUGHTS] += bool(message.get("thinking")) or has_text
-        found[_SEALED] += bool(message.get("order")) or any(value and not isinstance(value, str) for value in replay)
-    return found
+        counts[_SYSTEM] += message["role"] == "system"
+        counts[_TIMES] += bool(message.get("timestamp"))
+        counts[_IDS] += bool(message.get("id"))
+        counts[_ANSWERS] += any(message.get(key) for key in ("model", "usage", "cost", "duration_ms"))
+        counts[_PARTIAL] += message["role"] == "assistant" and bool(partial(message))
+        counts[_ERRORS] += message.get("is_error") is True or bool(message.get("raw"))
+        counts[_THOUGHTS] += bool(message.get("thinking")) or has_text
+        counts[_OPAQUE] += bool(message.get("order")) or any(value and not isinstance(value, str) for value in replay)
+    return counts
 
 
-def note(doc: Document, form: str, whole: str = "--format json") -> str | None:
-    """What of this session a format cannot carry, in a line, with what exports the ``whole``; None for nothing."""
-    counts, at = _counted(doc), FORMATS.index(form)
-    lost = [(counts[name], name) for name, carried in FEATURES.items() if carried[at] == NO and counts[name]]
-    found = [f"{name} ({count})" if count > 1 else name for count, name in lost]
-    return f"{form} has no place for {', '.join(found)}; {whole} has" if found else None
+def note(doc: Document, form: str, lossless: str = "--format json") -> str | None:
+    """A line with the features of this session that a format leaves out, and the ``lossless`` export; None if none."""
+    counts, column = _count_features(doc), FORMATS.index(form)
+    lost = [name for name, support in FEATURES.items() if support[column] == NO and counts[name]]
+    names = [f"{name} ({counts[name]})" if counts[name] > 1 else name for name in lost]
+    return f"{form} leaves out {', '.join(names)}: {lossless} keeps everything" if names else None

@@ -1,7 +1,7 @@
-"""Sessions as Markdown that people read, and that comes back: a transcript, and the document in a comment behind it.
+"""Sessions as Markdown that gptsh can import again: a transcript, then a comment that holds the document.
 
-The comment is the last line: ``<!-- gptsh {"text": HASH, "session": {…}} -->``. White space does not count for the
-hash of the text above, so line ends, a BOM and stripped blanks are no change.
+The comment is the last line: ``<!-- gptsh {"text": HASH, "session": {…}} -->``. The hash of the transcript ignores
+white space, so other line ends, a BOM or stripped blanks do not change it.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, parse_json
 
 NAME = "markdown"
-_LAST = re.compile(rb"\n<!-- gptsh (\{[^\n]*\}) -->\s*\Z")
+_COMMENT = re.compile(rb"\n<!-- gptsh (\{[^\n]*\}) -->\s*\Z")
 
 
 def write(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
-    """The pieces of the transcript, a blank line between them, then the comment. All of it is valid UTF-8."""
-    shown = "\n\n".join(transcript).encode("utf-8", "replace").decode()
-    kept = json.dumps({"text": _digest(shown), "session": doc})  # ASCII; the rest lets nothing end the comment
-    kept = kept.replace("--", "-\\u002d").replace(">", "\\u003e")
-    yield f"{shown}\n\n<!-- gptsh {kept} -->\n"
+    """The pieces of the transcript, separated by blank lines, then the comment. All of it is valid UTF-8."""
+    text = "\n\n".join(transcript).encode("utf-8", "replace").decode()
+    data = json.dumps({"text": _digest(text), "session": doc})  # ASCII
+    data = data.replace("--", "-\\u002d").replace(">", "\\u003e")  # so that nothing ends the comment
+    yield f"{text}\n\n<!-- gptsh {data} -->\n"
 
 
 def _digest(text: str) -> str:
@@ -31,23 +31,23 @@ def _digest(text: str) -> str:
 
 
 def read(source: Source) -> Results | None:
-    """The document of the last line, or why there is none; None for what does not look like Markdown."""
-    found = _LAST.search(source.data)
-    if found:
-        return _session(source, found)
+    """The document in the last line, or why it cannot be read; None for a file that does not look like Markdown."""
+    comment = _COMMENT.search(source.data)
+    if comment:
+        return _session(source, comment)
     if not source.path or source.path.suffix != ".md":
         return None
-    why = "no session is on its last line: import what --export-session wrote, whole"
+    why = "its last line holds no session: import the complete file that --export-session wrote"
     return iter([source.skipped(why)._replace(is_foreign=True)])
 
 
-def _session(source: Source, found: re.Match[bytes]) -> Results:
+def _session(source: Source, comment: re.Match[bytes]) -> Results:
     try:
-        kept = as_dict(parse_json(found[1].decode()))
-        if kept.get("text") != _digest(source.data[: found.start()].decode("utf-8-sig")):
-            why = "its text was changed by hand, and would be lost: undo that, or branch with -s REF@N and ask"
+        data = as_dict(parse_json(comment[1].decode()))
+        if data.get("text") != _digest(source.data[: comment.start()].decode("utf-8-sig")):
+            why = "its text was edited, and the edit would be lost: undo it, or branch with -s REF@N and ask"
             yield source.skipped(why)
             return
-        yield document.complete(kept.get("session"))[0]
+        yield document.complete(data.get("session"))[0]
     except (ValueError, RecursionError) as err:
         yield source.skipped(f"the session on its last line cannot be read: {err}")

@@ -1,4 +1,4 @@
-"""OLLM-CLI's sessions, histories and snapshots: a JSON file each."""
+"""OLLM-CLI's sessions, histories and snapshots, each a JSON file."""
 
 import json
 from collections.abc import Iterator
@@ -11,35 +11,36 @@ from gptsh.jsonio import as_dict, as_dicts
 NAME = "ollm"
 IGNORED_PATHS = r"/snapshots-index\.json$|/snapshot-map\.json$"
 _LAYOUTS = ({"startTime", "toolCalls"}, {"checkpointRecords"}, {"id", "timestamp", "userMessages"})
-_KNOWN = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
+_MESSAGE_KEYS = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
 
 
 def read(source: Source) -> Results | None:
-    """The session of one of the three layouts; a snapshot is one of its own."""
+    """The session, in one of the three layouts; a snapshot is also a session."""
     value = source.value
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list) or "sessionId" not in value:
         return None
     if not any(value.keys() >= layout for layout in _LAYOUTS):
         return None
-    about, ident = as_dict(value.get("metadata")), [value["sessionId"], *([value["id"]] if "id" in value else [])]
-    model = value.get("model", about.get("model"))
+    metadata, ids = as_dict(value.get("metadata")), [value["sessionId"], *([value["id"]] if "id" in value else [])]
+    model = value.get("model", metadata.get("model"))
     session = Conversation(
-        source, NAME, "/".join(map(str, ident)), title=value.get("summary"),
+        source, NAME, "/".join(map(str, ids)), title=value.get("summary"),
         model=None if model == "unknown" else model, provider=provider_name(value.get("provider")),
-        created_at=value.get("startTime", about.get("startTime")),
-        updated_at=value.get("lastActivity", about.get("lastUpdate", value.get("timestamp"))),
+        created_at=value.get("startTime", metadata.get("startTime")),
+        updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
     )  # fmt: skip
-    present = {str(one.get("id")) for one in as_dicts(value["messages"])}  # a snapshot has older questions beside them
-    older = [*as_dicts(value.get("archivedUserMessages")), *as_dicts(value.get("userMessages"))]
-    older = [one for one in older if str(one.get("id")) not in present]
-    records = _in_time([*older, *value["messages"], *as_dicts(value.get("toolCalls"))])  # a session has calls beside
+    present = {str(record.get("id")) for record in as_dicts(value["messages"])}
+    older = [*as_dicts(value.get("archivedUserMessages")), *as_dicts(value.get("userMessages"))]  # of a snapshot
+    older = [record for record in older if str(record.get("id")) not in present]
+    calls = as_dicts(value.get("toolCalls"))  # of a session
+    records = _sorted_by_time([*older, *value["messages"], *calls])
     for record in records:
         session.add_record(_call if "args" in as_dict(record) else _message, record)
     return session.results()
 
 
-def _in_time(records: list[Any]) -> list[Any]:
-    """The records by their times, in their order within one; what has no time stays behind the one before it."""
+def _sorted_by_time(records: list[Any]) -> list[Any]:
+    """The records sorted by time, stable; a record without a time has that of the record before it."""
     last, times = "", []
     for record in records:
         last = utc(as_dict(record).get("timestamp")) or last
@@ -49,25 +50,25 @@ def _in_time(records: list[Any]) -> list[Any]:
 
 def _message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     names = ("id", "role", "timestamp", "name", "content")
-    found: dict[str, Any] = {name: record[name] for name in names if name in record}
+    message: dict[str, Any] = {name: record[name] for name in names if name in record}
     if parts := record.get("parts"):
-        found["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
+        message["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
     if record.get("toolCalls"):
-        found["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
+        message["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
     if record.get("toolCallId") is not None:
-        found["tool_call_id"] = record["toolCallId"]
-    rest = without(record, *_KNOWN)
-    yield found | ({"source": rest} if rest else {})
+        message["tool_call_id"] = record["toolCallId"]
+    rest = without(record, *_MESSAGE_KEYS)
+    yield message | ({"source": rest} if rest else {})
 
 
 def _call(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A call that stands apart, as an answer, and its result, where it has one."""
+    """An answer with a single tool call, and the result, if there is one."""
     moment, calls = record.get("timestamp"), [tool_call(record["id"], record["name"], record["args"])]
     yield {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": moment}
     if record.get("result") is not None:
-        given = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
-        content = given["llmContent"]
+        result = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
+        content = result["llmContent"]
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        beside = {"raw": raw} if (raw := without(given, "llmContent")) else {}
-        result = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
-        yield {**result, "timestamp": moment, **beside}
+        raw = without(result, "llmContent")
+        message = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
+        yield {**message, "timestamp": moment, **({"raw": raw} if raw else {})}

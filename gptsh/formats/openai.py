@@ -1,4 +1,4 @@
-"""Chat messages as OpenAI's API takes them: an array or lines of them, or the body of a request, Anthropic's too."""
+"""OpenAI chat messages: an array or lines of messages, or the body of a request to OpenAI's or Anthropic's API."""
 
 import json
 import re
@@ -18,9 +18,9 @@ from gptsh.text import is_unicode
 
 NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
-_SAID = ("content", "tool_calls", "function_call", "refusal", "audio")
-_RECORDED = ("id", "version", "sessionId", "_type")  # in sessions of tools that have a messages array too
-_SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")  # what the name of one who speaks may be
+_CONTENT_KEYS = ("content", "tool_calls", "function_call", "refusal", "audio")
+_SESSION_KEYS = ("id", "version", "sessionId", "_type")  # in session files of tools, which have "messages" too
+_VALID_NAME = re.compile(r"[^\s<|\\/>]{1,64}")  # a valid ``name`` of a message
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
@@ -29,25 +29,25 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 
 def read(source: Source) -> Results | None:
-    """The session of these messages, which is another one once there are more of them."""
+    """The session of these messages. Its key is their fingerprint, so a longer file is another session."""
     body, lines = as_dict(source.value), []
-    if isinstance(body.get("model"), str) and not body.keys() & set(_RECORDED):
+    if isinstance(body.get("model"), str) and not body.keys() & set(_SESSION_KEYS):
         records = body.get("messages")
     elif isinstance(source.value, list):
         records = source.value
     else:
         body, lines = {}, source.lines if any(map(_is_message, source.first)) else []
-        records = [one.value for one in lines]
+        records = [item.value for item in lines]
     if not isinstance(records, list) or not any(map(_is_message, as_dicts(records))):
         return None
     session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
-    session.skipped += source.broken if lines else []
-    system = [_instruction({"role": "system", "content": body.get("system")})]  # where Anthropic's API has it
+    session.skipped += source.bad_lines if lines else []
+    system = [_instruction({"role": "system", "content": body.get("system")})]  # Anthropic's API has it in the body
     for at, value in enumerate(records):
         if not isinstance(value, dict):
-            session.skipped.append(source.skipped(f"message {at + 1} is no object"))
-        elif not session.messages and (words := _instruction(value)):
-            system.append(words)
+            session.skipped.append(source.skipped(f"message {at + 1} is not an object"))
+        elif not session.messages and (text := _instruction(value)):
+            system.append(text)
         else:
             session.add_record(_message, value, lines[at].number if lines else 0)
     session.system = "\n\n".join(filter(None, system))
@@ -55,33 +55,33 @@ def read(source: Source) -> Results | None:
 
 
 def _is_message(value: Mapping[str, Any]) -> bool:
-    return value.get("role") in _ROLES and any(key in value for key in _SAID)
+    return value.get("role") in _ROLES and any(key in value for key in _CONTENT_KEYS)
 
 
 def _instruction(value: Mapping[str, Any]) -> str | None:
-    """The words of a system prompt; None where it has none, or carries something else."""
+    """The text of a system prompt; None if the message is not one, is empty or has other parts."""
     content = value.get("content")
     if value.get("role") not in ("system", "developer") or not isinstance(content, (str, list)):
         return None
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [as_dict(part).get("text") for part in parts]
-    words = "".join(text for text in texts if isinstance(text, str))
-    return words if words.strip() and all(isinstance(text, str) for text in texts) else None
+    prompt = "".join(text for text in texts if isinstance(text, str))
+    return prompt if prompt.strip() and all(isinstance(text, str) for text in texts) else None
 
 
 def from_chat(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat message in our shape: reasoning under our names, what nobody knows as it came.
+    """A chat message in our format: reasoning under our keys, unknown keys unchanged.
 
-    What has a name of ours is left out, since it means something else there: no file can say what an answer cost.
+    Keys that only our messages have are left out, as they mean something else in a file: ``cost``, for example.
     """
     blocks, listed = value.get(THINKING_BLOCKS), as_dicts(value.get(THINKING_BLOCKS))
-    found: dict[str, Any] = {
+    reasoning: dict[str, Any] = {
         "thinking": listed if listed == blocks else [],
         "replay": {key: value[key] for key in REASONING_FIELDS if isinstance(value.get(key), str)},
     }
-    read_here = {*found["replay"], *([THINKING_BLOCKS] if found["thinking"] else [])}
-    rest = {key: item for key, item in value.items() if key not in _OURS and key not in read_here}
-    return rest | {key: item for key, item in found.items() if item}
+    used = {*reasoning["replay"], *([THINKING_BLOCKS] if reasoning["thinking"] else [])}
+    rest = {key: item for key, item in value.items() if key not in _OURS and key not in used}
+    return rest | {key: item for key, item in reasoning.items() if item}
 
 
 def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -93,35 +93,35 @@ def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield new
 
 
-def _call(given: dict[str, Any]) -> Call:
-    """A call of a function; one of a custom tool as one whose arguments are its input."""
-    if custom := as_dict(given.get("custom")):
-        return tool_call(given["id"], custom.get("name"), custom.get("input"))
-    function = as_dict(given.get("function"))
-    if isinstance(function.get("arguments"), dict):  # as Ollama has them
-        return tool_call(given.get("id", ""), function.get("name"), function["arguments"])
-    return given
+def _call(call: dict[str, Any]) -> Call:
+    """A tool call. That of a custom tool becomes a function call with its input as arguments."""
+    if custom := as_dict(call.get("custom")):
+        return tool_call(call["id"], custom.get("name"), custom.get("input"))
+    function = as_dict(call.get("function"))
+    if isinstance(function.get("arguments"), dict):  # Ollama's format
+        return tool_call(call.get("id", ""), function.get("name"), function["arguments"])
+    return call
 
 
 # ---- out
 
 
 def write(doc: Document) -> Iterator[str]:
-    """The session as one array, a message a line, that can be sent as it is.
+    """The session as one array that can be sent unchanged, a message a line.
 
-    The system prompt comes first, every call has its result behind it, each text that is not of these roles or shapes
-    stands in one of them, and a line of text in the place of what a server would refuse.
+    The system prompt comes first, and every tool call is followed by its result. A text in another role or form is
+    converted. A line of text replaces each part that a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    said = [without(message, ()) for message in (system, *sendable(doc["messages"]))]
-    heard = [message for message in said if message["role"] != "system" or one_text(message)]
-    messages = spread(pair_calls(heard, NAME, readable=False))
+    supported = [without(message, ()) for message in (system, *sendable(doc["messages"]))]
+    filled = [message for message in supported if message["role"] != "system" or one_text(message)]
+    messages = spread(pair_calls(filled, NAME, readable=False))
     for at, message in enumerate(messages):
-        yield f"{',' if at else '['}\n {json_line(_sent(message))}"
+        yield f"{',' if at else '['}\n {json_line(_to_openai(message))}"
     yield "\n]\n" if messages else "[]\n"
 
 
-def _sent(message: Message) -> dict[str, Any]:
+def _to_openai(message: Message) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": message["role"]}
     if message["role"] == "tool":
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
@@ -134,13 +134,13 @@ def _sent(message: Message) -> dict[str, Any]:
         is_system = message["role"] == "system"
         sent["content"] = one_text(message) if is_system else openai_content(message, ("image", "document", "audio"))
     name: Any = message.get("name")
-    return {**sent, "name": name} if isinstance(name, str) and _SPEAKER.fullmatch(name) else sent
+    return {**sent, "name": name} if isinstance(name, str) and _VALID_NAME.fullmatch(name) else sent
 
 
 def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
-    """What a message carries: one text where it is all text, else parts in OpenAI's shapes.
+    """The content of a message: a string if it is all text, else parts in OpenAI's format.
 
-    What is not of ``kinds``, and what has no shape there, is a text that names it.
+    A medium that is not of ``kinds``, or has no form in OpenAI's format, becomes a text that names it.
     """
 
     def is_sent(part: Part) -> bool:
@@ -154,11 +154,11 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
 
 
 def plain_call(call: Call) -> Call:
-    """A call with nothing that only its model knows."""
+    """A tool call without keys that only its model understands."""
     return tool_call(call["id"], call["function"].get("name"), call["function"].get("arguments") or "")
 
 
 def json_line(value: object) -> str:
-    """JSON on one line, UTF-8 as it is; a lone surrogate as its escape, since no file can hold it."""
+    """JSON on one line in UTF-8; a lone surrogate is escaped, since UTF-8 cannot encode it."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""The formats that are read, in the order in which a file is held against them.
+"""The formats that gptsh can import, in the order in which they are tried.
 
-Each has ``NAME``, ``read(source)``, which is None for a file of another format, and where some of its files hold no
-session, ``IGNORED_PATHS``, which matches their paths.
+Each module has ``NAME`` and ``read(source)``, which returns None for a file of another format. ``IGNORED_PATHS``
+matches the paths of files that belong to a format but hold no session.
 """
 
 import re
@@ -26,17 +26,17 @@ NAMES = tuple(reader.NAME for reader in _READERS)
 IGNORED_PATHS = re.compile("|".join(reader.IGNORED_PATHS for reader in (claude_code, codelet, nanocoder, ollm)))
 
 _AICHAT = re.compile(rb"(?m)^model: [^\n]+$(?s:.*?)^messages:\s*$")
-_INSTEAD = {  # of tools whose sessions are not read
-    "aichat": "a session of aichat: yq -o json FILE | gptsh --import-session - takes its words",
-    "mods": "a conversation of mods: mods --show ID | gptsh takes its words along",
+_ADVICE = {  # for tools whose sessions gptsh does not read
+    "aichat": "a session of aichat: import it with yq -o json FILE | gptsh --import-session -",
+    "mods": "a conversation of mods: pass its text on with mods --show ID | gptsh",
 }
 
 
 def read(source: Source) -> tuple[str, Results] | None:
-    """The name of a file's format, and its sessions, with what cannot be read of them; None for an unknown format."""
+    """The name of a file's format, its sessions and what cannot be read of them. None for an unknown format."""
     for reader in _READERS:
-        if (found := reader.read(source)) is not None:
-            return reader.NAME, found
+        if (results := reader.read(source)) is not None:
+            return reader.NAME, results
     is_mods = source.path is not None and source.path.suffix == ".gob"
-    other = "mods" if is_mods else "aichat" if _AICHAT.search(source.data[:10_000]) else None
-    return (other, iter([source.skipped(_INSTEAD[other])])) if other else None
+    tool = "mods" if is_mods else "aichat" if _AICHAT.search(source.data[:10_000]) else None
+    return (tool, iter([source.skipped(_ADVICE[tool])])) if tool else None

@@ -173,7 +173,7 @@ TABLE = [[cell.strip(" `") for cell in f"| | `json`{row}".split("|")[1:-1]] for 
 def test_an_export_names_what_the_pages_table_says_is_lost(home: Home, form: str) -> None:
     put(home, EVERYTHING)
     run = home.run("--export-session", "0", "--format", form)
-    note = next((line for line in run.stderr.splitlines() if "no place for" in line), "")
+    note = next((line for line in run.stderr.splitlines() if "leaves out" in line), "")
     lost = {row[0] for row in TABLE[1:] if row[TABLE[0].index(form)] == "-"}
     assert {row[0] for row in TABLE[1:] if row[0] in note} == lost
     assert run.stdout
@@ -210,6 +210,6 @@ def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> N
 def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> None:
     text = out(home, "markdown", of({"role": "user", "content": "one"}, assistant(content="two")))
     changed = home.run("--import-session", "-", stdin=text.replace("two", "three", 1))
-    assert (changed.code, "its text was changed by hand" in changed.stderr) == (2, True)
+    assert (changed.code, "its text was edited" in changed.stderr) == (2, True)
     torn = home.run("--import-session", written(home.folder, text[:-9], "torn.md"))
-    assert (torn.code, "no session is on its last line" in torn.stderr) == (2, True)
+    assert (torn.code, "its last line holds no session" in torn.stderr) == (2, True)

@@ -312,7 +312,7 @@ DEEP: Any = json.loads("[" * 120 + "]" * 120)
 HEAD = {"_type": "metadata", "key": "cli:direct"}
 TORN = '{"torn'
 TORN_HERE = ":{0}: not JSON at line {0} column 2"
-NO_MESSAGE = "no message that can be read"
+BAD_MESSAGE = "not a readable message"
 NO_WORDS = ": a message whose content is neither text nor parts"
 NO_ROLE = ": a message without a role"
 UNKNOWN = ": of no format that is known"
@@ -323,20 +323,20 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         json.dumps(line(1, "1")) + json.dumps(line(2, "2")), "\0" * 50 + json.dumps(line(3, "3")), TORN,
         line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1]),
     ), ["user: 1\nuser: 2\nuser: 3\n"],
-       [TORN_HERE.format(3), *(f":{at}: {NO_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
+       [TORN_HERE.format(3), *(f":{at}: {BAD_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
         "not read: 5"]),
     "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
-    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {NO_MESSAGE}", "not read: 3"]),
+    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {BAD_MESSAGE}", "not read: 3"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
-    ], ["user: hi\n"], [": message 2 is no object", NO_WORDS, "not read: 2"]),
+    ], ["user: hi\n"], [": message 2 is not an object", NO_WORDS, "not read: 2"]),
     "nanobot": ("a.jsonl", (
         HEAD, HI, TORN, "[]", {"role": 5}, {"role": "user", "content": {}}, HI,
     ), ["user: hi\nuser: hi\n"], [
         TORN_HERE.format(3), ":4: not a JSON object", f":5{NO_ROLE}", f":6{NO_WORDS}", "not read: 4",
     ]),
-    "gptsh, a newer version": ("a.json", session(version=99), [], [": of version 99, by a newer gptsh"]),
+    "gptsh, a newer version": ("a.json", session(version=99), [], [": written by a newer gptsh (version 99)"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
     "claude-code, lines without an id": ("a.jsonl", (
         FIRST, {**line(2, "2"), "uuid": None}, {key: value for key, value in line(3, "3").items() if "uid" not in key},
@@ -347,22 +347,23 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
             "b": {"parent": "a",
                   "message": {"id": "b", "author": {"role": "tool"}, "content": {"content_type": "novel"}}},
         }},
-    ], ["tool: [novel]\n"], [f", session 1: {NO_MESSAGE}", "not read: 1"]),
+    ], ["tool: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "not read: 1"]),
     "chatgpt, beside a conversation of another shape": (
         "conversations.json", [*in_file("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
-        [", session 2: not of the shape that its tool writes", "not read: 1"],
+        [", session 2: not in the format that its tool writes", "not read: 1"],
     ),
     "lines of our own messages": (
         "own.jsonl", ({"id": "m1", "parent": None, "timestamp": "2025-01-01T00:00:00Z", **HI},) * 2, [],
-        [": messages of gptsh without their session: --export-session REF --format json writes both"],
+        [": messages of gptsh without their session: export both with --export-session REF --format json"],
     ),
     "aichat": (
         "a.yaml", "model: openai:gpt-4o\nmessages:\n- role: user\n  content: hi\n", [],
-        [": a session of aichat: yq -o json FILE | gptsh --import-session - takes its words"],
+        [": a session of aichat: import it with yq -o json FILE | gptsh --import-session -"],
     ),
-    "mods": ("a.gob", b"\x13\xff", [], [": a conversation of mods: mods --show ID | gptsh takes its words along"]),
+    "mods": ("a.gob", b"\x13\xff", [], [": a conversation of mods: pass its text on with mods --show ID | gptsh"]),
     "Markdown of another kind": (
-        "notes.md", "# Notes\n", [], [": no session is on its last line: import what --export-session wrote, whole"],
+        "notes.md", "# Notes\n", [],
+        [": its last line holds no session: import the complete file that --export-session wrote"],
     ),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
@@ -414,5 +415,5 @@ def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_
     written(copy, tuple(records), "messages/messages.jsonl")
     run = imported(home, next(copy.glob("sessions/*")))
     assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
-    assert run.stderr.count("missing, or not what its name says") == 1
+    assert run.stderr.count("missing, or its hash is not its name") == 1
     assert "not in the store beside it\n" in run.stderr

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM, SIGHUP and the deadline as one exception, which may be raised anywhere.
 
-It is held back only where something would be lost: ``shielded`` stands around a save, and around what comes behind an
-answer. What waits within a shield, for a model or a reader, is interrupted all the same: ``waiting``.
+``shielded`` delays it where something would be lost: around a save and after the answer. A wait inside a shield, for
+the model or for a slow reader, can still be interrupted: ``waiting``.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AT_ONCE = 0.001  # seconds; 0 would be never
-_AGAIN = 0.2  # seconds until the deadline is raised again, should a destructor have swallowed it
-_GRACE = 0.25  # seconds behind a first Ctrl-C until another one ends the process: by then the answer is saved
-_WOKEN = 0.05  # seconds in which a signal reaches its handler
-_STUCK = 2.0  # the same in a conversation, which then hangs
+_MIN_TIMER = 0.001  # seconds; 0 would disable the timer
+_TIMER_INTERVAL = 0.2  # seconds until the deadline is raised again, in case a destructor swallowed it
+_KILL_AFTER = 0.25  # seconds after a first Ctrl-C; a later one kills the process: by then the answer is saved
+_KILL_AFTER_IN_CONVERSATION = 2.0  # seconds, as _KILL_AFTER; a conversation that takes longer hangs
+_HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
 _Item = TypeVar("_Item")
 
 
 class Interrupted(BaseException):
-    """A signal or the deadline ended the run. Not an Exception: only who saves and who exits may catch it.
+    """A signal or the deadline ended the run. Not an Exception: only code that saves or exits may catch it.
 
-    ``hint`` is a line that says where the user can go on; ``reported``: who reads JSON on stdout has read it there.
+    ``hint`` tells the user how to continue. ``reported``: the JSON on stdout has reported it already.
     """
 
     def __init__(self, signum: int) -> None:
@@ -38,88 +38,88 @@ class Interrupted(BaseException):
 
     @property
     def by_user(self) -> bool:
-        """Ctrl-C."""
+        """Whether the user pressed Ctrl-C."""
         return self.signum == signal.SIGINT
 
     @property
     def by_deadline(self) -> bool:
-        """The timer of ``--timeout``."""
+        """Whether ``--timeout`` ended the run."""
         return self.signum == signal.SIGALRM
 
 
 class Interrupts:
-    """While it is entered, SIGINT, SIGTERM, SIGHUP and the deadline raise Interrupted in the main thread.
+    """Inside its ``with`` block SIGINT, SIGTERM, SIGHUP and the deadline raise Interrupted in the main thread.
 
-    The first one does; what comes behind it finds a run that ends already. A second SIGINT a moment later ends the
-    process at once; in a conversation, which ``stays``, that moment is longer. What is ignored (nohup, a background job
-    of a script) stays ignored, and behind it all is as it was. ``deadline`` is the end of the time that there is, by
-    ``time.monotonic``; None: there is none.
+    Only the first signal is raised: after it the run ends anyway. A second SIGINT a moment later kills the process;
+    ``in_conversation`` that moment is longer. Signals that were ignored before (nohup, a background job of a script)
+    stay ignored. ``seconds`` is the time limit (None: none), ``deadline`` its end by ``time.monotonic``.
     """
 
     def __init__(self, seconds: float | None, *, in_conversation: bool = False) -> None:
         self.seconds = seconds
         self.deadline = time.monotonic() + seconds if seconds else None
         self._in_conversation = in_conversation
-        self._shields = 0  # how many are entered, each inside another
+        self._shields = 0  # how many ``shielded`` blocks are entered
         self._pending: int | None = None
-        self._raised = False  # a signal, not the deadline
-        self._hand: Callable[[], None] | None = None  # what is called instead of raising
-        self._first: float | None = None  # when the first SIGINT came
-        self._handled = 0  # signals that have reached the handler
-        self._wakeup = -1  # where the interpreter writes a byte for each signal
-        self._wakeup_before = -1
-        self._before: dict[int, Any] = {}  # the handlers that stood where ours stand
-        self.before_kill: list[Callable[[], object]] = []  # what a second SIGINT does before it ends the process
+        self._signal_raised = False  # a signal, not the deadline
+        self._redirect: Callable[[], None] | None = None  # called instead of raising
+        self._first_sigint: float | None = None  # its time
+        self._handled_count = 0  # signals that have reached the handler
+        self._wakeup_fd = -1  # the interpreter writes a byte to it for each signal
+        self._previous_wakeup_fd = -1
+        self._previous_handlers: dict[int, Any] = {}
+        self.before_kill: list[Callable[[], object]] = []  # called when a second SIGINT kills the process
 
     def __enter__(self) -> "Interrupts":
-        # A conversation that Ctrl-\ ends keeps the answer and mends the terminal; a run that asks once is killed by it.
+        # In a conversation Ctrl-\ saves the answer and restores the terminal; a single run is killed by it.
         for signum in (*_SIGNALS, signal.SIGQUIT) if self._in_conversation else _SIGNALS:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._install(signum)
         if self.seconds:
             self._install(signal.SIGALRM)
-            signal.setitimer(signal.ITIMER_REAL, self.seconds, _AGAIN)
-        reads, self._wakeup = os.pipe()
-        os.set_blocking(self._wakeup, False)
-        self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        threading.Thread(target=self._see_it_handled, args=(reads,), daemon=True).start()
+            signal.setitimer(signal.ITIMER_REAL, self.seconds, _TIMER_INTERVAL)
+        read_fd, self._wakeup_fd = os.pipe()
+        os.set_blocking(self._wakeup_fd, False)
+        self._previous_wakeup_fd = signal.set_wakeup_fd(self._wakeup_fd, warn_on_full_buffer=False)
+        threading.Thread(target=self._resend_lost_signals, args=(read_fd,), daemon=True).start()
         _entered.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._shields += 1  # for good
+        self._shields += 1  # permanently: nothing may be raised during the cleanup
         _entered.remove(self)
         self.cancel_deadline()
-        for signum, handler in self._before.items():
+        for signum, handler in self._previous_handlers.items():
             signal.signal(signum, handler)
-        if self._wakeup >= 0:
-            signal.set_wakeup_fd(self._wakeup_before)
-            os.close(self._wakeup)
+        if self._wakeup_fd >= 0:
+            signal.set_wakeup_fd(self._previous_wakeup_fd)
+            os.close(self._wakeup_fd)
 
-    def _see_it_handled(self, reads: int) -> None:
-        """Send a signal once more that has not reached its handler.
+    def _resend_lost_signals(self, read_fd: int) -> None:
+        """Send a signal again if it has not reached its handler.
 
-        One that comes in the instant before the main thread waits for something does not end that waiting.
+        A signal that arrives just before the main thread starts to wait does not end that wait.
         """
-        before = 0
-        while came := os.read(reads, 64):
-            time.sleep(_WOKEN)
-            if select.select([reads], [], [], 0)[0]:  # of several in a row the interpreter may handle one
-                came += os.read(reads, 64)
-            handled = self._handled
-            if handled == before and (ours := [signum for signum in came if signum in self._before]):
+        handled_before = 0
+        while received := os.read(read_fd, 64):
+            time.sleep(_HANDLER_DELAY)
+            if select.select([read_fd], [], [], 0)[0]:  # the interpreter may handle several signals as one
+                received += os.read(read_fd, 64)
+            handled = self._handled_count
+            ours = [signum for signum in received if signum in self._previous_handlers]
+            if handled == handled_before and ours:
                 signal.pthread_kill(threading.main_thread().ident or 0, ours[-1])
-            before = handled
-        os.close(reads)
+            handled_before = handled
+        os.close(read_fd)
 
     def _install(self, signum: int) -> None:
-        self._before.setdefault(signum, signal.signal(signum, self._on_signal))
+        self._previous_handlers.setdefault(signum, signal.signal(signum, self._on_signal))
 
-    # ---- where it is raised, and where not
+    # ---- where an interrupt is raised
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """A stretch in which nothing is raised, but where it waits; what came meanwhile is raised at its end."""
+        """Delay interrupts inside this block, except in ``waiting``; raise a pending one at its end."""
         self._shields += 1
         try:
             yield
@@ -130,7 +130,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """A stretch within ``shielded`` that may be interrupted at any point."""
+        """Inside ``shielded``, allow interrupts at any point of this block."""
         shields, self._shields = self._shields, 0
         try:
             self._raise_pending()
@@ -140,7 +140,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def ignored(self) -> Iterator[None]:
-        """A stretch in which the run is over: what comes is too late, but a second SIGINT kills."""
+        """Ignore interrupts inside this block, since the run is over; a second SIGINT still kills."""
         self.cancel_deadline()
         self._shields += 1
         try:
@@ -150,96 +150,96 @@ class Interrupts:
             self.discard_pending()
 
     @contextlib.contextmanager
-    def redirected_to(self, hand: Callable[[], None]) -> Iterator[None]:
-        """A stretch of an event loop, into which nothing can be raised: ``hand`` is called, which is to end it soon."""
-        self._hand = hand
+    def redirected_to(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call ``callback`` instead of raising inside this block: an event loop, which the callback ends soon."""
+        self._redirect = callback
         try:
             yield
         finally:
-            self._hand = None
+            self._redirect = None
 
     @contextlib.contextmanager
     def left_to_child(self) -> Iterator[None]:
-        r"""A stretch in which a child has the terminal: Ctrl-C and Ctrl-\ are its own, and do nothing here."""
-        before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
+        r"""Leave Ctrl-C and Ctrl-\ to a child process that has the terminal; they do nothing here."""
+        handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            for signum, handler in before.items():
+            for signum, handler in handlers.items():
                 if handler is not signal.SIG_IGN:
-                    signal.signal(signum, self._ignore)  # SIG_IGN itself would be inherited by the child
+                    signal.signal(signum, self._ignore)  # the child would inherit SIG_IGN
             yield
         finally:
-            for signum, handler in before.items():
+            for signum, handler in handlers.items():
                 signal.signal(signum, handler)
 
     def check(self) -> None:
-        """Raise what came while it was shielded."""
+        """Raise a pending interrupt, inside a shield, too."""
         with self.waiting():
             pass
 
     def discard_pending(self) -> None:
-        """What came is too late: all is done and reported."""
+        """Drop a pending interrupt: everything is done and reported."""
         self._pending = None
 
     def reset_ctrl_c(self) -> None:
-        """A signal has had its effect, and the next one has its own. A Ctrl-C that nothing was done for is none."""
-        self._first, self._raised = None, False
+        """Forget earlier signals, so that the next one counts as the first; drop a pending Ctrl-C."""
+        self._first_sigint, self._signal_raised = None, False
         if self._pending == signal.SIGINT:
             self.discard_pending()
 
     # ---- the deadline
 
     def cancel_deadline(self) -> None:
-        """No deadline any more: the answer is there."""
+        """Stop the timer: the answer is there."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None
 
-    def restart_deadline(self, most: float) -> None:
-        """The deadline counts again, for what is done behind the answer, and takes so many seconds at most."""
-        if signal.SIGALRM not in self._before:
+    def restart_deadline(self, max_seconds: float) -> None:
+        """Start the timer again for the work after the answer, with at most so many seconds."""
+        if signal.SIGALRM not in self._previous_handlers:
             self._install(signal.SIGALRM)
-        left = min(most, self.deadline - time.monotonic()) if self.deadline else most
-        signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE, left), _AGAIN)
+        seconds = min(max_seconds, self.deadline - time.monotonic()) if self.deadline else max_seconds
+        signal.setitimer(signal.ITIMER_REAL, max(_MIN_TIMER, seconds), _TIMER_INTERVAL)
 
     # ---- signals
 
     def _raise_pending(self) -> None:
         if self._pending is not None:
             signum, self._pending = self._pending, None
-            self._raised = signum != signal.SIGALRM
+            self._signal_raised = signum != signal.SIGALRM
             raise Interrupted(signum)
 
     def _ignore(self, _signum: int, _frame: FrameType | None) -> None:
-        self._handled += 1  # counted, so that the watching thread does not send the signal again
+        self._handled_count += 1  # so that the thread does not send the signal again
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self._handled += 1
+        self._handled_count += 1
         if signum == signal.SIGINT:
             now = time.monotonic()
-            self._first = self._first or now
-            if now - self._first > (_STUCK if self._in_conversation else _GRACE):
-                for do in self.before_kill:
-                    do()
-                os._exit(exit_by_signal(signal.SIGINT))  # where the signal has no effect: process 1 of a container
-        if self._raised or (signum == signal.SIGALRM and self._pending is not None):
-            return  # a signal says more than the deadline
+            self._first_sigint = self._first_sigint or now
+            if now - self._first_sigint > (_KILL_AFTER_IN_CONVERSATION if self._in_conversation else _KILL_AFTER):
+                for callback in self.before_kill:
+                    callback()
+                os._exit(exit_by_signal(signal.SIGINT))  # as process 1 of a container the signal has no effect
+        if self._signal_raised or (signum == signal.SIGALRM and self._pending is not None):
+            return  # a pending signal takes precedence over the deadline
         self._pending = signum
-        if self._hand:
-            self._hand()
+        if self._redirect:
+            self._redirect()
         elif not self._shields:
             self._raise_pending()
 
 
-_entered: list[Interrupts] = []  # the innermost is the last
+_entered: list[Interrupts] = []  # the innermost last
 
 
 def waiting() -> contextlib.AbstractContextManager[None]:
-    """A stretch that may be interrupted, whatever shields the run. In a thread nothing is raised anyway."""
+    """``Interrupts.waiting`` of the current run; no effect outside the main thread."""
     return _entered[-1].waiting() if _entered and _in_main() else contextlib.nullcontext()
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
-    """A stretch in which something is saved, whatever run it belongs to. In a thread nothing is raised anyway."""
+    """``Interrupts.shielded`` of the current run; no effect outside the main thread."""
     return _entered[-1].shielded() if _entered and _in_main() else contextlib.nullcontext()
 
 
@@ -248,7 +248,7 @@ def _in_main() -> bool:
 
 
 def interruptible(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The items. Only the waiting for one may be interrupted: what was taken can be shown and kept."""
+    """Yield the items; only the wait for the next one may be interrupted, not its use."""
     while True:
         with waiting():
             item = next(items, None)
@@ -258,7 +258,7 @@ def interruptible(items: Iterator[_Item]) -> Iterator[_Item]:
 
 
 def exit_by_signal(signum: int) -> int:
-    """End by the signal itself, so that a shell's loop stops too. Returns an exit code where that is not possible."""
+    """End the process by the signal itself, so that a shell's loop stops; return an exit code if that fails."""
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     return 128 + signum

@@ -283,21 +283,21 @@ class Planner:
         The schema is a field of the request if the model accepts that, else words in the system prompt; if it is
         unknown, both.
         """
-        self._system, self._schema, shape = self.agent.system, None, self.form.shape
+        self._system, self._schema, answer_schema = self.agent.system, None, self.form.schema
         if self._memory:
             from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have a memory
 
             self._system = system_with_memory(self._system, self._memory, self.room.window)
-        if shape:
+        if answer_schema:
             from gptsh.context.answer_schema import system_with_schema  # noqa: PLC0415 - few answers have a schema
 
             # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
             provider = self._provider
             accepts = None if provider.api == "ollama" else facts(provider.name, provider.model).can("response_schema")
             if accepts or (accepts is None and provider.api in DIRECT):
-                self._schema = shape.schema
+                self._schema = answer_schema.schema
             if not accepts:
-                self._system = system_with_schema(self._system, shape.schema)
+                self._system = system_with_schema(self._system, answer_schema.schema)
         schema = "" if self._schema is None else json.dumps(self._schema)
         definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
         self._prefix = [text for text in (self._system, schema, *definitions) if text]

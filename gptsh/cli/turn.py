@@ -139,7 +139,7 @@ class Turn:
 
     def _ask_and_save(self, tools: Tools | None) -> None:
         """Save the question, ask, show and save the answer. Raises the failure or signal that ended the turn."""
-        session, shape = self.session, self._setup.form.shape
+        session, schema = self.session, self._setup.form.schema
         failure: BaseException | None = None
         self._screen, self._writer = self._planner.screen, self._planner.screen.writer
         session.emit = self._writer.emit
@@ -153,8 +153,8 @@ class Turn:
             # A new compaction was only estimated so far: make its summary and save it.
             plan = self._planner.plan(self._messages) if self._plan.choice.is_new else self._plan
             self._ask_until_answered(plan)
-            if shape:
-                self._check_schema(shape)
+            if schema:
+                self._check_schema(schema)
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
@@ -270,22 +270,22 @@ class Turn:
 
     # ---- --schema
 
-    def _check_schema(self, shape: "AnswerSchema") -> None:
+    def _check_schema(self, schema: "AnswerSchema") -> None:
         """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
         for may_repair in (True, False):
-            faults = shape.faults(self._setup.form.select(_answer_text(self._last_answer)))
+            faults = schema.faults(self._setup.form.select(_answer_text(self._last_answer)))
             if not faults:
                 return
-            misshapen = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
+            mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
             if self._timed_out or not may_repair:
-                raise misshapen
-            request = user_message(shape.repair(faults), ())
+                raise mismatch
+            request = user_message(schema.repair(faults), ())
             request["repair"] = True  # the user did not write it: it starts no turn
             recorded = self._append(request)
             try:
                 plan = self._planner.plan(self._messages)
             except TooLong:
-                raise misshapen from None
+                raise mismatch from None
             self.session.save(recorded, fsync=False)
             self._ask_until_answered(plan)
 

@@ -16,7 +16,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import ADVICE, as_object, shown
+from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
     THINKING_BLOCKS,
@@ -124,8 +124,8 @@ def accepts(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """What is seen of the answer."""
-    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), whole)
-    return sse.read(found, Reader(answer), response.hurry)
+    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
+    return sse.read(found, Reader(answer), response.limit_wait)
 
 
 def _closed(schema: Any) -> Any:
@@ -311,12 +311,12 @@ def _result(message: Message) -> Part:
 # ---- answers
 
 
-def whole(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
     """What a stream would have brought of a message; ``body`` is what --debug shows of one that is none."""
     if message.get("type") == "error" or "error" in message:
         yield {"type": "error", **message}
     elif not isinstance(message.get("content"), list):
-        raise ModelError("the response is no message", ADVICE, detail=shown(body))
+        raise ModelError("the response is no message", ADVICE, detail=debug_text(body))
     else:
         yield {"type": "message_start", "message": message}
         for at, block in enumerate(as_dicts(message["content"])):
@@ -337,7 +337,7 @@ class Reader(sse.Reader):
         self._open: dict[Any, dict[str, Any]] = {}  # blocks that have not ended, by index
         self._blocks: list[dict[str, Any]] = []
 
-    def take(self, payload: dict[str, Any]) -> bool:
+    def add(self, payload: dict[str, Any]) -> bool:
         """One event; whether it was the last. Raises ModelError or TooLong for an error."""
         kind, index = payload.get("type"), payload.get("index")
         index = index if isinstance(index, int) else None

@@ -17,7 +17,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import ADVICE, DONE, shown
+from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,
@@ -95,8 +95,8 @@ def accepts(part: Part, provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """What is seen of the answer."""
-    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), whole)
-    return sse.read(found, Reader(answer), response.hurry)
+    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
+    return sse.read(found, Reader(answer), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
@@ -163,10 +163,10 @@ def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
 # ---- answers
 
 
-def whole(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
     """What a stream would have brought of a ``chat.completion``; ``body`` is what --debug shows of one that is none."""
     if not as_dicts(payload.get("choices")):
-        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=shown(body))
+        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=debug_text(body))
     yield from (payload, DONE)
 
 
@@ -180,7 +180,7 @@ class Reader(sse.Reader):
         self._done = False
         self._thought: list[str] = []  # the thinking block that has no signature yet
 
-    def take(self, chunk: dict[str, Any]) -> bool:
+    def add(self, chunk: dict[str, Any]) -> bool:
         """One chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer = self.answer
         if chunk is DONE:
@@ -325,5 +325,5 @@ def _error_in(chunk: dict[str, Any]) -> GptshError | None:
         error = error or choice.get("error")
     bare = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
     if not error and (bare or "error" in (chunk.get("object"), chunk.get("type"))):
-        error = sse.words_of(chunk)
+        error = sse.error_fields(chunk)
     return reported(error, chunk) if error else None

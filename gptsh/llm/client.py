@@ -1,4 +1,4 @@
-"""Asking a model: by which API, with what the server has refused left out, and when to try again."""
+"""Ask a model: choose its API, leave out what the server has refused, and retry what may pass."""
 
 import contextlib
 import random
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge
 
 BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jitter
-LONGEST_RETRY_AFTER = 30.0  # seconds; a server that wants a longer pause is not waited for
+LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
-_COST = "x-litellm-response-cost"  # USD, as LiteLLM's proxy states it of an answer that is sent whole
-_REFUSALS = (400, 422, 500)  # statuses of a refused field; 500 is llama-cpp-python's and Ollama's
-_OF_REQUEST = {"thinking", "schema"}  # refused for what stands in a request: no fact about the server
+_COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
+_REFUSALS = (400, 422, 500)  # statuses for a refused field; llama-cpp-python and Ollama send 500
+_PER_REQUEST = {"thinking", "schema"}  # refused because of one request's content: not remembered for the server
 
 
 class Api(Protocol):
-    """How servers of one kind are asked, and how they answer; the modules ``chat``, ``anthropic`` and ``ollama``."""
+    """One API: how to write its requests and read its answers. The modules ``chat``, ``anthropic`` and ``ollama``."""
 
-    PATH: str  # where the request goes, below the base URL
-    REFUSABLE: dict[str, str]  # what it can be asked without: the pattern by which a refusal names it
+    PATH: str  # of the request's URL, after the base URL
+    REFUSABLE: dict[str, str]  # optional field -> pattern that matches a refusal of it
 
     def body(self, request: Request, provider: Provider, refused: Collection[str], servers: Any) -> dict[str, Any]:
-        """What is sent, without the fields that are refused; a server may be asked how a model is loaded."""
+        """The JSON body without the refused fields. It may ask the server how the model is loaded."""
 
     def read(self, response: "Response", provider: Provider, answer: Answer, servers: Any) -> Iterator[Event]:
-        """What is seen of the answer, which is written into. Raises ModelError, TimedOut or TooLong."""
+        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
 
     def accepts(self, part: Part, provider: Provider) -> bool:
-        """Whether a question has a place for what a part carries."""
+        """Whether a question can carry this part, which is not text."""
 
 
 class Client:
-    """Asks any model that the settings can reach. ``deadline`` (``time.monotonic``) bounds the pauses of retries."""
+    """Asks any configured model. ``deadline`` (``time.monotonic``) limits the pauses between retries."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self.deadline: float | None = None
@@ -60,9 +60,9 @@ class Client:
     # ---- before anything is saved or sent
 
     def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
-        """Settle by which way and with which key a model is asked. Raises ConfigError where it cannot be.
+        """Determine the API and the key for a model. Raises ConfigError.
 
-        Returns the parameters, in words, that it would refuse and that are therefore not sent.
+        Returns the parameters that the model would refuse, described in words; they are not sent.
         """
         provider = self._routes.of(model, params, tools=tools)
         if provider.api == "litellm":
@@ -70,24 +70,24 @@ class Client:
         return parameters.fit(params, provider).left_out
 
     def accepts(self, model: str, part: Part) -> bool:
-        """Whether a question can carry such a part, which is no text, to a model; what that can is another matter."""
+        """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""
         provider = self._settings.providers.of(model)
         return provider.api == "echo" or _api(provider.api).accepts(part, provider)
 
     def api(self, request: Request) -> ApiName:
-        """By which API it would be asked. Raises as ``prepare``."""
+        """The API for a request. Raises as ``prepare``."""
         return self._provider_of(request).api
 
     def preview(self, request: Request) -> dict[str, Any]:
-        """The request as ``ask`` would send it, keys and other secrets masked. Raises as ``prepare``."""
+        """The request as ``ask`` would send it, with keys and other secrets masked. Raises as ``prepare``."""
         provider = self._provider_of(request)
         if provider.api == "echo":
             return {"messages": request.messages}
         if provider.api == "litellm":
-            from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs need it
+            from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs use litellm
 
             return {"call": errors.without_secret_parameters(arguments(request, provider, self._settings.network))}
-        from gptsh.llm.sse import encode, load  # noqa: PLC0415 - as in ``_api``
+        from gptsh.llm.sse import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = _api(provider.api)
         body = load(encode(api.body(request, provider, self.servers.refused(provider), self.servers)))
@@ -101,22 +101,25 @@ class Client:
     # ---- asking
 
     def ask(self, request: Request, answer: Answer) -> Iterator[Event]:
-        """What is seen of the ``answer`` as it comes. Raises ModelError, TimedOut, and ConfigError as ``prepare``."""
+        """Write the model's answer into ``answer`` and yield its events; retry until the first one.
+
+        Raises ModelError, TimedOut, and ConfigError as ``prepare``.
+        """
         provider, attempt = self._provider_of(request), 0
         try:
             while True:
                 answer.clear()
                 try:
                     events = self._events(request, provider, answer)
-                    yield next(events)  # a server that is overloaded may say so in its place
+                    yield next(events)  # raises if an overloaded server reports that inside the stream
                     break
                 except NoAnswer:
-                    # llama.cpp's answer to a prompt that is too long: a stream without an event, but whole a refusal.
+                    # llama.cpp answers a prompt that is too long with an empty stream; without streaming it refuses it.
                     if not request.stream:
                         raise
                     request = request._replace(stream=False)
                 except ModelError as err:
-                    if self._learns(err, request, provider):
+                    if self._learn_refusal(err, request, provider):
                         continue
                     pause = self._pause(err, attempt)
                     if pause is None:
@@ -127,27 +130,27 @@ class Client:
             try:
                 yield from events
             finally:
-                self.servers.save()  # of one that answers
+                self.servers.save()  # only after a server has answered
         except GptshError as err:
             raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 
     def _events(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
-        """What is seen of the answer to one request."""
+        """Send one request and yield the events of its answer."""
         if provider.api == "echo":
             yield from _echo(request, answer)
             return
         if provider.api == "litellm":
             yield from self._litellm.read(request, provider, answer)
             return
-        from gptsh.llm.sse import encode  # noqa: PLC0415 - as in ``_api``
+        from gptsh.llm.sse import encode  # noqa: PLC0415 - echo needs none
 
         api = _api(provider.api)
         body = encode(api.body(request, provider, self.servers.refused(provider), self.servers))
         response = self._routes.http.send(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
         try:
             if response.status != 200:  # OK
-                said = response.small_body()
-                raise errors.refusal(response.url, response.status, response.headers, said, provider)
+                error_body = response.small_body()
+                raise errors.refusal(response.url, response.status, response.headers, error_body, provider)
             answer.request_id = next(filter(None, map(response.headers.get, _REQUEST_IDS)), None)
             yield from api.read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
@@ -156,19 +159,20 @@ class Client:
         finally:
             response.close()
 
-    def _learns(self, err: ModelError, request: Request, provider: Provider) -> bool:
-        """Whether the server has refused something that it can be asked without, from now on."""
+    def _learn_refusal(self, err: ModelError, request: Request, provider: Provider) -> bool:
+        """Remember the optional fields that the server has refused; whether the next request differs."""
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
         api, refused = _api(provider.api), self.servers.refused(provider)
-        new = {name for name, how in api.REFUSABLE.items() if re.search(how, f"{err} {err.detail}")} - refused
+        text = f"{err} {err.detail}"
+        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refused
         if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False
-        self.servers.refuse(provider, new, new - _OF_REQUEST)
+        self.servers.refuse(provider, new, new - _PER_REQUEST)
         return True
 
     def _pause(self, err: ModelError, attempt: int) -> float | None:
-        """Seconds to wait before the next attempt; None when there is to be none."""
+        """Seconds to wait before the next attempt; None: do not retry."""
         if not err.can_retry or attempt >= self._settings.network.retries:
             return None
         backoff = BACKOFF[min(attempt, len(BACKOFF) - 1)] * random.uniform(0.75, 1.25)
@@ -177,25 +181,28 @@ class Client:
         return None if pause > LONGEST_RETRY_AFTER or too_late else pause
 
     def _provider_of(self, request: Request) -> Provider:
-        """The provider as it is asked. Google's endpoint for all takes no documents, and nothing by its URL."""
-        found = request.messages if request.model.startswith("gemini/") else ()
+        """The provider with the API for this request.
+
+        Google's OpenAI-compatible endpoint accepts neither documents nor media by URL.
+        """
+        messages = request.messages if request.model.startswith("gemini/") else ()
         documents = any(
-            media.kind == "document" or media.url is not None for message in found for _, media in media_in(message)
+            media.kind == "document" or media.url is not None for message in messages for _, media in media_in(message)
         )
         return self._routes.of(request.model, request.params, tools=bool(request.tools), documents=documents)
 
     @cached_property
     def _litellm(self) -> "Bridge":
-        from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs need it
+        from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs use litellm
 
         return Bridge(self._settings.network, self._environ)
 
 
 def _echo(request: Request, answer: Answer) -> Iterator[Event]:
-    """The built-in offline model: ``You said: `` and the last user message, word by word; a word counts as a token."""
+    """The built-in offline model: ``You said: `` and the last user message, word by word. A word counts as a token."""
     parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
-    said = "\n\n".join(labelled_text(part) if "text" in part else shown(part) for part in parts)
-    words = ["You said: ", *re.findall(r"\S+\s*|\s+", said)]
+    question = "\n\n".join(labelled_text(part) if "text" in part else shown(part) for part in parts)
+    words = ["You said: ", *re.findall(r"\S+\s*|\s+", question)]
     for word in words if request.stream else ["".join(words)]:
         answer.add_text(word)
         yield from answer.new_events()
@@ -207,15 +214,15 @@ def _echo(request: Request, answer: Answer) -> Iterator[Event]:
 
 
 def _api(api: ApiName) -> Api:
-    """How servers of this kind are spoken to; only the one that is needed is loaded."""
+    """The module of an API. Only that module is imported."""
     if api == "anthropic":
-        from gptsh.llm import anthropic  # noqa: PLC0415 - the start of a run needs one at most
+        from gptsh.llm import anthropic  # noqa: PLC0415 - a run needs one API
 
         return anthropic
     if api == "ollama":
-        from gptsh.llm import ollama  # noqa: PLC0415 - the same
+        from gptsh.llm import ollama  # noqa: PLC0415 - a run needs one API
 
         return ollama
-    from gptsh.llm import chat  # noqa: PLC0415 - the same
+    from gptsh.llm import chat  # noqa: PLC0415 - a run needs one API
 
     return chat

@@ -1,7 +1,7 @@
-"""HTTP to a model: proxies and CA bundles from the environment, failures in our words.
+"""HTTP to a model's server: proxies and CA bundles from the environment, failures as gptsh's errors.
 
-On the standard library: to import urllib3 takes as long as Python and click together. Each request has a connection and
-a thread of its own, see ``Incoming``; nothing is retried here.
+It uses the standard library: importing urllib3 takes as long as Python and click together. Each request has its own
+connection and thread (see ``Incoming``). Nothing is retried here.
 """
 
 import contextlib
@@ -21,66 +21,71 @@ from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, Ti
 from gptsh.llm.sse import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
-_GRACE = 30.0  # seconds that the thread waits longer than who asked
-_PIECE = 1 << 16  # bytes that are read at once
-_SMALL_BODY = 1 << 16  # bytes of an error response that are read
+_GRACE = 30.0  # seconds that the thread waits longer than the main thread
+_CHUNK_SIZE = 1 << 16  # maximum bytes of one read
+_SMALL_BODY = 1 << 16  # bytes: how much of an error response is read
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
 _PORTS = {"http": 80, "https": 443} | dict.fromkeys(_SOCKS, 1080)
-_SAFE = "/%:@!$&'()*+,;=~"  # what stays in a path; all else is percent-encoded
+_SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 # Loopback is never proxied: a proxy's loopback is another machine.
-_NEVER = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
+_NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
-class Way(NamedTuple):
-    """How a URL is reached: its parts, those of the proxy that leads there, and whom to believe."""
+class Endpoint(NamedTuple):
+    """How to reach a URL: its parts, those of the proxy, and the TLS context."""
 
     url: str
-    host: str  # with its port, as the user wrote it
+    host: str  # with its port, as in the URL
     target: SplitResult
     proxy: SplitResult | None
     context: ssl.SSLContext | None
 
 
 class Response:
-    """A request that a thread makes, and its response, whose body is still to come. ``headers`` have lower-case names.
+    """Send a request in a thread and wait for the head of its response. ``headers`` have lower-case names.
 
-    ``seconds`` are for all of it. Raises ModelError or TimedOut where no response comes.
+    ``seconds`` limits the whole exchange. Raises ModelError or TimedOut if no response comes.
     """
 
     def __init__(
-        self, way: Way, body: bytes | None, headers: Mapping[str, str], network: Network, seconds: float | None
+        self,
+        endpoint: Endpoint,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        network: Network,
+        seconds: float | None,
     ) -> None:
-        self.url, self._way, self._network = way.url, way, network
-        self._sock: socket.socket | None = None  # http.client lets go of it for a body that ends with the connection
-        self._incoming = Incoming(self._exchange(body, headers), way.host)
-        self.hurry = self._incoming.hurry
+        self.url, self._endpoint, self._network = endpoint.url, endpoint, network
+        self._sock: socket.socket | None = None  # http.client drops its reference if the body ends with the connection
+        self._incoming = Incoming(self._exchange(body, headers), endpoint.host)
+        self.limit_wait = self._incoming.limit_wait
         if seconds is not None:
-            self.hurry(seconds)
+            self.limit_wait(seconds)
         try:
-            head: Any = self._incoming.take(network.first_byte_timeout)
-        except BaseException:  # a signal, too
+            head: Any = self._incoming.next_item(network.first_byte_timeout)
+        except BaseException:  # also a signal
             self.close()
             raise
         self.status: int = head.status
         self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
 
     def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
-        """The head of the response, then its body in pieces, for the thread. Raises ModelError and TimedOut."""
-        target, proxy, host = self._way.target, self._way.proxy, self._way.host
+        """In the thread: yield the head of the response, then its body in chunks. Raises ModelError or TimedOut."""
+        target, proxy, host = self._endpoint.target, self._endpoint.proxy, self._endpoint.host
         path = quote(target.path or "/", safe=_SAFE)
         if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
             path, headers = f"http://{host}{path}", {**headers, **_login(proxy)}
-        connection = _connected(self._way)
+        connection = _connect(self._endpoint)
         self._sock = connection.sock
         self._sock.settimeout(max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE)
         try:
             connection.request("GET" if body is None else "POST", path, body, dict(headers))
             response = connection.getresponse()
             yield response
-            while chunk := response.read1(_PIECE):
+            while chunk := response.read1(_CHUNK_SIZE):
                 yield chunk
-            if response.length:  # of the promised bytes
+            if response.length:  # bytes missing
                 raise IncompleteRead(b"", response.length)
         except (HTTPException, OSError, ValueError, OverflowError) as err:
             failure = ConnectionLost(f"the connection to {host} broke off", detail=repr(err))
@@ -90,16 +95,16 @@ class Response:
             connection.close()
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it arrives. Raises ModelError or TimedOut when it breaks off or stalls."""
-        patience = self._network.first_byte_timeout  # for the model to begin
-        while chunk := self._incoming.take(patience):
+        """Yield the body as it arrives. Raises ModelError or TimedOut if it breaks off or stalls."""
+        timeout = self._network.first_byte_timeout  # the model may still be loading
+        while chunk := self._incoming.next_item(timeout):
             yield chunk
-            patience = self._network.idle_timeout
+            timeout = self._network.idle_timeout
 
     def small_body(self) -> bytes:
-        """The beginning of the body, as far as it comes soon."""
+        """The beginning of the body, as much as arrives soon."""
         body = b""
-        self.hurry()
+        self.limit_wait()
         with contextlib.suppress(GptshError):
             for chunk in self.chunks():
                 body += chunk
@@ -108,70 +113,70 @@ class Response:
         return body
 
     def close(self) -> None:
-        """Drop the connection, whatever the thread waits for: an answer that is not wanted is not read to its end."""
+        """Close the connection even while the thread waits for it: the rest of the answer is not needed."""
         self._incoming.close()
         if self._sock:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # already closed
                 self._sock.shutdown(socket.SHUT_RDWR)
 
 
-def _connected(way: Way) -> HTTPConnection:
-    """A connection, by the proxy if there is one. What fails here is not tried again: it would not change soon."""
-    target, proxy, context = way.target, way.proxy, way.context
-    by_socks = proxy is not None and proxy.scheme in _SOCKS
-    first = proxy if proxy and not by_socks else target
-    connection = HTTPConnection(*_place(first), timeout=CONNECT_TIMEOUT)
+def _connect(endpoint: Endpoint) -> HTTPConnection:
+    """Connect, through the proxy if there is one. Its errors are not retried: they would not change soon."""
+    target, proxy, context = endpoint.target, endpoint.proxy, endpoint.context
+    uses_socks = proxy is not None and proxy.scheme in _SOCKS
+    first_hop = proxy if proxy and not uses_socks else target
+    connection = HTTPConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT)
     if context:
-        connection = HTTPSConnection(*_place(first), timeout=CONNECT_TIMEOUT, context=context)
+        connection = HTTPSConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT, context=context)
     try:
-        if proxy and not by_socks:
+        if proxy and not uses_socks:
             if target.scheme == "https":
-                connection.set_tunnel(*_place(target), _login(proxy))
+                connection.set_tunnel(*_address(target), _login(proxy))
             connection.connect()
         else:
-            name, port = _place(target)
-            # A name in bytes is none in IDNA, the tables of which take 1.5 ms to load.
+            name, port = _address(target)
+            # A name in bytes needs no IDNA encoding, whose tables take 1.5 ms to load.
             host: Any = name.encode() if name.isascii() else name
-            sock = _by_socks(target, proxy) if proxy else socket.create_connection((host, port), CONNECT_TIMEOUT)
+            sock = _connect_socks(target, proxy) if proxy else socket.create_connection((host, port), CONNECT_TIMEOUT)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
     except TimeoutError as err:
-        raise TimedOut(f"no connection to {way.host} in time") from err
+        raise TimedOut(f"no connection to {endpoint.host} in time") from err
     except ssl.SSLError as err:
-        is_stranger = isinstance(err, ssl.SSLCertVerificationError)
-        todo = "SSL_CERT_FILE names another CA bundle" if is_stranger else "does it speak https?"
-        raise ModelError(f"no secure connection to {way.host}: {err}", todo, detail=repr(err)) from err
+        is_untrusted = isinstance(err, ssl.SSLCertVerificationError)
+        todo = "SSL_CERT_FILE names another CA bundle" if is_untrusted else "does it speak https?"
+        raise ModelError(f"no secure connection to {endpoint.host}: {err}", todo, detail=repr(err)) from err
     except (HTTPException, OSError, ValueError) as err:
         if proxy:
             refused = re.search("Tunnel connection failed: (.*)", str(err))
-            what = f"the proxy for {way.host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
+            what = f"the proxy for {endpoint.host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
             todo = "see HTTPS_PROXY and NO_PROXY"
         elif isinstance(err, (socket.gaierror, UnicodeError)):
-            what, todo = f"the host {way.host} is not known", "is base_url right?"
+            what, todo = f"the host {endpoint.host} is not known", "is base_url right?"
         else:
-            what, todo = f"nothing answers at {way.host}", "is the server running, and base_url right?"
+            what, todo = f"nothing answers at {endpoint.host}", "is the server running, and base_url right?"
         raise ModelError(what, todo, detail=repr(err)) from err
     return connection
 
 
 class Http:
-    """How one process reaches models."""
+    """Sends requests with one process's network settings and environment."""
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
 
     def send(self, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None) -> Response:
-        """Send, by POST where there is a body, and wait for the head. Raises ModelError or TimedOut, and as ``way``."""
-        return Response(self.way(url), body, headers, self._network, seconds)
+        """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``."""
+        return Response(self.endpoint(url), body, headers, self._network, seconds)
 
-    def way(self, url: str) -> Way:
-        """How a URL is reached. Raises ConfigError for a URL, a proxy or a CA bundle by which nothing can be."""
+    def endpoint(self, url: str) -> Endpoint:
+        """Resolve proxy and TLS context for a URL. Raises ConfigError for an invalid URL, proxy or CA bundle."""
         host = url.partition("://")[2].partition("/")[0]
         try:
-            target, named = urlsplit(url), proxy_for(url, self._environ)
-            proxy = urlsplit(named) if named else None
+            target, proxy_url = urlsplit(url), proxy_for(url, self._environ)
+            proxy = urlsplit(proxy_url) if proxy_url else None
             for parts in (target, proxy or target):
-                _place(parts)
+                _address(parts)
         except ValueError as err:
             todo = "see base_url and the proxy variables"
             raise ConfigError(f"no way to {host}", todo, detail=repr(err)) from err
@@ -179,22 +184,22 @@ class Http:
             raise ConfigError("an https:// proxy cannot lead to an https:// server", "name the proxy as http://")
         if proxy and proxy.scheme in _SOCKS:
             try:
-                import socks  # noqa: F401, PLC0415 - a package that few install
+                import socks  # noqa: F401, PLC0415 - few install the package
             except ImportError as err:
                 raise ConfigError(
                     "a SOCKS proxy needs the package PySocks", "pip install PySocks, or name an HTTP proxy"
                 ) from err
         secure = "https" in (target.scheme, proxy and proxy.scheme)
-        return Way(url, host, target, proxy, self._context if secure else None)
+        return Endpoint(url, host, target, proxy, self._context if secure else None)
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        """Whom to believe: as the environment says, else the system, else certifi. Raises ConfigError."""
+        """The trusted CAs: from the environment, else the system, else certifi. Raises ConfigError."""
         file = next((self._environ[name] for name in _BUNDLES[:2] if self._environ.get(name)), None)
         folder = self._environ.get(_BUNDLES[2]) or None
         system = ssl.get_default_verify_paths()
         if not (file or folder or system.cafile or (system.capath and os.listdir(system.capath))):
-            import certifi  # noqa: PLC0415 - only where the system has no bundle
+            import certifi  # noqa: PLC0415 - only if the system has no bundle
 
             file = certifi.where()
         if file and os.path.isdir(file):  # REQUESTS_CA_BUNDLE may name a folder
@@ -205,10 +210,10 @@ class Http:
             raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
 
 
-def _place(parts: SplitResult) -> tuple[str, int]:
-    """The host and the port of a URL. Raises ValueError for one that lacks them, or has a port beyond all."""
+def _address(parts: SplitResult) -> tuple[str, int]:
+    """The host and the port of a URL. Raises ValueError if it has no host, an unknown scheme or an invalid port."""
     if not parts.hostname or parts.scheme not in _PORTS:
-        raise ValueError(f"no host, or no scheme that is known: {parts.scheme}")
+        raise ValueError(f"no host, or an unknown scheme: {parts.scheme}")
     return parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
@@ -221,19 +226,19 @@ def _login(proxy: SplitResult) -> dict[str, str]:
 
 
 def _basic(login: str) -> str:
-    """A login as a header has it; its parts are percent-encoded."""
-    import base64  # noqa: PLC0415 - few proxies have one
+    """A percent-encoded login for a Basic header."""
+    import base64  # noqa: PLC0415 - few proxies need one
 
     return base64.b64encode(unquote(login).encode()).decode()
 
 
-def _by_socks(target: SplitResult, proxy: SplitResult) -> socket.socket:
-    """A connection by a SOCKS proxy. Raises OSError."""
-    import socks  # noqa: PLC0415 - a package that few install
+def _connect_socks(target: SplitResult, proxy: SplitResult) -> socket.socket:
+    """Connect through a SOCKS proxy. Raises OSError."""
+    import socks  # noqa: PLC0415 - few install the package
 
-    host, port = _place(proxy)
+    host, port = _address(proxy)
     sock: socket.socket = socks.create_connection(
-        _place(target),
+        _address(target),
         CONNECT_TIMEOUT,
         proxy_type=socks.SOCKS5 if proxy.scheme.startswith("socks5") else socks.SOCKS4,
         proxy_addr=host,
@@ -246,7 +251,7 @@ def _by_socks(target: SplitResult, proxy: SplitResult) -> socket.socket:
 
 
 def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
-    """What of the proxies' addresses must not be shown: user and password, also of one that cannot be parsed."""
+    """The users and passwords in the proxies' URLs, even in a URL that cannot be parsed."""
     secrets: set[str] = set()
     for name, value in environ.items():
         if name.lower().endswith("_proxy") and "@" in value:
@@ -266,8 +271,8 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     proxy = next((v for name in names for v in (environ.get(name), environ.get(name.upper())) if v), None)
     if not proxy:
         return None
-    host, port = _place(urlsplit(url))
-    excluded = f"{_NEVER},{environ.get('no_proxy') or environ.get('NO_PROXY') or ''}"
+    host, port = _address(urlsplit(url))
+    excluded = f"{_NO_PROXY},{environ.get('no_proxy') or environ.get('NO_PROXY') or ''}"
     if any(_excludes(entry, host.rstrip("."), port) for entry in excluded.replace(",", " ").split()):
         return None
     scheme, mark, address = proxy.rpartition("://")
@@ -275,11 +280,11 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _excludes(entry: str, host: str, port: int) -> bool:
-    """Whether one entry of ``NO_PROXY`` means this host: ``*``, a domain with all below it, an address or a network."""
+    """Whether an entry of ``NO_PROXY`` matches a host: ``*``, a domain with its subdomains, an address or a network."""
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    name, _, of_port = entry.lower().rpartition(":") if re.search(r":[0-9]+$", entry) else (entry.lower(), "", "")
+    name, _, entry_port = entry.lower().rpartition(":") if re.search(r":[0-9]+$", entry) else (entry.lower(), "", "")
     name = name.strip("[]").removeprefix("*").strip(".")
-    return bool(name) and (host == name or host.endswith(f".{name}")) and of_port in ("", str(port))
+    return bool(name) and (host == name or host.endswith(f".{name}")) and entry_port in ("", str(port))

@@ -90,7 +90,7 @@ class Bridge:
 
         def chunks() -> Iterator[dict[str, Any]]:
             nonlocal patience
-            while (chunk := incoming.take(patience)) is not None:
+            while (chunk := incoming.next_item(patience)) is not None:
                 if not gc.isenabled():
                     gc.freeze()
                     gc.enable()
@@ -98,8 +98,8 @@ class Bridge:
                 yield chunk
                 patience = self._network.idle_timeout
 
-        found = chunks() if request.stream else chat.whole(next(chunks(), {}), b"")
-        return sse.read(found, chat.Reader(answer), incoming.hurry)
+        found = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
+        return sse.read(found, chat.Reader(answer), incoming.limit_wait)
 
 
 def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
-from gptsh.llm.sse import ADVICE, as_object, load, shown
+from gptsh.llm.sse import ADVICE, as_object, debug_text, load
 from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW, usage_from
 from gptsh.models.names import is_by
@@ -75,7 +75,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
     """What is seen of the answer. The server may be asked for its window."""
-    return sse.read(payloads(response.chunks()), Reader(answer, lambda: servers.loaded(provider)))
+    return sse.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded(provider)))
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
 # ---- answers
 
 
-def payloads(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     """Each line of a body as an object. Raises ModelError for one that is none, and for what is no answer."""
     lines = filter(bytes.strip, sse.lines(chunks))
     for number, line in enumerate(lines):
@@ -124,7 +124,7 @@ def payloads(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
                 return
             raise
         if not number and not _KNOWN & set(found):
-            raise ModelError("the response is no answer of Ollama", ADVICE, detail=shown(line))
+            raise ModelError("the response is no answer of Ollama", ADVICE, detail=debug_text(line))
         yield found
 
 
@@ -135,7 +135,7 @@ class Reader(sse.Reader):
         super().__init__(answer)
         self._window = window
 
-    def take(self, line: dict[str, Any]) -> bool:
+    def add(self, line: dict[str, Any]) -> bool:
         """One line; whether it was the last. Raises ModelError or TooLong for an error."""
         answer, message = self.answer, as_dict(line.get("message"))
         thinking, content, model = message.get(THINKING), message.get("content"), line.get("model")

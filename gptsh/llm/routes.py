@@ -1,4 +1,4 @@
-"""How a model is reached: by which API, with which key and headers, and what must never be shown."""
+"""How a model is reached: its API, key and headers, and the secrets that must never be shown."""
 
 import re
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from gptsh.models.providers import BEARER, DIRECT, ApiName, Provider
 if TYPE_CHECKING:
     from gptsh.llm.http import Http
 
-_SHORTEST_SECRET = 4  # characters; to mask shorter ones would garble the message and hide nothing
-_SHORTEST_FOUND = 8  # characters of a value that only its variable's name makes a secret
-_PLAIN = "gpt-[34]|chatgpt-"  # served by chat completions, tools and all: the table need not be read
-_ANYWHERE = "https://litellm.invalid"  # only litellm knows where the provider is
-# The parameters that Google's OpenAI-compatible endpoint takes; it refuses others, which litellm translates.
-_GOOGLES = {
+_SHORTEST_SECRET = 4  # characters; masking shorter ones would garble the message and hide nothing
+_SHORTEST_VARIABLE = 8  # characters of a value that is a secret only by its variable's name
+_CHAT_MODELS = "gpt-[34]|chatgpt-"  # chat completions serve them, with tools too: the model table is not read
+_UNKNOWN_URL = "https://litellm.invalid"  # only litellm knows the provider's URL
+# The parameters that Google's OpenAI-compatible endpoint accepts; it refuses others, which litellm translates.
+_GOOGLE_PARAMETERS = {
     "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "reasoning_effort", "n", "tool_choice",
     "presence_penalty", "frequency_penalty", "seed", "extra_body",
 }  # fmt: skip
 
 
 class Routes:
-    """The ways to the servers of one process, each settled once."""
+    """Resolves models to providers with API, key and secrets, once each per process."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings, self._environ = settings, environ
@@ -38,12 +38,12 @@ class Routes:
     @cached_property
     def http(self) -> "Http":
         """The connections to servers."""
-        from gptsh.llm.http import Http  # noqa: PLC0415 - 50 ms that echo and every other job do without
+        from gptsh.llm.http import Http  # noqa: PLC0415 - takes 50 ms, and echo needs none
 
         return Http(self._settings.network, self._environ)
 
     def of(self, model: str, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> Provider:
-        """The provider of a model as it is asked, its key at hand. Raises ConfigError."""
+        """The provider of a model, with the API for this request and its key. Raises ConfigError."""
         provider = self._settings.providers.of(model)
         api = api_for(provider, params, tools=tools, documents=documents)
         if (model, api) not in self._routes:
@@ -51,32 +51,32 @@ class Routes:
             if api != "echo":
                 provider = self._with_key(provider, params)
                 try:
-                    self.http.way(provider.base_url or _ANYWHERE)
+                    self.http.endpoint(provider.base_url or _UNKNOWN_URL)
                 except GptshError as err:
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
             self._routes[model, api] = provider
         return self._routes[model, api]
 
-    def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, most: int) -> bytes:
-        """A document of a provider's server, so many bytes of it at most; empty for any status but 200.
+    def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
+        """Download at most ``max_bytes`` of a document from a provider's server; empty for any status but 200.
 
-        Raises GptshError where none comes in time.
+        Raises GptshError, also if it takes longer than ``seconds``.
         """
         provider, document = self._with_key(provider, {}), bytearray()
         try:
             response = self.http.send(url, body, headers(provider), seconds)
             for chunk in response.chunks() if response.status == 200 else ():  # OK
                 document += chunk
-                if len(document) >= most:
+                if len(document) >= max_bytes:
                     break
             response.close()
         except GptshError as err:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-        return bytes(document[:most])
+        return bytes(document[:max_bytes])
 
     def _with_key(self, provider: Provider, params: Mapping[str, Any]) -> Provider:
-        """The provider with its key and what must not be shown. Raises ConfigError when the key is missing."""
-        from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - as in ``http``
+        """The provider with its key and the secrets to mask. Raises ConfigError if the key is missing or invalid."""
+        from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - takes 50 ms, as in ``http``
 
         name, key = provider.name, provider.key
         if name in self._keys:  # a command that asks for a passphrase runs once
@@ -93,27 +93,27 @@ class Routes:
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
         secrets |= {str(value) for name, value in params.items() if names_a_secret(name)}
-        if provider.api == "litellm":  # which may use a key that gptsh does not know
-            found = {value.strip() for variable, value in self._environ.items() if names_a_secret(variable)}
-            secrets |= {value for value in found if len(value) >= _SHORTEST_FOUND and not value.startswith("/")}
+        if provider.api == "litellm":  # litellm may use a key that gptsh does not know
+            values = {value.strip() for variable, value in self._environ.items() if names_a_secret(variable)}
+            secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}
         hidden = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
         return provider._replace(key=key, secrets=hidden)
 
 
 def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> ApiName:
-    """The provider's API, but litellm for some of OpenAI's models, with tools or without, and documents for Google."""
+    """The provider's API; litellm for some of OpenAI's models, and for documents and some parameters to Google."""
     if provider.name == "gemini" and provider.api == "chat":
-        return "litellm" if documents or not set(params) <= _GOOGLES else "chat"
-    if provider.api != "chat" or provider.name not in OPENAIS or re.match(_PLAIN, provider.model):
+        return "litellm" if documents or not set(params) <= _GOOGLE_PARAMETERS else "chat"
+    if provider.api != "chat" or provider.name not in OPENAIS or re.match(_CHAT_MODELS, provider.model):
         return provider.api
     known = facts(provider.name, provider.model)
-    # A proxy in OpenAI's place may serve nothing else, and knows how to ask with tools.
-    offers = (tools or bool(params.get("tools"))) and not (provider.own_base and provider.name == "openai")
-    return "litellm" if not known.speaks_chat or (offers and chat_refuses_tools(known, params)) else "chat"
+    # A proxy at OpenAI's base_url may serve only chat completions, and can handle tools.
+    with_tools = (tools or bool(params.get("tools"))) and not (provider.own_base and provider.name == "openai")
+    return "litellm" if not known.speaks_chat or (with_tools and chat_refuses_tools(known, params)) else "chat"
 
 
 def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:
-    """The key as the provider wants it, and what the config file adds; ``masked``: no value of either."""
+    """The HTTP headers: the key in the provider's form, and those of the config file; ``masked`` hides their values."""
     is_direct = provider.api in DIRECT
     sent = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
     sent |= provider.constants
@@ -125,8 +125,8 @@ def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:
 
 
 def _printed_key(command: str, provider: str) -> Secret:
-    """The first line that the command prints. It gets no standard input: that is the prompt's."""
-    import subprocess  # noqa: PLC0415 - 5 ms that only this way of keeping keys costs
+    """The first line that the command prints. Its standard input is empty: gptsh reads the prompt from there."""
+    import subprocess  # noqa: PLC0415 - takes 5 ms, for api_key_command only
 
     done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     key = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()

@@ -1,6 +1,6 @@
-"""What goes out to a model and comes in: a thread that waits for it, JSON whole or in events, the loop that reads it.
+"""Encode requests and read answers: JSON, server-sent events, the thread that waits for data, and the reading loop.
 
-Lines are cut on bytes, since JSON may hold U+2028 and other marks of a str's lines.
+Lines are split as bytes: JSON may contain U+2028 and other characters at which a str's lines end.
 """
 
 import json
@@ -23,29 +23,29 @@ ADVICE = "is the base URL right?"
 
 
 def encode(payload: Any) -> bytes:
-    """JSON as it is sent. A lone surrogate (an undecodable byte of a pipe) is no UTF-8: U+FFFD goes in its place."""
+    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if is_unicode(text):  # without copies of two or four bytes a letter: it may hold images
+    if is_unicode(text):  # avoids copies of two or four bytes per character: the text may contain images
         return text.encode()
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """A JSON object, its infinities as null. Raises NoAnswer for nothing, ModelError for anything else."""
+    """Parse a JSON object, with infinities as null. Raises NoAnswer if there is no data, else ModelError."""
     if not data.strip():
         raise NoAnswer("the server's answer is empty", ADVICE)
     try:
         payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError) as err:
-        raise ModelError(f"the response is garbage: {err}", ADVICE, detail=shown(data)) from err
+        raise ModelError(f"the response is garbage: {err}", ADVICE, detail=debug_text(data)) from err
     if not isinstance(payload, dict):
-        said = message_in(payload)
-        raise ModelError(f"the provider reported: {said}" if said else "the response is no JSON object", ADVICE)
+        reason = message_in(payload)
+        raise ModelError(f"the provider reported: {reason}" if reason else "the response is not a JSON object", ADVICE)
     return payload
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """The arguments of a tool call as an object; what is none is wrapped in one."""
+    """The arguments of a tool call as an object; anything else is wrapped in one."""
     if not arguments.strip():
         return {}
     try:
@@ -56,11 +56,11 @@ def as_object(arguments: str) -> dict[str, Any]:
 
 def _finite(text: str) -> float | None:
     value = float(text)
-    return value if math.isfinite(value) else None  # 1e999 could not be saved
+    return value if math.isfinite(value) else None  # 1e999 is infinite, and could not be saved
 
 
-def shown(data: bytes) -> str:
-    """What --debug tells of a body."""
+def debug_text(data: bytes) -> str:
+    """The beginning of a body, for --debug."""
     return data[:2000].decode("utf-8", "replace")
 
 
@@ -70,42 +70,43 @@ Item = TypeVar("Item")
 
 
 class Incoming(Generic[Item]):
-    """What a thread brings, item by item, so that the main thread hears signals and its clock. ``who`` is named."""
+    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``."""
 
-    def __init__(self, items: Iterator[Item], who: str) -> None:
-        self._brought: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
-        self._who, self._until, self._closed = who, math.inf, False  # until: of ``time.monotonic``
-        threading.Thread(target=self._bring, args=(items,), daemon=True).start()
+    def __init__(self, items: Iterator[Item], host: str) -> None:
+        self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
+        self._host, self._closed = host, False
+        self._deadline = math.inf  # of ``time.monotonic``
+        threading.Thread(target=self._produce, args=(items,), daemon=True).start()
 
-    def _bring(self, items: Iterator[Item]) -> None:
+    def _produce(self, items: Iterator[Item]) -> None:
         try:
             for item in items:
-                self._brought.put(item)
+                self._queue.put(item)
                 if self._closed:
                     break
-            self._brought.put(None)
-        except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
-            self._brought.put(err)
+            self._queue.put(None)
+        except BaseException as err:  # noqa: BLE001 - ``next_item`` raises it in the main thread
+            self._queue.put(err)
 
-    def take(self, seconds: float) -> Item | None:
-        """The next item, None behind the last. Raises what ended the work, TimedOut where nothing comes in time."""
-        left = min(seconds, self._until - time.monotonic())
+    def next_item(self, timeout: float) -> Item | None:
+        """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
+        remaining = min(timeout, self._deadline - time.monotonic())
         try:
-            item = self._brought.get(timeout=max(left, 0))
+            item = self._queue.get(timeout=max(remaining, 0))
         except queue.Empty:
-            todo = "raise first_byte_timeout or idle_timeout under [network]" if self._until == math.inf else ""
-            raise TimedOut(f"{self._who} went silent", todo) from None
+            todo = "raise first_byte_timeout or idle_timeout under [network]" if self._deadline == math.inf else ""
+            raise TimedOut(f"{self._host} went silent", todo) from None
         if isinstance(item, BaseException):
             raise item
         return item
 
-    def hurry(self, seconds: float = LAST_WAIT) -> None:
-        """What still comes is not worth more seconds in all; the first call counts."""
-        if self._until == math.inf:
-            self._until = time.monotonic() + seconds
+    def limit_wait(self, seconds: float = LAST_WAIT) -> None:
+        """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""
+        if self._deadline == math.inf:
+            self._deadline = time.monotonic() + seconds
 
     def close(self) -> None:
-        """Take no more: the work ends with the next item."""
+        """Stop the thread after its next item."""
         self._closed = True
 
 
@@ -113,17 +114,18 @@ class Incoming(Generic[Item]):
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
-_SNIFFED = 6  # bytes that tell an event stream from anything else
+_SNIFFED = 6  # bytes that distinguish an event stream from anything else
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
-DONE: dict[str, Any] = {}  # stands for ``data: [DONE]``
+DONE: dict[str, Any] = {}  # in place of ``data: [DONE]``
 
 
 def objects(
-    chunks: Iterator[bytes], content_type: str, whole: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
+    chunks: Iterator[bytes], content_type: str, as_stream: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
-    """The objects of a body, DONE behind ``[DONE]``. Raises ModelError.
+    """Yield the JSON objects of a body, and DONE for ``[DONE]``. Raises ModelError.
 
-    Some servers answer in events or ``whole``, whatever they were asked: the beginning of the body shows it.
+    Some servers ignore whether streaming was requested: the beginning of the body shows what it is. ``as_stream``
+    splits a body that is one object into those that a stream would have sent.
     """
     first = start = b""
     while len(start) < _SNIFFED and (chunk := next(chunks, b"")):
@@ -134,28 +136,28 @@ def objects(
     chunks = chain([first], chunks)
     if start.startswith(b"{") or not ("event-stream" in content_type or start.startswith(_STARTS)):
         body = b"".join(chunks)
-        yield from whole(load(body), body)
+        yield from as_stream(load(body), body)
         return
-    for name, data in payloads(chunks):
+    for name, data in events(chunks):
         if data.strip() == b"[DONE]":
             yield DONE
             return
         if data.strip():
             payload = load(data)
             if name == "error":
-                payload["error"] = payload.get("error") or words_of(payload)
+                payload["error"] = payload.get("error") or error_fields(payload)
             yield payload
 
 
-def words_of(error: dict[str, Any]) -> Any:
-    """What an error says that stands bare in the place of an answer."""
+def error_fields(error: dict[str, Any]) -> Any:
+    """The telling fields of a payload that is itself an error; True if it has none."""
     return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
 
 
-def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Each event as ``(name, data)``, the name often empty; cut anywhere by the network. Comments carry nothing.
+def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Parse server-sent events into ``(name, data)``; the name is often empty. Chunks may be split anywhere.
 
-    An event that the end cuts off before its blank line still counts. Source: the WHATWG HTML standard, section 9.2.6.
+    An event without its final blank line counts too. Source: the WHATWG HTML standard, section 9.2.6.
     """
     name = ""
     data: list[bytes] = []
@@ -171,8 +173,8 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
-        elif field and not line.isascii():  # neither a comment nor what any server sends: it was spoilt on its way
-            raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=shown(line))
+        elif field and not line.isascii():  # not a comment, and no server sends this: it was damaged
+            raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=debug_text(line))
         elif field == b"event":
             name = value.decode()
     if data:
@@ -180,67 +182,68 @@ def payloads(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without their ends. Only new bytes are searched: an image in one line comes in thousands of chunks."""
+    """Split into lines without their ends. Only new bytes are searched: an image comes in thousands of chunks."""
     pieces: list[bytes] = []  # of the line that has not ended
     ended_by_return = False
     for chunk in chunks:
-        fresh = chunk[1:] if ended_by_return and chunk.startswith(b"\n") else chunk  # the other half of a line end
+        # A "\n" at the start is the second half of a line end that was split.
+        rest = chunk[1:] if ended_by_return and chunk.startswith(b"\n") else chunk
         if chunk:
             ended_by_return = chunk.endswith(b"\r")
-        first, *others = _LINE_END.split(fresh)
+        first, *others = _LINE_END.split(rest)
         pieces.append(first)
         if others:
             yield b"".join(pieces)
             yield from others[:-1]
             pieces = [others[-1]]
-    if rest := b"".join(pieces):
-        yield rest
+    if last := b"".join(pieces):
+        yield last
 
 
 # ---- an answer
 
 
 class Reader:
-    """Writes one answer of an API into an ``Answer``."""
+    """Writes the payloads of one answer into an ``Answer``. Each API has its own."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
-    def take(self, payload: dict[str, Any]) -> bool:
-        """One object that the server sent; whether it was the last. Raises ModelError or TooLong for an error in it."""
+    def add(self, payload: dict[str, Any]) -> bool:
+        """Read one object from the server; whether it was the last. Raises ModelError or TooLong for an error in it."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Write what is known only now, however it ended."""
+        """Write what is known only at the end, whole or broken off."""
 
 
 def read(
-    payloads: Iterable[dict[str, Any]], reader: Reader, hurry: Callable[[], None] = lambda: None
+    payloads: Iterable[dict[str, Any]], reader: Reader, limit_wait: Callable[[], None] = lambda: None
 ) -> Iterator[Event]:
-    """What is seen of an answer, as it comes. ``hurry`` is called when only usage may still come.
+    """Read an answer and yield its events as they come. ``limit_wait`` is called once only usage may still come.
 
-    Raises ModelError, TimedOut or TooLong for an error inside, BrokenOff for an answer that is not whole, NoAnswer for
-    none, behind what came before. Trouble behind a whole answer takes nothing from it.
+    After the events it raises ModelError, TimedOut or TooLong for an error in the answer, ConnectionLost for a partial
+    one, NoAnswer for an empty one. Errors after a complete answer are ignored.
     """
     answer, is_empty = reader.answer, True
     failure: GptshError = ConnectionLost("the stream broke off before the answer was complete")
     try:
         for payload in payloads:
-            is_last = reader.take(payload)
-            news = answer.new_events()
-            is_empty = is_empty and not news
-            yield from news
+            is_last = reader.add(payload)
+            new = answer.new_events()
+            is_empty = is_empty and not new
+            yield from new
             if is_last:
                 break
             if answer.finished:
-                hurry()
+                limit_wait()
     except (ModelError, TimedOut, TooLong) as err:
         failure = err
     reader.end()
     answer.end()
-    news = answer.new_events()
-    if is_empty and isinstance(failure, ConnectionLost) and news in ([], [Finished(None)]):
+    new = answer.new_events()
+    if is_empty and isinstance(failure, ConnectionLost) and new in ([], [Finished(None)]):
         raise NoAnswer("the server answered nothing", detail=failure.detail)
-    yield from news
+    yield from new
     if not answer.finished:
         raise failure

@@ -120,9 +120,9 @@ def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any,
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(objects(pieces, of, anthropic.whole), anthropic.Reader(answer)),
-        "chat": lambda: read(objects(pieces, of, chat.whole), chat.Reader(answer)),
-        "ollama": lambda: read(ollama.payloads(pieces), ollama.Reader(answer, lambda: None)),
+        "anthropic": lambda: read(objects(pieces, of, anthropic.as_events), anthropic.Reader(answer)),
+        "chat": lambda: read(objects(pieces, of, chat.as_chunks), chat.Reader(answer)),
+        "ollama": lambda: read(ollama.json_lines(pieces), ollama.Reader(answer, lambda: None)),
     }
     try:
         list(readers[api]())

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from gptsh.errors import ModelError
-from gptsh.llm.sse import payloads
+from gptsh.llm.sse import events
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n\r\n"
@@ -27,7 +27,7 @@ EVENTS = [
 
 @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
 def test_a_stream_cut_at_every_byte(cut: int) -> None:
-    assert list(payloads([STREAM[:cut], STREAM[cut:]])) == EVENTS
+    assert list(events([STREAM[:cut], STREAM[cut:]])) == EVENTS
 
 
 def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
@@ -38,15 +38,15 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
         seen.append(b"asked for more")
         yield b"data: two\n\n"
 
-    events = payloads(chunks())  # type: ignore[arg-type]
-    assert next(events) == ("", b"one")
+    parsed = events(chunks())  # type: ignore[arg-type]
+    assert next(parsed) == ("", b"one")
     assert not seen
 
 
 @pytest.mark.parametrize("line", [b"d\xe1ta: two", b"event: a\x8adata: two"])
 def test_a_spoilt_line_is_not_passed_over(line: bytes) -> None:
     with pytest.raises(ModelError):
-        list(payloads([b"data: one\n\n", line, b"\n\n"]))
+        list(events([b"data: one\n\n", line, b"\n\n"]))
 
 
 def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:
@@ -54,7 +54,7 @@ def test_a_long_line_in_many_pieces_takes_time_in_proportion() -> None:
 
     def seconds(pieces: int) -> float:
         started = time.process_time()
-        ((_, data),) = payloads([b"data: ", *[b"x" * 1460] * pieces, b"\n\n"])
+        ((_, data),) = events([b"data: ", *[b"x" * 1460] * pieces, b"\n\n"])
         assert len(data) == 1460 * pieces
         return time.process_time() - started
 

@@ -17,7 +17,7 @@ from gptsh.content.answer import Tools
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
-from gptsh.models.facts import near_parameter
+from gptsh.models.facts import similar_parameter
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import Toolbox
@@ -69,12 +69,12 @@ class App:
         self.reporter.output = output
         if agent.model is None:
             raise self.no_model_error()
-        servers = self.settings.tool_servers.chosen(agent.tools) if agent.tools else []
+        servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
         model = self.client.servers.full_name(agent.model)
         if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
             stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
         for name in agent.params:
-            if near := near_parameter(name):
+            if near := similar_parameter(name):
                 stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
         form = Form(output, flags.extract, shape, not flags.no_reasoning)
         return TurnSetup(agent._replace(model=model), form, servers)
@@ -135,7 +135,7 @@ def with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | 
     known = []
     for name in names:  # as far as they are still configured
         try:
-            known += [name] if isinstance(name, str) and loaded.tool_servers.chosen([name]) else []
+            known += [name] if isinstance(name, str) and loaded.tool_servers.select([name]) else []
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
     return agent._replace(tools=tuple(known))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.content.answer import Tools, result_of
+from gptsh.content.answer import Tools, error_result
 from gptsh.core.document import Document
 from gptsh.messages import Call, ToolResult
 from gptsh.text import one_line, shorten, visible
@@ -73,7 +73,7 @@ class Approval:
         allowed = []
         for call in calls:
             if why := self.refusal(call):
-                yield ToolResult(result_of(call, why))
+                yield ToolResult(error_result(call, why))
             else:
                 allowed.append(call)
         if stdio.is_terminal(sys.stderr):  # in a pipe nobody reads it

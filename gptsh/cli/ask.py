@@ -124,7 +124,7 @@ def parts_from(sources: Iterable[tuple[str, bytearray]]) -> list[Part]:
     for source, data in sources:
         from gptsh.content import attachments  # noqa: PLC0415 - most questions have only words
 
-        kind = attachments.kind_of(data)
+        kind = attachments.detect_type(data)
         if kind is None:
             parts.append(text_part(source, data.decode(errors="surrogateescape")))
             data.clear()

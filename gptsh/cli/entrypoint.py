@@ -12,7 +12,7 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, exit_by_signal
 from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build
 from gptsh.cli.reporter import Reporter
-from gptsh.config.forms import output_in
+from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
 from gptsh.models.names import safe_params
 
@@ -74,7 +74,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt", _WORDS.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
-        output = output_in(os.environ)  # ``markdown`` is what a terminal gets anyway, and a pipe does not
+        output = output_from(os.environ)  # ``markdown`` is what a terminal gets anyway, and a pipe does not
         flags = flags._replace(output=flags.output or (None if output == "markdown" else output))
     module, _, function = JOBS[job].target.partition(":")
     done: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)

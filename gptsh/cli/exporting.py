@@ -13,7 +13,7 @@ from gptsh.jsonio import encode_json
 
 def export_session(flags: Flags) -> int:
     """Write a session to stdout in another format; notes say what of it the format cannot carry."""
-    ref, form = references.pinned(flags.export_session or ""), flags.format or "markdown"
+    ref, form = references.pin_ref(flags.export_session or ""), flags.format or "markdown"
     doc = sessions.load_at(ref, stdio.note)
     stdio.write_pieces(exported(doc, ref, form))
     if note := losses.note(doc, form):

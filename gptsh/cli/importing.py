@@ -79,7 +79,7 @@ class _Report:
             names = ", ".join(foreign[:_NAMED]) + ", …" * (len(foreign) > _NAMED)
             stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
         if self.could_be:
-            stdio.note(f"--name would name them {references.abbreviated(self.could_be)}")
+            stdio.note(f"--name would name them {references.abbreviate(self.could_be)}")
         if not self.taken:
             raise UsageError(f"{name}: nothing that could be imported", known)
 
@@ -173,7 +173,7 @@ def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: 
     name = f"@{key}"
     if not isinstance(key, str) or not references.is_name(name):
         return None
-    held = references.filename_named(name)
+    held = references.filename_of_name(name)
     if is_named and held in (None, imported.filename):
         importer.name(name, imported.filename)
         return name

@@ -12,7 +12,7 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.errors import UsageError
-from gptsh.models.names import full_name, is_named
+from gptsh.models.names import full_name, matches_model
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
@@ -67,7 +67,7 @@ def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[S
             stdio.note(f"skipped {item.path}: {item.cause}")
         elif all_pass or (
             is_chosen(flags, project, item["agent"], item["project"], item["tags"])
-            and is_named(full_name(item["model"], item["provider"]), flags.model)
+            and matches_model(full_name(item["model"], item["provider"]), flags.model)
         ):
             passed += 1
             yield item

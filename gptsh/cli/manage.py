@@ -14,7 +14,7 @@ from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.listing import Unreadable
 from gptsh.errors import UsageError
-from gptsh.models.names import is_named
+from gptsh.models.names import matches_model
 from gptsh.render.lists import INDENT, agent_line, found_drawn, found_lines, listing_line, model_line, tool_line
 from gptsh.render.plain import look
 
@@ -117,7 +117,7 @@ def list_agents(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     default = loaded.agent or loaded.default_agent
     agents = [(name, agent.model) for name, agent in loaded.agents.items()]
-    chosen = (agent for agent in agents if is_named(agent[1], flags.model))
+    chosen = (agent for agent in agents if matches_model(agent[1], flags.model))
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     keys = ("name", "model", "default")
     stdio.write_lines(
@@ -147,7 +147,7 @@ def list_tools(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     asked = settings.Overrides(flags.agent)
     own = ("all",) if flags.agent is None else settings.choose_agent(loaded, asked, None).tools
-    toolbox = Toolbox(loaded.tool_servers.chosen(flags.select_tools(own)), os.environ)
+    toolbox = Toolbox(loaded.tool_servers.select(flags.select_tools(own)), os.environ)
     with Interrupts(None) as interrupts:
         try:
             toolbox.start()

@@ -37,7 +37,7 @@ from prompt_toolkit.styles import Style
 from gptsh.cli import stdio
 from gptsh.cli.commands import COMMANDS
 from gptsh.cli.interrupts import Interrupted, Interrupts
-from gptsh.config.folders import own_folder
+from gptsh.config.folders import app_folder
 from gptsh.core import files
 from gptsh.core.references import make_private
 from gptsh.errors import GptshError, UsageError
@@ -141,7 +141,7 @@ class _History(FileHistory):
 
     def __init__(self, talk: "Conversation", pastes: "Pastes") -> None:
         self._talk, self._pastes = talk, pastes
-        self._path = own_folder("state") / "typed"
+        self._path = app_folder("state") / "typed"
         super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def show_session(flags: Flags) -> int:
     """Print a session for reading; its document for a program, or each of its messages."""
-    ref = references.pinned(flags.show_session or "")
+    ref = references.pin_ref(flags.show_session or "")
     doc = sessions.load_at(ref, stdio.note)
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON

@@ -11,7 +11,7 @@ from gptsh.cli.approval import confirm
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, retention, sessions
 from gptsh.core.listing import SessionSummary, display_title
-from gptsh.core.references import ID, INDEX, abbreviated
+from gptsh.core.references import ID, INDEX, abbreviate
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.lists import listing_line
@@ -68,7 +68,7 @@ def prune_sessions(flags: Flags) -> int:
     items = lists.passing(flags._replace(limit=None))  # which is how many go
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
-    going = retention.to_prune(items, flags.keep, before, flags.limit)
+    going = retention.select_to_prune(items, flags.keep, before, flags.limit)
     if flags.yes and going:
         chosen = {item["filename"]: item["updated_at"] for item in going}
         return run_changes(flags, retention.remove(chosen, archive=flags.archive))
@@ -101,7 +101,7 @@ def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
         return f"no session would be {done}"
     names = references.names_by_file()
     named = [name for item in going for name in names.get(item["filename"], ())]
-    among = f", {abbreviated(named)} among them" if named else ""
+    among = f", {abbreviate(named)} among them" if named else ""
     return f"{quantity(len(going), 'session')} would be {done}{among}: --yes does it"
 
 
@@ -128,7 +128,7 @@ def _work(changes: Iterator[Change]) -> Iterator[Change]:
                 done.append(change.filename[ID])
                 yield change
     except GptshError as err:
-        err.hint = f"done before: {abbreviated(done)}" if done else ""
+        err.hint = f"done before: {abbreviate(done)}" if done else ""
         raise
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted
 from gptsh.cli.options import JOBS, parse_leniently
-from gptsh.config.forms import STRUCTURED, output_in
+from gptsh.config.forms import STRUCTURED, output_from
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
 _TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
@@ -43,7 +43,7 @@ class Reporter:
             stdio.note(err.hint)
         output = self.output or flags.output
         with contextlib.suppress(ConfigError):  # which may be the very failure
-            output = output or output_in(os.environ)
+            output = output or output_from(os.environ)
         if output in STRUCTURED and not (self.reported or err.reported):
             self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
         return failure.exit_code

@@ -56,7 +56,7 @@ def open_session(ref: str | None) -> OpenedSession:
     if ref is None:
         return OpenedSession()
     base, point = references.split_ref(ref)
-    if point is None and ref.startswith("@") and references.filename_named(ref) is None:
+    if point is None and ref.startswith("@") and references.filename_of_name(ref) is None:
         return OpenedSession(ref, None, ref)
     filename = references.filename_of(base)
     if point is not None:

@@ -338,9 +338,9 @@ def do_tools(talk: "Conversation", args: str) -> None:
         flags = flags._replace(tools=None, no_tools=True)
     elif args:
         flags = flags._replace(tools=args, no_tools=False)
-        known.chosen(flags.select_tools(()))
+        known.select(flags.select_tools(()))
     talk.flags = flags
-    servers = known.chosen(with_tools(talk.agent(), flags, talk.settings, talk.doc).tools)
+    servers = known.select(with_tools(talk.agent(), flags, talk.settings, talk.doc).tools)
     if running := talk.app.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return

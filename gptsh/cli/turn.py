@@ -17,7 +17,7 @@ from gptsh.cli.reporter import as_error
 from gptsh.cli.session import OpenedSession, start_session
 from gptsh.cli.title import title_thread
 from gptsh.config import settings
-from gptsh.content.answer import Answer, Tools, calls_to_run, shortcoming
+from gptsh.content.answer import Answer, Tools, answer_error, calls_to_run
 from gptsh.context import tokens
 from gptsh.core import document, sessions
 from gptsh.errors import (
@@ -229,7 +229,7 @@ class Turn:
                     self._unshown_text = _answer_text(message)[self._shown_chars :]  # arrived as the signal came
                     has_calls = bool(calls_to_run(message, plan.request))
                     self._save_answer(message, fsync=not has_calls)  # the tool results are saved with fsync
-        if message and not has_calls and (failure := shortcoming(message)):
+        if message and not has_calls and (failure := answer_error(message)):
             raise failure
 
     def _show(self, events: Iterator[Event]) -> None:

@@ -8,7 +8,7 @@ from platformdirs.unix import Unix
 from gptsh.errors import ConfigError
 
 
-def own_folder(kind: Literal["state", "config", "cache"]) -> Path:
+def app_folder(kind: Literal["state", "config", "cache"]) -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or the one of another kind; it may not exist.
 
     Raises ConfigError for a user without a home.

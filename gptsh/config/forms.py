@@ -9,7 +9,7 @@ OUTPUTS = ("text", "markdown", *STRUCTURED)
 FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # that a session is exported in
 
 
-def output_in(environ: Mapping[str, str]) -> str | None:
+def output_from(environ: Mapping[str, str]) -> str | None:
     """The form of the output that ``GPTSH_OUTPUT`` names; None for none. Raises ConfigError for an unknown one."""
     output = environ.get("GPTSH_OUTPUT") or None
     if output and output not in OUTPUTS:

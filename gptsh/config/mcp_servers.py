@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
-from gptsh.config.secret import Secret, names_a_secret
+from gptsh.config.secret import Secret, is_secret_name
 from gptsh.errors import ConfigError
 
 SEPARATOR = "__"  # between a server and its tool
@@ -99,7 +99,7 @@ class ToolServers:
         for value in server.headers.values():
             secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
         for variable, value in {**variables, **server.env}.items():
-            secrets |= {value} if names_a_secret(variable) and not value.startswith("/") else set()  # a path is no key
+            secrets |= {value} if is_secret_name(variable) and not value.startswith("/") else set()  # a path is no key
         lines = {line for value in secrets for line in (value, *value.splitlines())}
         return server._replace(
             command=os.path.expanduser(server.command) if server.command is not None else None,
@@ -109,7 +109,7 @@ class ToolServers:
             secrets=frozenset(Secret(line) for line in lines if len(line) >= _SHORTEST_SECRET),
         )
 
-    def chosen(self, names: Iterable[str]) -> list[ToolServer]:
+    def select(self, names: Iterable[str]) -> list[ToolServer]:
         """The servers that the names choose, each with the patterns of its tools that are wanted.
 
         A name is that of a server, ``SERVER__TOOL`` or ``SERVER__PATTERN``; ``all`` and ``*`` are every server.

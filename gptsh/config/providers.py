@@ -9,7 +9,7 @@ from gptsh.errors import ConfigError
 from gptsh.models import catalog
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
-from gptsh.models.providers import AZURE_V1, AZURE_V1_VERSIONS, DIRECT, OWN, PROVIDERS, Provider, known_provider
+from gptsh.models.providers import AZURE_V1, AZURE_V1_VERSIONS, CUSTOM, DIRECT, PROVIDERS, Provider, known_provider
 
 _LONGEST_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
@@ -52,7 +52,7 @@ class Providers:
     def get(self, name: str) -> Provider | None:
         """The provider of this name; None where nobody knows one."""
         table, environ = self.tables.get(name, ProviderTable()), self._environ
-        known = known_provider(name, has_base=bool(table.base_url)) or (OWN if name in self.tables else None)
+        known = known_provider(name, has_base=bool(table.base_url)) or (CUSTOM if name in self.tables else None)
         if known is None:
             return None
         if name == "azure" and environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
@@ -63,7 +63,7 @@ class Providers:
             base_url = base_url.removesuffix("/v1").rstrip("/")
         if base_url and not base_url.endswith(known.base_path):
             base_url += known.base_path
-        own_base = base_url != known.base_url
+        has_custom_base = base_url != known.base_url
         key_vars = (table.api_key_env,) if table.api_key_env else known.key_vars
         key_var = next((variable for variable in key_vars if environ.get(variable, "").strip()), None)
         headers = {header: environ.get(variable, "") for header, variable in known.header_vars.items()}
@@ -74,12 +74,12 @@ class Providers:
             key=Secret(environ[key_var].strip()) if key_var else None,
             key_vars=key_vars,
             key_command=table.api_key_command,
-            needs_key=bool(table.api_key_env) or (known.needs_key and not own_base),
+            needs_key=bool(table.api_key_env) or (known.needs_key and not has_custom_base),
             headers={**headers, **table.headers},
             model_small=full_name(table.model_small, name),
             context_window=table.context_window or None,
             key_var=key_var,
-            own_base=own_base,
+            has_custom_base=has_custom_base,
             prices={model: prices._asdict() for model, prices in table.prices.items()},
         )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
 
-LONGEST = 1e8  # seconds, three years: what a timer takes
+MAX_SECONDS = 1e8  # seconds, three years: what a timer takes
 _T = TypeVar("_T")
 
 
@@ -150,7 +150,7 @@ URL = Rule(
     shown=False,
 )
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
-SECONDS = Rule("a number of seconds above 0", lambda v: type(v) in _NUMBER and 0 < v <= LONGEST)
+SECONDS = Rule("a number of seconds above 0", lambda v: type(v) in _NUMBER and 0 < v <= MAX_SECONDS)
 SHARE = Rule("a number from 0 to 1", lambda v: type(v) in _NUMBER and 0 <= v <= 1)
 USD = Rule("a number of USD from 0", lambda v: type(v) in _NUMBER and 0 <= v < 1e9)
 COUNT = Rule("a whole number from 0", lambda v: type(v) is int and v >= 0)

@@ -17,12 +17,12 @@ class Secret(str):
         return f"'{MASK}'"
 
 
-def names_a_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether a variable or a parameter of this name holds a secret."""
     return bool(re.search(_NAMES, name))
 
 
-def masked(text: str, secrets: Collection[str]) -> str:
+def mask(text: str, secrets: Collection[str]) -> str:
     """The text without the secrets, in capitals, percent-encoded or escaped as in JSON too: servers repeat them so."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = _spellings(secret).sub(MASK, text)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
-from gptsh.config.folders import own_folder
-from gptsh.config.forms import OUTPUTS, output_in
+from gptsh.config.folders import app_folder
+from gptsh.config.forms import OUTPUTS, output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.providers import Providers, ProviderTable
 from gptsh.errors import ConfigError
@@ -27,7 +27,7 @@ _FOR_A_SHELL = (
     "changed. Answer with one command for it that works there, ready to be run, and with nothing else: no explanation, "
     "no Markdown, no prompt sign. Where no command can do it, answer with a comment of one line that says why."
 )
-OWN_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
+AGENT_SYSTEM = "-"  # the agent's own system prompt, where the session has another one
 
 
 class Agent(NamedTuple):
@@ -157,7 +157,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         session=environ.get("GPTSH_SESSION") or None,
         model=providers.full(model) if model else None,
         agent=environ.get("GPTSH_AGENT") or None,
-        output=output_in(environ),
+        output=output_from(environ),
         timeout=seconds,
         read_stdin=not is_set(environ, "GPTSH_NO_STDIN"),
     )
@@ -166,7 +166,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
 def config_path(environ: Mapping[str, str], named: str | None = None) -> Path:
     """The config file, which may not exist: ``named``, else ``GPTSH_CONFIG``, else that of the XDG config folder."""
     named = named or environ.get("GPTSH_CONFIG")
-    return Path(named) if named else own_folder("config") / "config.toml"
+    return Path(named) if named else app_folder("config") / "config.toml"
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:
@@ -194,7 +194,7 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
 def positive_seconds(text: str) -> float:
     """A finite number of seconds above 0. Raises ValueError saying what was expected."""
     with contextlib.suppress(ValueError):
-        if 0 < float(text) <= schema.LONGEST:
+        if 0 < float(text) <= schema.MAX_SECONDS:
             return float(text)
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
 
@@ -249,7 +249,7 @@ def choose_agent(settings: Settings, asked: Overrides, stored: Agent | None) -> 
         output=own.output,
         memory=own.memory,
     )
-    if asked.system not in (None, OWN_SYSTEM):
+    if asked.system not in (None, AGENT_SYSTEM):
         return chosen._replace(system=asked.system)
     prompted = base if asked.system is None else own
     system, path = prompted.system, prompted.system_file
@@ -285,4 +285,4 @@ def small_model(settings: Settings, agent: Agent) -> str | None:
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """USD for one call of a model; None where it is not known. Raises ConfigError as ``Providers.of``."""
     provider = settings.providers.of(model)
-    return cost(provider.priced(facts(provider.name, provider.model)), usage)
+    return cost(provider.with_prices(facts(provider.name, provider.model)), usage)

@@ -28,7 +28,7 @@ from gptsh.messages import (
 from gptsh.models.cost import filled_window
 from gptsh.text import is_unicode
 
-LAST_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
+FINAL_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",
@@ -110,7 +110,7 @@ class Answer:
             self._reasoning.setdefault(field, []).append(text)
             self._news.append(Reasoning(text, field))
 
-    def add_thought(self, block: Part) -> None:
+    def add_thinking(self, block: Part) -> None:
         """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
         self._blocks.append(("thinking", block))
         self._reasoning.pop(THINKING_BLOCKS, None)
@@ -124,7 +124,7 @@ class Answer:
         """A tool call. No two of an answer have the same id, or their results would be mixed up."""
         calls, own = self.calls, call["id"] or new_call_id()
         taken = any(own == other["id"] for other in calls)
-        function = {**call["function"], "arguments": paired(call["function"]["arguments"])}
+        function = {**call["function"], "arguments": join_surrogates(call["function"]["arguments"])}
         call = {**call, "id": f"{own}_{len(calls) + 1}" if taken else own, "function": function}
         self._blocks.append(("tool_call", call))
         self._news.append(ToolCall(call))
@@ -185,10 +185,10 @@ class Answer:
         text = self._halves.get(field, "") + piece
         half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self._halves[field] = half
-        return paired(text.removesuffix(half))
+        return join_surrogates(text.removesuffix(half))
 
 
-def paired(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """The text, its surrogate pairs made whole: pieces that were joined may have the halves side by side."""
     return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
@@ -202,14 +202,14 @@ def calls_to_run(message: Message | None, request: Request) -> list[Call]:
     return list(message.get("tool_calls") or ()) if message and whole and request.tools else []
 
 
-def result_of(call: Call, content: str) -> Message:
+def error_result(call: Call, content: str) -> Message:
     """The message that tells the model why a call was not carried out."""
     name = str(call["function"].get("name", ""))
     result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
     return {**result, "is_error": True, "duration_ms": 0}
 
 
-def shortcoming(message: Message) -> GptshError | None:
+def answer_error(message: Message) -> GptshError | None:
     """What keeps a finished answer from being a whole one; None where nothing does."""
     finish = message.get("finish_reason") or ""
     if not finish:

@@ -1,6 +1,6 @@
-"""Images, PDF documents and audio: what bytes are, the part of a message that carries them, and one view of such parts.
+"""Images, PDF documents and audio: detect their type, make message parts from them, and read such parts.
 
-Parts have the shapes of OpenAI's chat API; ``foreign`` brings those of other tools into them.
+Parts have the shapes of OpenAI's chat API; ``foreign`` converts those of other tools.
 """
 
 import re
@@ -14,57 +14,57 @@ from gptsh.text import format_size
 
 Kind = Literal["image", "document", "audio"]
 
-# By kind: the ability of a model that takes it, as the model table names it, and its name for people.
+# By kind: the ability that a model needs, as the model table names it, and the name for people.
 ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
 NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
 PDF = "application/pdf"
 AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by MIME type, as OpenAI names it
-_SENT = {  # MIME types as ``filetype`` gives them: as they are registered
+_SENT = {  # by the MIME type that ``filetype`` returns: the registered one
     **{kind: kind for kind in ("image/png", "image/jpeg", "image/gif", "image/webp", PDF, "audio/mpeg")},
-    "image/apng": "image/png",  # what shows no animation shows its first image
+    "image/apng": "image/png",  # a viewer without animation shows its first image
     "audio/x-wav": "audio/wav",
 }
 SENDABLE = frozenset(_SENT.values())
 UTF_16, BINARY = "UTF-16 text", "binary data"
 
-_HEAD = 1 << 16  # bytes that are looked at; a NUL byte is looked for everywhere
-# Control characters without a use in text. Of use are white space, backspace (man pages), ESC (colours), and the four
+_HEAD = 1 << 16  # bytes that are examined; NUL bytes are searched everywhere
+# Control characters that text does not use. It uses white space, backspace (man pages), ESC (colours), and the four
 # separators of fields and records.
 _CONTROLS = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
-_MOST_CONTROLS = 0.05  # of the head; compressed or random bytes have more
+_MAX_CONTROLS = 0.05  # share of the head; compressed or random bytes have more
 _DATA_URL = r"(?i)data:([^;,]*)(?:;[^,]*)?;base64,"
 
 
 # ---- bytes
 
 
-def kind_of(data: bytes | bytearray) -> str | None:
-    """What bytes are: a MIME type, UTF_16 or BINARY; None for text. Those that can be sent are SENDABLE.
+def detect_type(data: bytes | bytearray) -> str | None:
+    """Return the type of bytes: a MIME type, UTF_16 or BINARY; None for text. The types in SENDABLE can be sent.
 
-    Text is what is UTF-8 or of an older encoding with one byte a letter; single NUL bytes may separate its fields, as
-    in the output of ``find -print0``.
+    Text is UTF-8 or an older encoding with one byte per letter. Single NUL bytes may separate its fields, as in the
+    output of ``find -print0``.
     """
     head = bytes(data[:_HEAD])
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return UTF_16
-    if head.startswith(b"%PDF-") and b"%%EOF" in data[-1024:]:  # it may be ASCII throughout
+    if head.startswith(b"%PDF-") and b"%%EOF" in data[-1024:]:  # a PDF may be all ASCII
         return PDF
     controls = len(head) - len(head.translate(None, _CONTROLS))
     has_nul, is_utf8 = b"\0" in data, _is_utf8(head)
-    is_odd = controls > _MOST_CONTROLS * len(head)
-    if has_nul:  # more of them than a third are letters of two bytes
+    is_odd = controls > _MAX_CONTROLS * len(head)
+    if has_nul:  # more than a third are NUL: letters of two bytes
         is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
     if is_utf8 and not is_odd:
         return None
-    import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for what is hardly text
+    import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for data that looks binary
 
-    # Text in an older encoding may begin with the few letters of a signature, but has no control characters.
+    # Text in an older encoding may begin like a file signature, but has no control characters.
     found = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
     return _SENT.get(found, found) if found else BINARY if is_odd else None
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether it is UTF-8; its end may be within a letter."""
+    """Whether the bytes are UTF-8; the last character may be incomplete."""
     try:
         head.decode()
     except UnicodeDecodeError as err:
@@ -76,7 +76,7 @@ def _is_utf8(head: bytes) -> bool:
 
 
 class Media(NamedTuple):
-    """What a part carries: ``data`` (base64) or a ``url``. ``media_type`` is None where unknown, as with most URLs."""
+    """The content of a part: ``data`` (base64) or a ``url``. ``media_type`` is None if unknown, as for most URLs."""
 
     kind: Kind
     media_type: str | None
@@ -85,25 +85,25 @@ class Media(NamedTuple):
     title: str | None = None
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Such as ``image/png, 34.1 kB``."""
         size = None if self.data is None else format_size((len(self.data) - self.data[-2:].count("=")) * 3 // 4)
         return ", ".join(filter(None, (self.media_type or self.kind, size or self.url)))
 
     @property
     def file_name(self) -> str:
-        """A name for a document without its folders; what may be a PDF is named as one."""
+        """The document's name without folders; a PDF, or a document of unknown type, gets ``.pdf``."""
         name = (self.title or "").rpartition("/")[2] or "document"
         is_pdf = (self.media_type or PDF).lower() == PDF
         return f"{name}.pdf" if is_pdf and not name.lower().endswith(".pdf") else name
 
     def __str__(self) -> str:
         """Such as ``[image/png, 34.1 kB]``."""
-        return f"[{self.described}]"
+        return f"[{self.description}]"
 
 
 def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
-    """A part that carries the data, which came from ``source``: a file's name, or ``stdin``."""
+    """Return a part with the data, which came from ``source``: a file's name, or ``stdin``."""
     encoded = b2a_base64(data, newline=False).decode()
     if media_type in AUDIO:
         return {
@@ -115,22 +115,22 @@ def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
 
 
 def url_part(media_type: str, url: str, source: str | None) -> Part:
-    """A part that carries what a URL, of data or elsewhere, holds: an image, or else a document."""
+    """Return a part with a URL (also a data URL): an image, or else a document."""
     if media_type.startswith("image/"):
         part: Part = {"type": "image_url", "image_url": {"url": url}}
     else:
-        named = Media("document", media_type, title=source)
-        part = {"type": "file", "file": {"filename": named.file_name, "file_data": url}}
+        document = Media("document", media_type, title=source)
+        part = {"type": "file", "file": {"filename": document.file_name, "file_data": url}}
     return part if source is None else {**part, "source": source}
 
 
 def media_of(part: Part) -> Media | None:
-    """What a part carries; None for text, and for a part of an unknown type or shape."""
+    """Return the media in a part, or None for text and for a part of unknown type or shape."""
     kind = part.get("type")
     inner: Any = part.get(kind) if isinstance(kind, str) else None
     if kind == "input_audio":
-        data, form = as_dict(inner).get("data"), as_dict(inner).get("format")
-        media_type = next((media_type for media_type, name in AUDIO.items() if name == form), None)
+        data, audio_format = as_dict(inner).get("data"), as_dict(inner).get("format")
+        media_type = next((media_type for media_type, name in AUDIO.items() if name == audio_format), None)
         return Media("audio", media_type, data=data) if isinstance(data, str) else None
     if kind == "image_url":
         url, title = inner if isinstance(inner, str) else as_dict(inner).get("url"), None
@@ -138,15 +138,15 @@ def media_of(part: Part) -> Media | None:
         url, title = as_dict(inner).get("file_data"), as_dict(inner).get("filename")
     if kind not in ("image_url", "file") or not isinstance(url, str):
         return None
-    own: Kind = "image" if kind == "image_url" else "document"
+    media_kind: Kind = "image" if kind == "image_url" else "document"
     title = title if isinstance(title, str) else None
-    if found := re.match(_DATA_URL, url):
-        return Media(own, found[1] or None, data=url[found.end() :], title=title)
-    return Media(own, None, url=url, title=title)
+    if match := re.match(_DATA_URL, url):
+        return Media(media_kind, match[1] or None, data=url[match.end() :], title=title)
+    return Media(media_kind, None, url=url, title=title)
 
 
 def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
-    """The parts that a model must be able to take, each with what it carries."""
+    """Yield the parts of a message that are media, each with its media."""
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if media := media_of(part):
@@ -154,46 +154,46 @@ def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
 
 
 def name_of(part: Part) -> str | None:
-    """Where a part came from: a file's name, or ``stdin``."""
+    """Return the origin of a part: a file's name, or ``stdin``; None if unknown."""
     names = (part.get("source"), as_dict(part.get("file")).get("filename"))
     return next((name for name in names if isinstance(name, str)), None)
 
 
-def shown(part: Part) -> str:
-    """A part for people: its text, or in the place of what it carries such as ``[image/png, 34.1 kB]``."""
+def part_label(part: Part) -> str:
+    """Return a part for people: its text, or for media such as ``[image/png, 34.1 kB]``."""
     return str(part["text"] if is_text(part) else media_of(part) or f"[{part.get('type') or 'part'}]")
 
 
-# ---- what stands in the place of a part
+# ---- text instead of a part
 
 
-def without(message: Message, unsupported: Collection[Kind]) -> Message:
-    """The message with a line of text in the place of each part that the model does not take, or any would refuse."""
+def without_media(message: Message, unsupported: Collection[Kind]) -> Message:
+    """Return the message with text instead of each part that this model, or any model, would refuse."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
     of_tool = message["role"] == "tool"
-    return {**message, "content": [_or_text(part, unsupported, of_tool=of_tool) for part in content]}
+    return {**message, "content": [_part_or_text(part, unsupported, of_tool=of_tool) for part in content]}
 
 
-def _or_text(part: Part, unsupported: Collection[Kind], *, of_tool: bool) -> Part:
+def _part_or_text(part: Part, unsupported: Collection[Kind], *, of_tool: bool) -> Part:
     media = media_of(part)
     if media is None:
         return part
     if media.kind in unsupported:
         return not_sent(part, f"this model takes no {NAMES[media.kind]}")
-    # A document that a user attached elsewhere may be known to its provider; what a tool gave may be anything.
+    # The provider may accept another document of the user; a tool result may contain anything.
     is_odd = media.media_type not in (None, *SENDABLE) and (of_tool or media.kind == "image")
-    return named(part, str(media)) if media.data is not None and (is_odd or not media.data) else part
+    return as_text(part, str(media)) if media.data is not None and (is_odd or not media.data) else part
 
 
 def not_sent(part: Part, why: str) -> Part:
-    """What a model reads in the place of a part that it does not get, under the part's name."""
+    """Return the text that the model reads instead of a part, with the part's name."""
     media = media_of(part)
-    return named(part, f"[gptsh: {media.described if media else part.get('type') or 'a part'}, not sent: {why}]")
+    return as_text(part, f"[gptsh: {media.description if media else part.get('type') or 'a part'}, not sent: {why}]")
 
 
-def named(part: Part, text: str) -> Part:
-    """A text in the place of a part, under the part's name."""
+def as_text(part: Part, text: str) -> Part:
+    """Return a text part with the part's name."""
     name = name_of(part)
     return text_part(name, text) if name else {"type": "text", "text": text}

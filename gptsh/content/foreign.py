@@ -16,7 +16,7 @@ _SHARED = ("id", "parent", "timestamp", "source")  # of a message that carries r
 _STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # what a shell's result is told by
 
 
-def translated(message: Message) -> list[Message]:
+def normalize_message(message: Message) -> list[Message]:
     """The message with our roles and parts; several where a user's message carries results of tools.
 
     All of these have the id of the one. The functions of OpenAI's first API get ids by their names.

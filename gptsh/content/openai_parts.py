@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from gptsh.content.attachments import media_in, media_of, not_sent, shown
+from gptsh.content.attachments import media_in, media_of, not_sent, part_label
 from gptsh.messages import Message, Part, is_text, labelled_text, parts_of, text_of
 
 
-def question(message: Message, shapes: str) -> str | list[Part]:
+def question_content(message: Message, shapes: str) -> str | list[Part]:
     """The content of a question: one text where it is all text, as every server takes it, else a list of parts.
 
     ``shapes`` says whose shapes documents and audio have: ``openai`` or ``mistral``.
@@ -18,7 +18,7 @@ def question(message: Message, shapes: str) -> str | list[Part]:
     return [part for part in texts if part.get("text") != ""]
 
 
-def takes(part: Part, shapes: str) -> bool:
+def accepts(part: Part, shapes: str) -> bool:
     """Whether there is a shape for what a part carries: documents go by URL in Mistral's alone."""
     media = media_of(part)
     return media is not None and (media.data is not None or media.kind == "image" or shapes == "mistral")
@@ -27,7 +27,7 @@ def takes(part: Part, shapes: str) -> bool:
 def _sent(part: Part, shapes: str) -> Part:
     """What is no text, or a text that says what is not sent."""
     media = media_of(part)
-    if media is None or not takes(part, shapes):
+    if media is None or not accepts(part, shapes):
         return not_sent(part, "this API does not take it")
     if shapes == "mistral" and media.kind == "document":
         return {"type": "document_url", "document_url": part["file"]["file_data"]}
@@ -38,7 +38,7 @@ def _sent(part: Part, shapes: str) -> Part:
     return {"type": kind, kind: inner if isinstance(inner, dict) else {"url": inner}}
 
 
-def spread(messages: Iterable[Message]) -> list[Message]:
+def move_tool_media(messages: Iterable[Message]) -> list[Message]:
     """The messages, with what tools gave besides text in a question behind their results: these are text alone here."""
     sent: list[Message] = []
     carried: list[Part] = []
@@ -48,7 +48,7 @@ def spread(messages: Iterable[Message]) -> list[Message]:
                 of = message.get("name") or message.get("tool_call_id")
                 for part, media in found:
                     carried += [{"type": "text", "text": f"{media.kind} of the tool result above ({of}):"}, part]
-                message = {**message, "content": "\n".join(map(shown, parts_of(message)))}
+                message = {**message, "content": "\n".join(map(part_label, parts_of(message)))}
         elif carried and message["role"] == "user":  # in front of it: roles alternate
             message = {**message, "content": [*carried, *parts_of(message)]}
             carried = []

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from gptsh.content.attachments import Media, media_in, media_of, name_of, shown
+from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
 from gptsh.jsonio import as_dict, parse_json
 from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, typed_text
 from gptsh.text import format_size, shorten
 
-FOLDED = 120  # characters of a tool's arguments and of its result that a line shows
+LINE_WIDTH = 120  # characters of a tool's arguments and of its result that a line shows
 
 
 class Passage(NamedTuple):
@@ -36,7 +36,7 @@ class Passage(NamedTuple):
             case "result":
                 return "result, an error" if self.is_error else "result"
             case "media":
-                kind = self.media[0].described if self.media else str(self.part.get("type") or "part")
+                kind = self.media[0].description if self.media else str(self.part.get("type") or "part")
                 return ", ".join(filter(None, (self.name, kind)))
             case "file":
                 return self.name
@@ -47,12 +47,12 @@ class Passage(NamedTuple):
         """What is in it, on a line: of a result the first line and the size."""
         match self.kind:
             case "call":
-                return f"{self.title}({shorten(str(self.part['function'].get('arguments')), FOLDED)})"
+                return f"{self.title}({shorten(str(self.part['function'].get('arguments')), LINE_WIDTH)})"
             case "thinking":
                 return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
             case "result":
                 text = self.text or ""
-                first = shorten(text.strip().partition("\n")[0], FOLDED)
+                first = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
                 size = len(text.encode("utf-8", "surrogatepass"))
                 more = "" if first == text.strip() else f"[{format_size(size)}]"
                 error = "[error]" if self.is_error else ""
@@ -121,7 +121,7 @@ def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
         if is_said:
             text = labelled_text(passage.part)
         else:
-            text = shown(passage.part) if passage.kind == "media" else passage.text or ""
+            text = part_label(passage.part) if passage.kind == "media" else passage.text or ""
         between = in_a_row if is_said and was_text else gap
         if passage.kind in ("thinking", "call") or not text:
             was_text = was_text and is_said
@@ -133,7 +133,7 @@ def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
     return "".join(texts)
 
 
-def gist_of(message: Message) -> str:
+def question_gist(message: Message) -> str:
     """What a question is about: its words, else its text, else what stands in the place of what it carries."""
     return typed_text(message) or " ".join(str(media) for _, media in media_in(message))
 
@@ -151,7 +151,7 @@ def speaker(message: Message) -> str:
     return message["role"].capitalize() or "?"
 
 
-def partial(message: Message) -> str:
+def partial_reason(message: Message) -> str:
     """Why an answer is not whole, in the provider's word or ours; empty where it is."""
     finish = message.get("finish_reason") or ""
     return "" if finish.lower() in COMPLETE_REASONS else finish

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from gptsh.config.folders import own_folder
+from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import Request
 from gptsh.context.summaries import Lengths, SmallModel, fenced, lines_of, moment_of
@@ -206,7 +206,7 @@ def _clean(text: str) -> str:
 
 def memory_folder(agent: str) -> Path:
     """The folder of an agent's memory, safe for any agent name. It may not exist."""
-    return own_folder("state") / "memory" / safe_name(agent)
+    return app_folder("state") / "memory" / safe_name(agent)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ def as_sent(message: Message, lacks: Collection[attachments.Kind] = (), cuts: Cu
         for at, start, stop in cuts:
             parts[at] = _without(parts[at], start, stop)
         message = {**message, "content": parts}
-    return attachments.without(message, lacks)
+    return attachments.without_media(message, lacks)
 
 
 def _ends(part: Part) -> Part:

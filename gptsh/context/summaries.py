@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, Request
-from gptsh.content.attachments import name_of, shown
+from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
 from gptsh.context.tokens import MARK, count_message, count_text, fitted
 from gptsh.errors import EmptyAnswer, TooLong
@@ -270,7 +270,7 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     for part in parts_of(message):
         if not is_text(part) or "source" in part:
             what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
-            lines.append(f"[{what}: {shorten(shown(part), lengths.rest)}]")
+            lines.append(f"[{what}: {shorten(part_label(part), lengths.rest)}]")
     for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments")
         names[call["id"]] = _name(call["function"].get("name"))

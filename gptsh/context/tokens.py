@@ -28,7 +28,7 @@ from gptsh.messages import (
     starts_turn,
     token_count,
 )
-from gptsh.models.names import is_by
+from gptsh.models.names import is_answer_of
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -263,7 +263,7 @@ def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int,
     """The answers of the target model that report prompt and completion tokens: index and usage, newest first."""
     for at in reversed(range(len(messages))):
         answer = messages[at]
-        is_of_target = target.model is not None and is_by(answer, target.provider or "", target.model)
+        is_of_target = target.model is not None and is_answer_of(answer, target.provider or "", target.model)
         if is_of_target and not answer.get("server_truncated") and (usage := _usage(answer)):
             yield at, usage
 

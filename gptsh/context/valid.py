@@ -20,7 +20,7 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.models.names import is_by
+from gptsh.models.names import is_answer_of
 
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
@@ -137,7 +137,7 @@ def pair_calls(
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
         if calls:
             ids = [call["id"] for call in calls]
-            accepts_any = provider not in _IDS and model is not None and is_by(message, provider, model)
+            accepts_any = provider not in _IDS and model is not None and is_answer_of(message, provider, model)
             new_ids = []
             for old in ids:
                 is_valid = old and old not in used and (accepts_any or re.fullmatch(pattern, old))

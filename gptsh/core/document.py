@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gptsh.content.foreign import translated
-from gptsh.content.passages import gist_of
+from gptsh.content.foreign import normalize_message
+from gptsh.content.passages import question_gist
 from gptsh.errors import UnknownSession
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
@@ -156,7 +156,7 @@ def complete(value: object, ident: str | None = None, moment: str | None = None)
     new |= {"id": ident, "version": max(valid.get("version") or 0, VERSION)}
     messages: list[Message] = []
     for at, message in enumerate(value["messages"]):
-        messages += translated(_validated(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
+        messages += normalize_message(_validated(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
     seen: set[str] = set()
     for at, message in enumerate(messages):
         message_id = message.get("id")
@@ -230,7 +230,7 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
     """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
-        preview = shorten(gist_of(questions[0]), PREVIEW_WIDTH) if questions else ""
+        preview = shorten(question_gist(questions[0]), PREVIEW_WIDTH) if questions else ""
     return {"turns": len(questions), "messages": len(messages), "preview": preview}
 
 
@@ -293,7 +293,7 @@ def at_point(doc: Document, point: str) -> Document:
         turn = len(starts) + int(point) if point.startswith("-") else int(point)
         if 0 <= turn <= len(starts):
             end = [0, *starts[1:], len(messages)][turn] if starts else 0
-    elif snapshot := snapshots.named(doc["context"], point):
+    elif snapshot := snapshots.find(doc["context"], point):
         lengths = {message["id"]: length for length, message in enumerate(messages, 1)}
         end = lengths.get(snapshot.get("message"))
     if end is None:
@@ -304,7 +304,7 @@ def at_point(doc: Document, point: str) -> Document:
         **doc,
         "messages": remaining,
         "stats": stats(remaining),
-        "context": snapshots.as_of(doc["context"], messages, end, snapshot),
+        "context": snapshots.context_at(doc["context"], messages, end, snapshot),
     }
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import unquote
 
-from gptsh.config.folders import own_folder
+from gptsh.config.folders import app_folder
 from gptsh.core import files
 from gptsh.errors import BadSession, UnknownSession
 
@@ -28,7 +28,7 @@ _MAX_LISTED = 10
 
 def sessions_folder() -> Path:
     """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. It may not exist."""
-    return own_folder("state") / "sessions"
+    return app_folder("state") / "sessions"
 
 
 def archive_folder() -> Path:
@@ -94,7 +94,7 @@ def is_name(ref: str) -> bool:
     return bool(_NAME.fullmatch(ref))
 
 
-def pinned(ref: str) -> str:
+def pin_ref(ref: str) -> str:
     """Return the reference with a file name instead of an index, id or prefix, so that it needs no second search."""
     base, point = split_ref(ref)
     return ref if base.startswith("@") else filename_of(base) + ("" if point is None else f"@{point}")
@@ -116,7 +116,7 @@ def filename_of(ref: str) -> str:
     Raises as ``resolve_session_ref`` does.
     """
     if ref.startswith("@"):
-        if name := filename_named(ref):
+        if name := filename_of_name(ref):
             return name
         raise UnknownSession(f"no session is named {ref}", SEE_LIST)
     if INDEX.fullmatch(ref):
@@ -140,7 +140,7 @@ def filename_of(ref: str) -> str:
     exact = [name for name in names if name[ID] == ref]
     if len(exact or names) > 1:
         ids = [name if exact else name[ID] for name in exact or names]
-        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviated(ids)}")
+        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviate(ids)}")
     return (exact or names)[0]
 
 
@@ -149,7 +149,7 @@ def ref_of(filename: str) -> str:
     return filename if filename[ID].isdigit() else filename[ID]
 
 
-def abbreviated(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """Return the names in one line: ten, then how many more."""
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return f"{', '.join(names[:_MAX_LISTED])}{more}"
@@ -167,12 +167,12 @@ def names_by_file() -> dict[str, list[str]]:
     """Return the sorted ``@NAME``s of each session, by its file name. Raises BadSession."""
     names: dict[str, list[str]] = {}
     for name in sorted(f"@{unquote(entry)}" for entry in names_in(names_folder())):
-        if is_name(name) and (filename := filename_named(name)):
+        if is_name(name) and (filename := filename_of_name(name)):
             names.setdefault(filename, []).append(name)
     return names
 
 
-def filename_named(name: str) -> str | None:
+def filename_of_name(name: str) -> str | None:
     """Return the file name of the session that an ``@NAME`` points at, or None if there is none.
 
     Raises UnknownSession for a name with invalid characters, BadSession if the pointer cannot be read.
@@ -192,7 +192,7 @@ def filename_named(name: str) -> str | None:
 
 def point_name(name: str, filename: str, *, fsync: bool) -> None:
     """Let an unused ``@NAME`` point at a session; the caller holds the store's lock. Raises OSError."""
-    if filename_named(name) is None:
+    if filename_of_name(name) is None:
         make_private(names_folder())
         files.replace(pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
 

@@ -77,7 +77,7 @@ def remove(
 # ---- which sessions to prune or archive
 
 
-def to_prune(
+def select_to_prune(
     items: Iterable[SessionSummary], keep: int | None, before: datetime | None, limit: int | None
 ) -> list[SessionSummary]:
     """Return the sessions to prune, least recently used first, at most ``limit``.

@@ -264,7 +264,7 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
             if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
                 return references.path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
-    if at and (joined := references.filename_named(at)):
+    if at and (joined := references.filename_of_name(at)):
         doc["id"] = joined[ID]
         return references.path_of(joined)
     taken = set()

@@ -103,13 +103,13 @@ def automatic_at(doc: Document, end: int | None) -> str | None:
     return automatic[-1].get("name") if is_at_end else None
 
 
-def named(context: dict[str, Any], name: str) -> Snapshot | None:
+def find(context: dict[str, Any], name: str) -> Snapshot | None:
     """Return the newest snapshot with that name, or None."""
     snapshots: list[Snapshot] = [item for item in context["snapshots"] if item.get("name") == name]
     return snapshots[-1] if snapshots else None
 
 
-def as_of(
+def context_at(
     context: dict[str, Any], messages: Sequence[Message], end: int, snapshot: Snapshot | None = None
 ) -> dict[str, Any]:
     """Return the context of a session cut to its first ``end`` messages, without references to the others.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.messages import sum_costs, token_count
 from gptsh.models.facts import with_provider
-from gptsh.models.names import full_name, is_named
+from gptsh.models.names import full_name, matches_model
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
@@ -33,8 +33,8 @@ class Report(NamedTuple):
 def count(documents: Iterable[Document], model: str | None = None, limit: int | None = None) -> Report:
     """Return the sums over whole documents, which are held in memory one at a time.
 
-    ``model`` selects one model (see ``is_named``); ``limit`` is the number of days, newest first. ``cost`` is the sum
-    of known costs in USD; ``unpriced`` counts the answers without a known cost.
+    ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first. ``cost`` is the
+    sum of known costs in USD; ``unpriced`` counts the answers without a known cost.
     """
     cells: dict[tuple[str, str | None], Sums] = {}
     seen: set[str] = set()
@@ -42,7 +42,7 @@ def count(documents: Iterable[Document], model: str | None = None, limit: int | 
         for key, moment, name, counts in _entries(doc):
             if counts and key not in seen:
                 seen.add(key)
-                if is_named(name, model):
+                if matches_model(name, model):
                     day = _local_day(moment) or _local_day(doc["created_at"]) or ""
                     cells.setdefault((day, name), Counter()).update(counts)
     days: dict[str, Sums] = {day: Counter() for day in sorted({day for day, _ in cells}, reverse=True)[:limit]}

@@ -11,7 +11,7 @@ from gptsh.formats.conversation import Conversation, branch_to, read_each, tool_
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Part
-from gptsh.models.cost import REASONS
+from gptsh.models.cost import FINISH_REASONS
 
 NAME = "chatgpt"
 # Content types whose records are left out if they have no parts. Of any other type, the whole content becomes a part.
@@ -72,7 +72,7 @@ def _message(record: dict[str, Any], metadata: dict[str, Any], parts: list[Part]
     message = {"id": record["id"], "timestamp": _moment(record.get("create_time")), "role": role, "content": content}
     if role == "assistant":
         reason = as_dict(metadata.get("finish_details")).get("type")
-        answer = {"model": metadata.get("model_slug"), "finish_reason": REASONS.get(str(reason), reason)}
+        answer = {"model": metadata.get("model_slug"), "finish_reason": FINISH_REASONS.get(str(reason), reason)}
         message |= {"provider": "openai", **without(answer)}
         if recipient != "all":
             text = "".join(part.get("text", "") for part in parts)

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from gptsh.content.foreign import translated
+from gptsh.content.foreign import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import Results, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Message, timestamp
-from gptsh.models.cost import REASONS, usage_from
+from gptsh.models.cost import FINISH_REASONS, usage_from
 from gptsh.models.names import safe_params
 from gptsh.models.providers import PROVIDERS
 from gptsh.text import shorten
@@ -79,7 +79,7 @@ class Conversation:
             self.skipped.append(self.source.skipped(str(err).removeprefix("not a session: "), line))
             return False
         given_id = message.get("id")
-        for at, one in enumerate(translated(valid)):
+        for at, one in enumerate(normalize_message(valid)):
             keeps_id = not at and isinstance(given_id, str) and _ID.fullmatch(given_id) and given_id not in self._seen
             ident = str(given_id) if keeps_id else self.derived_id([message, at] if at else message)
             self._seen[ident] = 1
@@ -196,7 +196,7 @@ def answer_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     fields = {
         "model": label(message.get("model")),
         "response_id": message.get("id"),
-        "finish_reason": REASONS.get(reason, reason) if isinstance(reason, str) else None,
+        "finish_reason": FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
         "usage": usage_from(usage) if isinstance(usage, dict) else None,
     }
     return {key: value for key, value in fields.items() if value is not None}

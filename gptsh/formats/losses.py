@@ -3,7 +3,7 @@
 from collections import Counter
 
 from gptsh.config.forms import FORMATS
-from gptsh.content.passages import partial
+from gptsh.content.passages import partial_reason
 from gptsh.core.document import Document
 from gptsh.jsonio import as_dict
 
@@ -45,7 +45,7 @@ def _count_features(doc: Document) -> Counter[str]:
         counts[_TIMES] += bool(message.get("timestamp"))
         counts[_IDS] += bool(message.get("id"))
         counts[_ANSWERS] += any(message.get(key) for key in ("model", "usage", "cost", "duration_ms"))
-        counts[_PARTIAL] += message["role"] == "assistant" and bool(partial(message))
+        counts[_PARTIAL] += message["role"] == "assistant" and bool(partial_reason(message))
         counts[_ERRORS] += message.get("is_error") is True or bool(message.get("raw"))
         counts[_THOUGHTS] += bool(message.get("thinking")) or has_text
         counts[_OPAQUE] += bool(message.get("order")) or any(value and not isinstance(value, str) for value in replay)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gptsh.content.attachments import AUDIO, Kind, media_of, named, shown, without
-from gptsh.content.openai_parts import question, spread
+from gptsh.content.attachments import AUDIO, Kind, as_text, media_of, part_label, without_media
+from gptsh.content.openai_parts import move_tool_media, question_content
 from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, sendable
 from gptsh.core.document import Document
@@ -113,9 +113,9 @@ def write(doc: Document) -> Iterator[str]:
     converted. A line of text replaces each part that a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    supported = [without(message, ()) for message in (system, *sendable(doc["messages"]))]
+    supported = [without_media(message, ()) for message in (system, *sendable(doc["messages"]))]
     filled = [message for message in supported if message["role"] != "system" or one_text(message)]
-    messages = spread(pair_calls(filled, NAME, readable=False))
+    messages = move_tool_media(pair_calls(filled, NAME, readable=False))
     for at, message in enumerate(messages):
         yield f"{',' if at else '['}\n {json_line(_to_openai(message))}"
     yield "\n]\n" if messages else "[]\n"
@@ -149,8 +149,8 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
             return is_text(part)
         return media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
 
-    parts = [part if is_sent(part) else named(part, shown(part)) for part in parts_of(message)]
-    return question({**message, "content": parts}, "openai")
+    parts = [part if is_sent(part) else as_text(part, part_label(part)) for part in parts_of(message)]
+    return question_content({**message, "content": parts}, "openai")
 
 
 def plain_call(call: Call) -> Call:

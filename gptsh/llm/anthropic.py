@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer, Request, paired
+from gptsh.content.answer import Answer, Request, join_surrogates
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
@@ -31,9 +31,9 @@ from gptsh.messages import (
     text_of,
     token_count,
 )
-from gptsh.models.cost import REASONS, usage_from
+from gptsh.models.cost import FINISH_REASONS, usage_from
 from gptsh.models.facts import likely_facts
-from gptsh.models.names import is_by
+from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Par
     Thinking goes to the model alone that signed it. Kept blocks of an answer that broke off may be refused.
     """
     own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
-    thinks = thinking and is_by(message, provider.name, provider.model)
+    thinks = thinking and is_answer_of(message, provider.name, provider.model)
     blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if own else []
     uses = [block for block in blocks if block.get("type") == "tool_use"]
     text = "".join(block["text"] for block in blocks if block.get("type") == "text")
@@ -385,7 +385,7 @@ class Reader(sse.Reader):
     def _conclude(self) -> None:
         if self._usage:
             self.answer.usage = usage_from(dict(self._usage))
-        self.answer.finish(REASONS.get(self._finish or "", self._finish))
+        self.answer.finish(FINISH_REASONS.get(self._finish or "", self._finish))
 
     def _add(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
         """Add to a block; of a piece of a kind that is not known here the texts, under their own keys."""
@@ -405,7 +405,7 @@ class Reader(sse.Reader):
         """Keep a block as it would have come in one piece."""
         if index not in self._open:
             return
-        block = {key: paired(v) if isinstance(v, str) else v for key, v in self._open.pop(index).items()}
+        block = {key: join_surrogates(v) if isinstance(v, str) else v for key, v in self._open.pop(index).items()}
         kind, arguments = block.get("type"), block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return
@@ -414,7 +414,7 @@ class Reader(sse.Reader):
             block["input"] = as_object(arguments)
         self._blocks.append(block)
         if kind in THOUGHTS:
-            self.answer.add_thought({key: value for key, value in block.items() if key != "signature" or value})
+            self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
         elif kind == "tool_use":  # its arguments as received, what else stands in it under its own keys
             function = {"name": str(block.get("name") or ""), "arguments": arguments or given}
             more = {key: value for key, value in block.items() if key not in _OF_CALL}

@@ -32,7 +32,7 @@ from gptsh.messages import (
 )
 from gptsh.models.cost import usage_from
 from gptsh.models.facts import OPENAIS
-from gptsh.models.names import is_by
+from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
 
         request = request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
     messages: list[dict[str, Any]] = []
-    for message in openai_parts.spread(request.messages):
+    for message in openai_parts.move_tool_media(request.messages):
         is_behind_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
-        if is_behind_tool and not provider.user_behind_tool:
+        if is_behind_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
     sent = {"model": provider.model, "messages": messages, **fit(request.params, provider).sent}
@@ -90,7 +90,7 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
 
 def accepts(part: Part, provider: Provider) -> bool:
     """Whether a question has a place for what a part carries."""
-    return openai_parts.takes(part, provider.parts)
+    return openai_parts.accepts(part, provider.parts)
 
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
@@ -108,7 +108,7 @@ def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]
     elif message["role"] == "tool":
         sent = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent = {"content": openai_parts.question(message, provider.parts)}
+        sent = {"content": openai_parts.question_content(message, provider.parts)}
     named = {"name": known["name"]} if known.get("name") and isinstance(known["name"], str) else {}
     return {"role": message["role"], **sent, **named}
 
@@ -118,7 +118,7 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
 
     What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
     """
-    own, replay = is_by(message, provider.name, model), as_dict(message.get("replay"))
+    own, replay = is_answer_of(message, provider.name, model), as_dict(message.get("replay"))
     text, calls = one_text(message), message.get("tool_calls")
     sent: dict[str, Any] = {}
     if own and replay:
@@ -139,7 +139,7 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     sent = {key: value for key, value in sent.items() if value}
     if text or not calls or provider.is_local:  # llama-cpp-python refuses null
         sent["content"] = text
-    elif provider.takes_null:
+    elif provider.accepts_null:
         sent["content"] = None
     return sent
 
@@ -246,9 +246,9 @@ class Reader(sse.Reader):
                 self._thought.append(text)
                 answer.add_reasoning(text, THINKING_BLOCKS)
             if block.get("type") != "thinking":
-                answer.add_thought(block)
+                answer.add_thinking(block)
             elif block.get("signature"):
-                answer.add_thought({**block, "thinking": "".join(self._thought)})
+                answer.add_thinking({**block, "thinking": "".join(self._thought)})
                 self._thought = []
         if field and not blocks:
             answer.add_reasoning(delta[field], field)

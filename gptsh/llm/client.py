@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
-from gptsh.content.attachments import media_in, shown
+from gptsh.content.attachments import media_in, part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
 from gptsh.llm import errors, parameters, routes
@@ -201,7 +201,7 @@ class Client:
 def _echo(request: Request, answer: Answer) -> Iterator[Event]:
     """The built-in offline model: ``You said: `` and the last user message, word by word. A word counts as a token."""
     parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
-    question = "\n\n".join(labelled_text(part) if "text" in part else shown(part) for part in parts)
+    question = "\n\n".join(labelled_text(part) if "text" in part else part_label(part) for part in parts)
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", question)]
     for word in words if request.stream else ["".join(words)]:
         answer.add_text(word)

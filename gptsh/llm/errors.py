@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gptsh.config.secret import MASK, masked, names_a_secret
+from gptsh.config.secret import MASK, is_secret_name, mask
 from gptsh.errors import GptshError, ModelError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.models.providers import Provider
@@ -155,12 +155,12 @@ def message_in(payload: Any, depth: int = 4) -> str:
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     """The same error, with the secrets masked wherever they could be shown, and then cut to the width of a line."""
-    text = masked(str(err), secrets)
+    text = mask(str(err), secrets)
     err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
-    err.detail = masked(err.detail, secrets)
+    err.detail = mask(err.detail, secrets)
     cause: BaseException | None = err
     while cause is not None:  # --debug shows what it came from
-        if cause.__cause__ is not None and masked(repr(cause.__cause__), secrets) != repr(cause.__cause__):
+        if cause.__cause__ is not None and mask(repr(cause.__cause__), secrets) != repr(cause.__cause__):
             cause.__cause__ = cause.__context__ = None
         cause = cause.__cause__
     return err
@@ -177,6 +177,6 @@ def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:
     return {
         name: inner
         if name in _NO_PARAMETERS
-        else without_secret_parameters(inner, hides=hides or names_a_secret(name) or name.lower().endswith("headers"))
+        else without_secret_parameters(inner, hides=hides or is_secret_name(name) or name.lower().endswith("headers"))
         for name, inner in value.items()
     }

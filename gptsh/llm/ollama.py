@@ -16,8 +16,8 @@ from gptsh.llm.errors import reported
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, as_object, debug_text, load
 from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
-from gptsh.models.cost import WINDOW, usage_from
-from gptsh.models.names import is_by
+from gptsh.models.cost import WINDOW_KEY, usage_from
+from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
                 {"id": call["id"], "function": {"name": name, "arguments": as_object(call["function"]["arguments"])}}
             )
         thought = as_dict(message.get("replay")).get(THINKING)
-        is_own = at > latest and is_by(message, provider.name, request.model)
+        is_own = at > latest and is_answer_of(message, provider.name, request.model)
         more = {"images": images, THINKING: thought if is_own else None, "tool_calls": calls}
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
@@ -158,7 +158,7 @@ class Reader(sse.Reader):
         reason = line.get("done_reason")  # older servers end a whole answer with ``done`` alone
         reason = reason if isinstance(reason, str) and reason else "stop"
         if reason == "length" and window:
-            usage["raw"][WINDOW] = window
+            usage["raw"][WINDOW_KEY] = window
         answer.usage = usage if usage["raw"] else None
         answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
         return True

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict
-from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused
+from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params
 from gptsh.models.providers import Provider
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -24,7 +24,7 @@ class Fitted(NamedTuple):
 
 def fit(params: Mapping[str, Any], provider: Provider) -> Fitted:
     """The user's parameters for a model. litellm knows the names that its models use, but not what they refuse."""
-    left_out = refused(provider.name, provider.model, params) if params else []
+    left_out = refused_params(provider.name, provider.model, params) if params else []
     sent = {key: value for key, value in params.items() if key not in left_out}
     if provider.api == "litellm" or not sent:
         return Fitted(sent, left_out)

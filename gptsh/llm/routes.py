@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gptsh import __version__
-from gptsh.config.secret import MASK, Secret, names_a_secret
+from gptsh.config.secret import MASK, Secret, is_secret_name
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
 from gptsh.llm.errors import without_secrets
@@ -92,9 +92,9 @@ class Routes:
         self._keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
-        secrets |= {str(value) for name, value in params.items() if names_a_secret(name)}
+        secrets |= {str(value) for name, value in params.items() if is_secret_name(name)}
         if provider.api == "litellm":  # litellm may use a key that gptsh does not know
-            values = {value.strip() for variable, value in self._environ.items() if names_a_secret(variable)}
+            values = {value.strip() for variable, value in self._environ.items() if is_secret_name(variable)}
             secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}
         hidden = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
         return provider._replace(key=key, secrets=hidden)
@@ -108,8 +108,8 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
         return provider.api
     known = facts(provider.name, provider.model)
     # A proxy at OpenAI's base_url may serve only chat completions, and can handle tools.
-    with_tools = (tools or bool(params.get("tools"))) and not (provider.own_base and provider.name == "openai")
-    return "litellm" if not known.speaks_chat or (with_tools and chat_refuses_tools(known, params)) else "chat"
+    with_tools = (tools or bool(params.get("tools"))) and not (provider.has_custom_base and provider.name == "openai")
+    return "litellm" if not known.has_chat_api or (with_tools and chat_refuses_tools(known, params)) else "chat"
 
 
 def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:

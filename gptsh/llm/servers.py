@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from gptsh.config.folders import own_folder
+from gptsh.config.folders import app_folder
 from gptsh.config.settings import Settings
 from gptsh.core import files
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
@@ -23,7 +23,7 @@ from gptsh.llm.routes import Routes, api_for
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, models_of, split_model
-from gptsh.models.providers import DIRECT, LOCAL, ApiName, Provider
+from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
 PROBE_TIMEOUT = 0.3  # seconds for a server of one's own to list its models, and to report a window
 _SMALL = 2000  # tokens of prompt and answer that Ollama's own choice of a window has room for
@@ -70,7 +70,7 @@ class Servers:
         if any(entry != self._kept.get(place) for place, entry in news.items()):
             self._kept = json.loads(json.dumps({**_read(), **news}))
             with contextlib.suppress(OSError, ConfigError):
-                path = own_folder("cache") / "servers.json"
+                path = app_folder("cache") / "servers.json"
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.sweep(path.parent, os.listdir(path.parent))
                 files.replace(path, encode_json(self._kept), fsync=False)
@@ -89,7 +89,7 @@ class Servers:
 
     def local_models(self) -> list[str]:
         """One model of each local server that answers, as ``-m`` takes it."""
-        providers = [(name, self._settings.providers.get(name)) for name in LOCAL]
+        providers = [(name, self._settings.providers.get(name)) for name in LOCAL_PROVIDERS]
         return [f"{name}/{model}" for name, provider in providers if provider for model in self.models(provider)[:1]]
 
     def models(self, provider: Provider, seconds: float = PROBE_TIMEOUT) -> list[str]:
@@ -118,7 +118,7 @@ class Servers:
             if provider is None or name in _OWN_NAMES:
                 continue
             if provider.key or provider.key_command or (provider.api in DIRECT and not provider.needs_key):
-                is_here = name in LOCAL and not provider.own_base
+                is_here = name in LOCAL_PROVIDERS and not provider.has_custom_base
                 try:
                     yield from self._catalog_of(provider, PROBE_TIMEOUT if is_here else PATIENCE)
                 except GptshError as err:
@@ -126,17 +126,17 @@ class Servers:
                         note(f"{name}: {err}")
 
     def _catalog_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
-        is_asked = provider.api in DIRECT and (provider.own_base or provider.name in LOCAL)
+        is_asked = provider.api in DIRECT and (provider.has_custom_base or provider.name in LOCAL_PROVIDERS)
         known = [] if is_asked else [*models_of(provider.name)]
         for found in known:
             api = api_for(provider._replace(model=found.name), {})
             window = provider.context_window or found.window
-            yield _listed(f"{provider.name}/{found.name}", api, window, provider.priced(found).prices)
+            yield _listed(f"{provider.name}/{found.name}", api, window, provider.with_prices(found).prices)
         if known or provider.api not in DIRECT:
             return
         for model in self._list(provider, seconds):
             window = provider.context_window or _listed_window(model)
-            prices = provider.priced(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
+            prices = provider.with_prices(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
             yield _listed(f"{provider.name}/{model['id']}", provider.api, window, prices)
 
     # ---- windows
@@ -148,7 +148,7 @@ class Servers:
         """
         provider = self._settings.providers.of(model)
         window = provider.context_window or self._reported(provider, ask=ask)
-        if window is None and provider.name not in LOCAL:
+        if window is None and provider.name not in LOCAL_PROVIDERS:
             # How a local server was started no table knows, and the packaged one is wrong about Ollama's models.
             window = facts(provider.name, provider.model).window
         return min(filter(None, (window, self._limits.get(_place(provider)))), default=None)
@@ -164,7 +164,7 @@ class Servers:
             shown = self.model_info(provider) if ask else {}
             return shown.get("trained") or shown.get("num_ctx")
         is_long = provider.name == "openrouter"  # its list
-        if provider.api not in DIRECT or not (provider.own_base or provider.name in LOCAL or is_long):
+        if provider.api not in DIRECT or not (provider.has_custom_base or provider.name in LOCAL_PROVIDERS or is_long):
             return None
         known = self._of(provider)
         if "window" not in known and ask:
@@ -269,7 +269,7 @@ def _place(provider: Provider) -> str:
 def _read() -> dict[str, dict[str, Any]]:
     """``servers.json``, without what is older than a day."""
     try:
-        kept = json.loads((own_folder("cache") / "servers.json").read_bytes())
+        kept = json.loads((app_folder("cache") / "servers.json").read_bytes())
     except (OSError, ValueError, RecursionError, ConfigError):
         return {}
     since = time.time() - _DAY
@@ -298,7 +298,7 @@ def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
     if name not in ("hosted_vllm", "openrouter"):  # llama.cpp before it reported this in its list
         props = as_dict(get(f"{root}/props"))
         yield _first(as_dict(props.get("default_generation_settings")).get("n_ctx"))
-    if name not in LOCAL and name != "openrouter":
+    if name not in LOCAL_PROVIDERS and name != "openrouter":
         # Ollama by OpenAI's API: what is loaded, else what the model's file sets, else what it was trained for. That
         # is an upper bound: a prompt beyond the server's own choice is cut, and only the answer's report shows that.
         shown = _shown(provider, get)

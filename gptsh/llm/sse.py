@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from gptsh.content.answer import LAST_WAIT, Answer
+from gptsh.content.answer import FINAL_WAIT, Answer
 from gptsh.errors import ConnectionLost, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.llm.errors import message_in
 from gptsh.messages import Event, Finished
@@ -100,7 +100,7 @@ class Incoming(Generic[Item]):
             raise item
         return item
 
-    def limit_wait(self, seconds: float = LAST_WAIT) -> None:
+    def limit_wait(self, seconds: float = FINAL_WAIT) -> None:
         """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""
         if self._deadline == math.inf:
             self._deadline = time.monotonic() + seconds

@@ -114,7 +114,7 @@ class Facts(NamedTuple):
         return known if isinstance(known, bool) else None
 
     @property
-    def speaks_chat(self) -> bool:
+    def has_chat_api(self) -> bool:
         """Whether it is reached by chat completions, and not by another API of its provider alone."""
         listed = self.entry.get("supported_endpoints") or ["/v1/chat/completions"]
         return self.entry.get("mode") != "responses" and "/v1/chat/completions" in listed
@@ -157,7 +157,7 @@ def models_of(provider: str) -> Iterator[Facts]:
 # ---- parameters
 
 
-def near_parameter(name: str) -> str | None:
+def similar_parameter(name: str) -> str | None:
     """The parameter that was likely meant by a name that no model is known to take; None for any other name."""
     if name in _PARAMETERS:
         return None
@@ -166,7 +166,7 @@ def near_parameter(name: str) -> str | None:
     return next(iter(get_close_matches(name.lower(), _PARAMETERS, 1, 0.8)), None)
 
 
-def refused(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
+def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
     """The sampling parameters among ``params`` that the model would refuse the whole request for."""
     given = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
     if not given:  # the table need not be read

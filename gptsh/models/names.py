@@ -15,14 +15,14 @@ def full_name(model: str | None, provider: str | None) -> str | None:
     return f"{provider}/{model}" if is_bare else model
 
 
-def is_by(message: Message, provider: str, model: str) -> bool:
+def is_answer_of(message: Message, provider: str, model: str) -> bool:
     """Whether this model gave the answer, however its name is written: what is signed or sealed is for it alone."""
     recorded: Any = message.get("model")
     named = full_name(recorded, provider) if isinstance(recorded, str) else None
     return message.get("provider") == provider and named is not None and named == full_name(model, provider)
 
 
-def is_named(model: str | None, wanted: str | None) -> bool:
+def matches_model(model: str | None, wanted: str | None) -> bool:
     """Whether a part of a model's full name is the wanted one. None wants any."""
     return wanted is None or (model is not None and wanted in model)
 

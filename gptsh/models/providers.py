@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gptsh.models import catalog
-from gptsh.models.cost import KEYS
+from gptsh.models.cost import PRICE_KEYS
 from gptsh.models.facts import Facts
 
 ApiName = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
@@ -44,16 +44,16 @@ class Provider(NamedTuple):
     stream_options: bool = True  # whether a stream is asked for usage; who refuses the field reports it anyway
     effort: Effort = "as is"  # how ``reasoning_effort`` goes out
     wants_reasoning: bool = False  # the reasoning of a tool call must be sent back
-    takes_null: bool = True  # an answer of tool calls alone may have ``content: null``
+    accepts_null: bool = True  # an answer of tool calls alone may have ``content: null``
     needs_base: bool = False  # there is no one base
     parts: Literal["openai", "mistral"] = "openai"  # whose shape documents and audio have
-    user_behind_tool: bool = True  # a question may stand behind a tool's result
+    user_after_tool: bool = True  # a question may stand behind a tool's result
     name: str = ""
     model: str = ""  # the model that is asked, as the provider knows it
     key: str | None = None  # a ``Secret``; None where none is needed, or only ``key_command`` prints it
     key_var: str | None = None  # the variable that held it
     key_command: str | None = None
-    own_base: bool = False  # it is not where the provider's own servers are
+    has_custom_base: bool = False  # it is not where the provider's own servers are
     headers: Mapping[str, str] = MappingProxyType({})  # of the config file: values that are never shown
     model_small: str | None = None  # a full name
     context_window: int | None = None  # tokens
@@ -63,12 +63,12 @@ class Provider(NamedTuple):
     @property
     def is_local(self) -> bool:
         """Whether it is a server of the user's own, which may have one slot, and no vendor's."""
-        return self.own_base or self.name in LOCAL or self.api == "ollama"
+        return self.has_custom_base or self.name in LOCAL_PROVIDERS or self.api == "ollama"
 
-    def priced(self, known: Facts) -> Facts:
+    def with_prices(self, known: Facts) -> Facts:
         """A model of this provider: at the prices of the config file where it sets any, and then at no others."""
         own = self.prices.get(known.name) or self.prices.get("*") or {}
-        prices = {KEYS[kind]: price / 1e6 for kind, price in own.items() if price is not None}
+        prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in own.items() if price is not None}
         if not prices:
             return known
         rest = {key: value for key, value in known.entry.items() if "_cost" not in key and "pricing" not in key}
@@ -103,13 +103,13 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "mistral": Provider(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high", parts="mistral", user_behind_tool=False,
+        stream_options=False, effort="none or high", parts="mistral", user_after_tool=False,
     ),
     "deepseek": _by_stem(
         "https://api.deepseek.com", "DEEPSEEK", "deepseek-v4-flash", effort="high or max", wants_reasoning=True
     ),
     "xai": _by_stem("https://api.x.ai/v1", "XAI", "grok-4.3"),
-    "groq": _by_stem("https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", takes_null=False),
+    "groq": _by_stem("https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", accepts_null=False),
     "moonshot": _by_stem(
         "https://api.moonshot.ai/v1", "MOONSHOT", "kimi-k3", effort="switch for k2", wants_reasoning=True
     ),
@@ -163,7 +163,7 @@ PROVIDERS: dict[str, Provider] = {
     "hosted_vllm": _by_stem("http://localhost:8000/v1", "HOSTED_VLLM", needs_key=False),
 }  # fmt: skip
 
-LOCAL = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
+LOCAL_PROVIDERS = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 
 # Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
 AZURE_V1 = Provider(
@@ -173,7 +173,7 @@ AZURE_V1 = Provider(
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 
 ECHO = Provider(needs_key=False, api="echo")
-OWN = Provider(needs_key=False)  # a server that the user named with its base URL
+CUSTOM = Provider(needs_key=False)  # a server that the user named with its base URL
 
 # Reached by litellm, in none of its data files.
 _ALSO = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
@@ -193,6 +193,6 @@ def known_provider(name: str, *, has_base: bool = False) -> Provider | None:
         base_url, key_vars = found["base_url"].rstrip("/"), (found["api_key_env"],)
         return Provider(base_url, key_vars, base_vars, constants=found.get("headers", {}))
     if has_base:
-        return OWN
+        return CUSTOM
     # Which key one of litellm's wants is litellm's knowledge.
     return _by_litellm(needs_key=False) if name in _ALSO or name in catalog.provider_names() else None

@@ -18,7 +18,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
 from gptsh.content.attachments import Media
-from gptsh.content.passages import Passage, partial, passages, speaker
+from gptsh.content.passages import Passage, partial_reason, passages, speaker
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.messages import Message
@@ -76,7 +76,7 @@ def _head(title: str) -> str:
 
 def _message(message: Message) -> Iterator[str]:
     role = message["role"] if message["role"] in _ROLES else "user"
-    moment, early = message.get("timestamp"), partial(message)
+    moment, early = message.get("timestamp"), partial_reason(message)
     at = f" <time>{plain(local_time(moment))}</time>" if moment else ""
     note = f' <span class="note">{plain(one_line(early))}</span>' if early else ""
     yield f'<article class="{role}">\n<h2>{plain(one_line(speaker(message)))}{at}{note}</h2>\n'
@@ -95,7 +95,7 @@ def _passage(passage: Passage) -> str:
             content = f'<div class="words" dir="auto">{markdown(text)}</div>' if text else ""
         case _:
             content = code(text, passage.language) if text else ""
-    content += "".join(_media(media, media.described) for media in passage.media)
+    content += "".join(_media(media, media.description) for media in passage.media)
     return _details(passage.kind, line, content)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gptsh.content.passages import Passage, partial, passages
+from gptsh.content.passages import Passage, partial_reason, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.render.details import Detail
@@ -14,7 +14,8 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
     yield f"# {escape_markdown(title_of(doc))}"
     yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
     for message in doc["messages"]:
-        name, time, reason = message.get("model") or message.get("name"), message.get("timestamp"), partial(message)
+        name, time = message.get("model") or message.get("name"), message.get("timestamp")
+        reason = partial_reason(message)
         author = f"{message['role']} ({name})" if name else message["role"]
         words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
         yield f"## {escape_markdown(' '.join(words))}"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.content.attachments import SENDABLE, kind_of, media_part
+from gptsh.content.attachments import SENDABLE, detect_type, media_part
 from gptsh.messages import Call, Message, Part
 from gptsh.text import format_size
 
@@ -63,7 +63,7 @@ def _text(text: str) -> Part:
 def _media(data: str, uri: str = "") -> Part | None:
     """Data as ``-f`` would attach them: by their bytes, whatever they are called. Only a file may be text, too."""
     found = _bytes(data)
-    kind = kind_of(found) if found else None
+    kind = detect_type(found) if found else None
     if found and kind is None and uri:
         return _text(f"{uri}:\n{found.decode(errors='surrogateescape')}")
     if found is None or kind not in SENDABLE:

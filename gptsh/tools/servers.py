@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import masked
+from gptsh.config.secret import mask
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
@@ -104,7 +104,7 @@ class Server:
         except ValueError as err:
             result = _error(f"the arguments cannot be sent: {err}")
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._config.secrets]
-        masked_result: dict[str, Any] = json.loads(masked(json.dumps(result, ensure_ascii=False), keys))
+        masked_result: dict[str, Any] = json.loads(mask(json.dumps(result, ensure_ascii=False), keys))
         return masked_result, round(1000 * (time.monotonic() - started))
 
     # ---- transports
@@ -165,8 +165,8 @@ class Server:
             return self._failure
         reason, secrets = self._reason(err, patience), self._config.secrets
         lines = self._last_lines() or ([] if self._garbled or not self._stray else [f"printed {self._stray!r}"])
-        lines = [masked(line, secrets) for line in lines]
-        what = f"tool server {self._config.name} {shorten(masked(reason, secrets), _WIDTH)}"
+        lines = [mask(line, secrets) for line in lines]
+        what = f"tool server {self._config.name} {shorten(mask(reason, secrets), _WIDTH)}"
         said = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
         self._failure = ToolServerError(what, said, detail="\n".join(lines[-_LINES[1] :]))
         self._failure.__suppress_context__ = True  # its causes may show a key

@@ -23,8 +23,8 @@ from fnmatch import fnmatchcase
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
-from gptsh.config.secret import masked
-from gptsh.content.answer import result_of
+from gptsh.config.secret import mask
+from gptsh.content.answer import error_result
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
 from gptsh.tools import results
@@ -131,7 +131,7 @@ class Toolbox:
         except (OSError, ValueError) as err:
             why = err.strerror if isinstance(err, OSError) else err
             what = f"tool server {config.name} cannot be started: {why}: {config.command}"
-            raise ToolServerError(masked(what, config.secrets)) from None
+            raise ToolServerError(mask(what, config.secrets)) from None
 
     async def _serve(self, connect: "Callable[..., Server]") -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -237,7 +237,7 @@ class Toolbox:
         begun = {future: call for call, future in made if not isinstance(future, str)}
         failure: ToolServerError | None = None
         try:
-            yield from (ToolResult(result_of(call, f"error: {why}")) for call, why in made if isinstance(why, str))
+            yield from (ToolResult(error_result(call, f"error: {why}")) for call, why in made if isinstance(why, str))
             done: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
             for future in begun:
                 future.add_done_callback(done.put)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gptsh.content.attachments import kind_of
+from gptsh.content.attachments import detect_type
 from tests.support.home import COMMAND, Home, read_until, wait_for
 from tests.support.server import ModelServer
 
@@ -125,7 +125,7 @@ IS_TEXT = [
 
 @pytest.mark.parametrize(("data", "name"), [*NOT_TEXT, *((text, None) for text in IS_TEXT)])
 def test_data_is_named_and_text_of_any_encoding_and_dress_is_text(data: bytes, name: str | None) -> None:
-    assert kind_of(data) == name
+    assert detect_type(data) == name
 
 
 UNSENDABLE: list[tuple[bytes, str]] = [  # how it begins, what it is

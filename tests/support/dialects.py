@@ -17,7 +17,7 @@ from gptsh.llm.client import Api
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, objects, read
 from gptsh.messages import Tool
-from gptsh.models.providers import OWN, PROVIDERS, Provider
+from gptsh.models.providers import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
@@ -33,7 +33,7 @@ NOBODY: Any = None  # no server is asked
 def at(name: str, **more: Any) -> Provider:
     """A provider as it is asked for a model."""
     known = {"name": name, "model": "m", "base_url": "http://x/v1", **more}
-    return PROVIDERS.get(name, OWN)._replace(**known)
+    return PROVIDERS.get(name, CUSTOM)._replace(**known)
 
 
 def direct(api: Api, provider: str) -> Callable[[Request], bytes]:

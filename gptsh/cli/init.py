@@ -15,7 +15,7 @@ from gptsh.config.providers import Providers, ProviderTable
 from gptsh.config.settings import Config, Settings
 from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client
-from gptsh.llm.servers import PATIENCE
+from gptsh.llm.servers import REMOTE_TIMEOUT
 from gptsh.models.providers import PROVIDERS
 
 _HEAD = """\
@@ -104,7 +104,9 @@ def _asked(loaded: Settings) -> tuple[Chosen, list[str]]:
             following.append(f"export {value}=… sets the key.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        found = [f"{name}/{model}" for model in Client(loaded, os.environ).servers.models(provider, PATIENCE)[:_FEW]]
+        found = [
+            f"{name}/{model}" for model in Client(loaded, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_FEW]
+        ]
         stdio.write_stderr("".join(f"  {model}\n" for model in found))
         default = found[0] if found else ""
     model = _answer("Default model", default, lambda text: _model(text, name))

@@ -113,7 +113,7 @@ class Planner:
         window, refused_size = refused.window, sum(map(tokens.count_message, plan.request.messages))
         if window is None or not self.rules.compact:
             return None
-        self._client.servers.learn(self.model, window)
+        self._client.servers.learn_window(self.model, window)
         self.room = self.room._replace(window=window)
         # The refused prompt takes more tokens than the room has, whatever the estimate was.
         actual_size = refused.prompt or self.room.prompt or 0
@@ -414,7 +414,7 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
 
     price = partial(settings.cost_of, config, model)
     return SmallModel(
-        ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn, model), price
+        ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn_window, model), price
     )
 
 

@@ -75,7 +75,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
     """What is seen of the answer. The server may be asked for its window."""
-    return sse.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded(provider)))
+    return sse.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded_window(provider)))
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The process: from the first instruction to the exit code."""
+"""The process: ends with the exit code of the command."""
 
 import gc
 import os
@@ -8,17 +8,17 @@ import sys
 
 def run() -> None:
     """Console entry point."""
-    # While modules load there is nothing to lose: Ctrl-C ends at once, without a traceback.
+    # While modules are imported there is nothing to save: Ctrl-C ends the process at once, without a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    # Importing leaves no cycles worth looking for; looking for them at the usual rate costs 5 % of the start.
+    # Imports leave hardly any cyclic garbage; collecting at the default rate costs 5 % of the start-up time.
     gc.set_threshold(100_000)
-    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - after the line above, on purpose
+    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - after gc.set_threshold, on purpose
 
     code = main(sys.argv[1:])
-    # All is written and saved, and nothing here writes through a buffer. To take the modules apart costs a fifth of a
-    # short run, and litellm's threads and destructors can lock each other for good.
+    # Everything is saved, and all output is unbuffered. A normal exit takes a fifth of a short run to tear down the
+    # modules, and litellm's threads and destructors can deadlock.
     os._exit(code)
 
 

@@ -1,1 +1,1 @@
-"""The command line: options in, one job out, and the only place that prints errors."""
+"""The command line: parses the options, runs one job, and prints notes and errors."""

@@ -1,4 +1,4 @@
-"""What questions are asked with, and who answers: agent, model, key, form and tools, before a question is read."""
+"""Resolve agent, model, key, output form and tools of a turn, before the question is read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
 
 
 class TurnSetup(NamedTuple):
-    """Who answers, in which form, with the tools of which servers."""
+    """The agent, output form and tool servers of one turn."""
 
-    agent: Agent  # its model under its full name
+    agent: Agent  # with the full name of its model
     form: Form
     servers: list[ToolServer]
 
 
 class App:
-    """Settings, client and tool servers, be it for one question or those of a conversation.
+    """Settings, client and tool servers of a single question or of a conversation.
 
-    With ``keeps_tools`` the servers go on behind a turn, for the next one that wants the same.
+    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones.
     """
 
     def __init__(
-        self, loaded: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool = False
+        self, config: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool = False
     ) -> None:
-        self.settings, self.reporter = loaded, reporter
-        self.client = Client(loaded, environ)
-        self._environ, self._keeps = environ, keeps_tools
-        self._box: Toolbox | None = None
+        self.settings, self.reporter = config, reporter
+        self.client = Client(config, environ)
+        self._environ, self._keeps_tools = environ, keeps_tools
+        self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
 
     def resolve(self, flags: Flags, stored: Document | None) -> TurnSetup:
-        """Who answers. What can end in exit 2 whatever is asked ends here: ConfigError and UsageError.
+        """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
 
-        A note says what the model refuses. The reporter learns the form of the output. Markdown is for a person: in a
-        pipe it is rendered only where the command line itself asks for it.
+        Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
+        rendered in a pipe only if the command line asks for it.
         """
         agent = with_tools(agent_for(flags, self.settings, stored), flags, self.settings, stored)
         output = flags.output or self.settings.output or agent.output
-        if output in STRUCTURED and flags.interactive:  # what is configured is for programs
+        if output in STRUCTURED and flags.interactive:  # from the configuration, for programs
             output = None
         if output not in STRUCTURED:
-            person = stdio.is_terminal(stdio.stdout())
-            output = "markdown" if flags.output == "markdown" or (person and output != "text") else "text"
+            on_terminal = stdio.is_terminal(stdio.stdout())
+            output = "markdown" if flags.output == "markdown" or (on_terminal and output != "text") else "text"
         if flags.extract and flags.schema is not None:
-            raise UsageError("-x and --schema exclude each other", "JSON loses its fence by --schema alone")
-        shape = None
+            raise UsageError("-x and --schema exclude each other", "--schema alone removes the code fence")
+        schema = None
         if flags.schema is not None:
-            from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have one
+            from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have a schema
 
-            shape = AnswerSchema(flags.schema)
+            schema = AnswerSchema(flags.schema)
         self.reporter.output = output
         if agent.model is None:
             raise self.no_model_error()
@@ -74,68 +74,68 @@ class App:
         if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
             stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
         for name in agent.params:
-            if near := similar_parameter(name):
-                stdio.note(f"the parameter {name} is sent as it is: did you mean {near}?")
-        form = Form(output, flags.extract, shape, not flags.no_reasoning)
+            if similar := similar_parameter(name):
+                stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
+        form = Form(output, flags.extract, schema, not flags.no_reasoning)
         return TurnSetup(agent._replace(model=model), form, servers)
 
     def no_model_error(self) -> ConfigError:
-        """What is wrong where nothing says which model is asked: the ways to say it."""
-        near = self.client.servers.local_models()
-        ways = (
-            "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under [agents.default], which "
+        """The error if no model is configured; it lists the ways to choose one."""
+        local = self.client.servers.local_models()
+        offers = f"local models: {', '.join(local)}" if local else "-m echo works offline"
+        return ConfigError(
+            "no model is chosen",
+            "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under [agents.default], "
+            f"which gptsh --init writes; {offers}",
         )
-        ways += "gptsh --init writes"
-        offered = f"; local models: {', '.join(near)}" if near else "; -m echo works offline"
-        return ConfigError("no model is chosen", ways + offered)
 
     @contextmanager
     def open_tools(
         self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
     ) -> Iterator[Tools | None]:
-        """The tools of these servers; None where there are none. Where one of them fails, none goes on behind it."""
+        """Start these servers and return their tools; None without servers. If one of them fails, all are ended."""
         if not servers:
             yield None
             return
-        if self._box and (self._servers != [*servers] or self._box.failed):
+        if self._toolbox and (self._servers != [*servers] or self._toolbox.failed):
             self.close_tools(interrupts)
         try:
-            if self._box is None:
+            if self._toolbox is None:
                 from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
 
                 with interrupts.shielded():
-                    self._box, self._servers = Toolbox(servers, self._environ, lenient=lenient), [*servers]
-                    self._box.start()
-            interrupts.before_kill.append(self._box.kill)
-            yield self._box
+                    self._toolbox, self._servers = Toolbox(servers, self._environ, lenient=lenient), [*servers]
+                    self._toolbox.start()
+            interrupts.before_kill.append(self._toolbox.kill)
+            yield self._toolbox
         except ToolServerError:
             self.close_tools(interrupts)
             raise
         finally:
-            if self._box and not (self._keeps and self._box.ready):
+            if self._toolbox and not (self._keeps_tools and self._toolbox.ready):
                 self.close_tools(interrupts)
 
     def running_tools(self, servers: Sequence[ToolServer]) -> Tools | None:
-        """The tools of exactly these servers, where they run already and have listed their tools."""
-        return self._box if self._box and self._box.ready and self._servers == [*servers] else None
+        """The tools of exactly these servers, if they are running and have listed their tools."""
+        return self._toolbox if self._toolbox and self._toolbox.ready and self._servers == [*servers] else None
 
     def close_tools(self, interrupts: Interrupts) -> None:
-        """End the servers, within some two seconds."""
-        if self._box:
+        """End the servers, within about two seconds."""
+        if self._toolbox:
             with interrupts.ignored():
-                self._box.close()
-            self._box = None
+                self._toolbox.close()
+            self._toolbox = None
 
 
-def with_tools(agent: Agent, flags: Flags, loaded: Settings, stored: Document | None) -> Agent:
-    """The agent with the tools that are wanted: the command line's, else the session's, else its own."""
+def with_tools(agent: Agent, flags: Flags, config: Settings, stored: Document | None) -> Agent:
+    """The agent with the tools of the command line, else of the session, else its own."""
     names = None if stored is None or flags.chooses_tools else stored["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
         return agent._replace(tools=flags.select_tools(agent.tools))
-    known = []
-    for name in names:  # as far as they are still configured
+    configured = []
+    for name in names:
         try:
-            known += [name] if isinstance(name, str) and loaded.tool_servers.select([name]) else []
+            configured += [name] if isinstance(name, str) and config.tool_servers.select([name]) else []
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
-    return agent._replace(tools=tuple(known))
+    return agent._replace(tools=tuple(configured))

@@ -1,4 +1,4 @@
-"""Every option as one field: click's parser, both helps, the man page and the README are read from ``Flags``."""
+"""The options, one field of ``Flags`` each: source of click's parser, the help, the man page and the completion."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,10 +15,10 @@ GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
 class Row(NamedTuple):
-    """One option: its group in the help, its names, what it does; without ``metavar`` and ``type`` it is a flag,
-    and a ``word`` is never blank.
+    """One option: its group in the help, its names, its help text. Without ``metavar`` and ``type`` it is a flag.
 
-    ``value`` is a word that ``complete.COMPLETERS`` knows, empty where a shell has nothing to offer.
+    ``value`` is a key of ``complete.COMPLETERS``, "" if a shell has nothing to offer. ``filled``: a blank value is
+    an error.
     """
 
     group: str
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     value: str = ""
     type: Any = None
     many: bool = False
-    word: bool = False
+    filled: bool = False
 
 
 # fmt: off
@@ -37,9 +37,9 @@ class Flags(NamedTuple):
 
     prompt: tuple[str, ...] = ()
     agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
-        "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", word=True)] = None
+        "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", filled=True)] = None
     model: Annotated[str | None, Row("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, a part of the name.", metavar="MODEL", value="model", word=True)] = None
+        "Model, as PROVIDER/NAME; in a list, a part of the name.", metavar="MODEL", value="model", filled=True)] = None
     system: Annotated[str | None, Row("Ask", ("--system",),
         "System prompt, in place of the agent's.", metavar="TEXT")] = None
     param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
@@ -50,20 +50,20 @@ class Flags(NamedTuple):
     no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
     tools: Annotated[str | None, Row("Ask", ("--tools",),
         "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
-        metavar="LIST", value="tools", word=True)] = None
+        metavar="LIST", value="tools", filled=True)] = None
     no_tools: Annotated[bool, Row("Ask", ("--no-tools",), "Offer no tools.")] = False
     timeout: Annotated[str | None, Row("Ask", ("--timeout",),
-        "Give up after so many seconds, keeping what arrived.", metavar="S")] = None
+        "Give up after S seconds; what arrived is saved.", metavar="S")] = None
     dry_run: Annotated[bool, Row("Ask", ("--dry-run",),
         "Show what would be sent, and send nothing; with -o json the request itself.")] = False
     output: Annotated[str | None, Row("Answer", ("-o", "--output"),
-        "Form of the answer and of lists; else text in a pipe, markdown on a terminal.",
+        "Format of the answer and of lists; by default text in a pipe, markdown on a terminal.",
         type=click.Choice(OUTPUTS))] = None
     no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Ask for the answer in one piece.")] = False
     extract: Annotated[bool, Row("Answer", ("-x", "--extract"),
         "Only the first fenced code block; all of an answer without one.")] = False
     schema: Annotated[str | None, Row("Answer", ("--schema",),
-        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", word=True)] = None
+        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
     truncate: Annotated[str | None, Row("Answer", ("--truncate",),
         "Where piped or attached text that does not fit may be cut.", type=click.Choice(ENDS))] = None
     no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",),
@@ -76,44 +76,44 @@ class Flags(NamedTuple):
     resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
     new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.")] = False
     title: Annotated[str | None, Row("Session", ("--title",),
-        "Title of the session, set by hand.", metavar="TEXT", word=True)] = None
+        "Title of the session, set by hand.", metavar="TEXT", filled=True)] = None
     tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
-        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", word=True, many=True)] = ()
+        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)] = ()
     snapshot: Annotated[str | None, Row("Session", ("--snapshot",),
-        "Name the position where the session stands; REF@NAME goes back to it.", metavar="NAME", word=True)] = None
+        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)] = None
     compact: Annotated[bool, Row("Session", ("--compact",),
-        "Show how the session would be sent shorter; nothing is done.")] = False
+        "Show how the session would be sent shorter; nothing is changed.")] = False
     apply: Annotated[bool, Row("Session", ("--apply",),
         "With --compact: do it, before the prompt if there is one.")] = False
-    no_save: Annotated[bool, Row("Session", ("--no-save",), "Keep nothing of this run.")] = False
+    no_save: Annotated[bool, Row("Session", ("--no-save",), "Save nothing of this run.")] = False
     list_sessions: Annotated[bool, Row("Manage", ("--list-sessions",), "List sessions, newest first.")] = False
     show_session: Annotated[str | None, Row("Manage", ("--show-session",),
-        "Show a session, or REF@POINT.", metavar="REF", value="session", word=True)] = None
+        "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)] = None
     full: Annotated[bool, Row("Manage", ("--full",), "With --show-session: tool calls and results in full.")] = False
     search_sessions: Annotated[str | None, Row("Manage", ("--search-sessions",),
-        "List sessions that have all these words, and where.", metavar="TEXT", word=True)] = None
+        "List sessions that have all these words, and where.", metavar="TEXT", filled=True)] = None
     export_session: Annotated[str | None, Row("Manage", ("--export-session",),
-        "Write a session to stdout in another format.", metavar="REF", value="session", word=True)] = None
+        "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)] = None
     format: Annotated[str | None, Row("Manage", ("--format",),
         "With --export-session: the format; markdown where none is named.", type=click.Choice(FORMATS))] = None
     import_session: Annotated[str | None, Row("Manage", ("--import-session",),
-        "Bring in sessions of this or another tool: a file, a folder, or -.",
-        metavar="PATH", value="file", word=True)] = None
+        "Import sessions of gptsh or another tool: a file, a folder, or -.",
+        metavar="PATH", value="file", filled=True)] = None
     name: Annotated[bool, Row("Manage", ("--name",),
         "With --import-session: make a session's key in nanobot its @NAME.")] = False
     delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
-        "Delete a session for good. Repeatable.", metavar="REF", value="session", word=True, many=True)] = ()
+        "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)] = ()
     archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
         "Archive a session: in no list, still found by its id. Repeatable.",
-        metavar="REF", value="session", word=True, many=True)] = ()
+        metavar="REF", value="session", filled=True, many=True)] = ()
     delete_snapshot: Annotated[str | None, Row("Manage", ("--delete-snapshot",),
-        "Delete a snapshot; all messages stay.", metavar="REF@NAME", value="session", word=True)] = None
+        "Delete a snapshot; all messages stay.", metavar="REF@NAME", value="session", filled=True)] = None
     prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes delete them.")] = False
     keep: Annotated[int | None, Row("Manage", ("--keep",),
         "With --prune-sessions: all but the N last used.", metavar="N", type=click.IntRange(0))] = None
     older_than: Annotated[str | None, Row("Manage", ("--older-than",),
-        "With --prune-sessions: not used for so long, such as 30d.", metavar="AGE")] = None
+        "With --prune-sessions: those not used for so long, such as 30d.", metavar="AGE")] = None
     archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
     yes: Annotated[bool, Row("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
@@ -122,14 +122,14 @@ class Flags(NamedTuple):
     usage: Annotated[bool, Row("Manage", ("--usage",),
         "Tokens and cost of all sessions, or of that of -s, by day and by model.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
-        "Put what is new in sessions, or in that of -s, into their agents' memory.")] = False
+        "Add what is new in sessions, or in that of -s, to the memory of their agents.")] = False
     here: Annotated[bool, Row("Manage", ("--here",), "In a list, only sessions of this project.")] = False
     archived: Annotated[bool, Row("Manage", ("--archived",),
         "With --list-sessions or --search-sessions: those that were archived.")] = False
     limit: Annotated[int | None, Row("Manage", ("--limit",),
-        "In a list, so many at most.", metavar="N", type=click.IntRange(0))] = None
+        "In a list, at most N entries.", metavar="N", type=click.IntRange(0))] = None
     interactive: Annotated[bool, Row("Other", ("-i", "--interactive"),
-        "Go on asking at a prompt, where /help says what else it can.")] = False
+        "Ask question after question at a prompt; /help lists its commands.")] = False
     list_agents: Annotated[bool, Row("Other", ("--list-agents",), "List the agents of the config file.")] = False
     list_models: Annotated[bool, Row("Other", ("--list-models",),
         "List the models that can be asked from here, with window and price.")] = False
@@ -137,15 +137,15 @@ class Flags(NamedTuple):
     init: Annotated[bool, Row("Other", ("--init",),
         "Write a config file with every key as a comment; on a terminal it asks which model you use.")] = False
     shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
-        "Print a key binding for the shell: Alt-E makes a command of the words on its line.",
+        "Print a key binding for the shell: Alt-E turns the words on its line into a command.",
         type=click.Choice(SHELLS))] = None
     config: Annotated[str | None, Row("Other", ("--config",),
-        "Config file, in place of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", word=True)] = None
+        "Config file, in place of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)] = None
     debug: Annotated[bool, Row("Other", ("--debug",),
-        "Show tracebacks and the provider's own words with errors.")] = False
+        "With errors, show the traceback and the provider's response.")] = False
     version: Annotated[bool, Row("Other", ("--version",), "Show the version.")] = False
-    short_help: Annotated[bool, Row("Other", ("-h", "short_help"), "Show what daily use needs.")] = False
-    help: Annotated[bool, Row("Other", ("--help",), "Show this.")] = False
+    short_help: Annotated[bool, Row("Other", ("-h", "short_help"), "Show the short help.")] = False
+    help: Annotated[bool, Row("Other", ("--help",), "Show all options.")] = False
     # fmt: on
 
     @property
@@ -156,29 +156,29 @@ class Flags(NamedTuple):
 
     @property
     def has_labels(self) -> bool:
-        """Whether something is said about the session itself, which can be done without asking."""
+        """Whether the session is to be labelled, which needs no question."""
         return self.title is not None or bool(self.tag) or self.snapshot is not None
 
     @property
     def chooses_tools(self) -> bool:
-        """Whether it says which tools there are to be, from now on."""
+        """Whether the command line chooses the tools of the session."""
         return self.no_tools or self.tools is not None or self.agent is not None
 
     @property
     def without_labels(self) -> "Flags":
-        """The same without what is said about a session once."""
+        """The flags without labels: a session is labelled once."""
         return self._replace(title=None, tag=(), snapshot=None)
 
     @property
     def without_agent_options(self) -> "Flags":
-        """The same without what is said about who answers, and how."""
+        """The flags without the agent, its model, system prompt, parameters and tools."""
         return self._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
 
-    def select_tools(self, own: tuple[str, ...]) -> tuple[str, ...]:
-        """The names of the tools that are wanted: ``--no-tools``, ``--tools``, else ``own``, the agent's."""
+    def select_tools(self, agent_tools: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the tools, by ``--no-tools`` or ``--tools``, else those of the agent."""
         if self.no_tools:
             return ()
-        return own if self.tools is None else tuple(filter(None, map(str.strip, self.tools.split(","))))
+        return agent_tools if self.tools is None else tuple(filter(None, map(str.strip, self.tools.split(","))))
 
 
 _BY_FIELD: Mapping[str, Row] = {
@@ -188,13 +188,13 @@ ROWS = tuple(_BY_FIELD.values())
 
 
 class Job(NamedTuple):
-    """What is done instead of asking: ``MODULE:FUNCTION`` of ``cli/``, and the options that may stand beside it."""
+    """What runs instead of a question: ``MODULE:FUNCTION`` of ``cli/``, and the options it may be used with."""
 
     target: str
-    takes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
-FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # what chooses among sessions
+FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),
     "--show-session": Job("reading:show_session", ("--full",)),
@@ -215,9 +215,9 @@ JOBS: Mapping[str, Job] = {
     "--shell-integration": Job("shell:print_integration"),
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
-# How something is told or read, which changes nothing of what is done: an alias may have it.
+# They change input and output only: every job accepts them, so that an alias can contain them.
 COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
-NOT_INTERACTIVE = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # what -i does not go with, beside the jobs
+NOT_INTERACTIVE = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # not used with -i, and neither are the jobs
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
@@ -231,7 +231,7 @@ Usage: gptsh [OPTIONS] [PROMPT]...
   gptsh -i -s 0                           go on at a prompt; -r picks the session from a list
   gptsh -m ollama/qwen3 "hello"           choose the model
   gptsh -m echo "hello"                   try it without a model or network
-  gptsh --no-save "secret"                keep nothing
+  gptsh --no-save "secret"                save nothing
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one
   gptsh --search-sessions "nginx 502"     find the ones with these words
@@ -244,12 +244,12 @@ All options: gptsh --help
 
 INTRO = """\
 Ask a language model. The prompt is the words; piped text goes under it, or is the prompt where there are no words.
-Every conversation is kept as a JSON file. stdout is the answer and nothing else.
+Every conversation is saved as a JSON file. stdout is the answer and nothing else.
 """
 
 
 def _not_blank(_ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    if any(given is not None and not given.strip() for given in (value if isinstance(value, tuple) else (value,))):
+    if any(text is not None and not text.strip() for text in (value if isinstance(value, tuple) else (value,))):
         raise UsageError(f"{param.opts[-1]} is empty")
     return value
 
@@ -267,9 +267,9 @@ class GroupedCommand(click.Command):
 
 
 def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({})) -> click.Command:
-    """The command, without a callback: it parses, and ``entrypoint`` decides what is done.
+    """Build the click command, which only parses: ``entrypoint`` runs the job.
 
-    ``completers`` tell a shell what a value may be, each under the ``value`` of its rows.
+    ``completers`` offer the values of an option to a shell, by the ``value`` of its row.
     """
     options = [
         click.Option(
@@ -279,7 +279,7 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
-            callback=_not_blank if row.word else None,
+            callback=_not_blank if row.filled else None,
             shell_complete=completers.get(row.value),
         )
         for row in ROWS
@@ -295,6 +295,6 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
 
 
 def parse_leniently(argv: Sequence[str]) -> Flags:
-    """What a command line asks for, whatever is wrong with it: each value that is wrong counts as not given."""
+    """Parse a command line that may be wrong; a wrong value counts as not given."""
     ctx = build().make_context("gptsh", [*argv], resilient_parsing=True, ignore_unknown_options=True)
     return Flags(**ctx.params)

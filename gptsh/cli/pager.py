@@ -1,4 +1,4 @@
-"""What a person reads page by page, through ``$PAGER`` as git does it."""
+"""Show long output page by page, through ``$PAGER`` as git does."""
 
 import contextlib
 import os
@@ -10,27 +10,30 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
 from gptsh.render.plain import obeys_escapes
 
-_USUAL = "less"
-# As git sets them: less leaves at once where all fits on a screen, and shows colours; lv shows them, too.
-_SETTINGS = {"LESS": "FRX", "LV": "-c"}
-_NOT_RUN = (126, 127)  # what a shell says of a command that it cannot run
+_DEFAULT = "less"
+# The same as git's: less shows colours, and quits at once if everything fits on a screen; lv shows colours.
+_ENVIRONMENT = {"LESS": "FRX", "LV": "-c"}
+_CANNOT_RUN = (126, 127)  # exit codes of a shell for a command that it cannot run
 
 
 def show(lines: Callable[[], Iterable[str]]) -> None:
-    """Lines that are safe for a terminal, through the pager, else straight out. Who leaves it early has read enough.
+    """Show lines that are safe for a terminal in the pager; write them to stdout if it cannot run.
 
-    Raises Interrupted for a signal that would end us, once the pager is done: it has the terminal until then.
+    The user may quit the pager early. Raises Interrupted for a signal once the pager has ended: it has the terminal
+    until then.
     """
-    usual = _USUAL if obeys_escapes(os.environ) and shutil.which(_USUAL) else ""
-    command = os.environ.get("PAGER", usual)
-    if command.strip() in ("", "cat") or not _paged(command, lines()):
+    default = _DEFAULT if obeys_escapes(os.environ) and shutil.which(_DEFAULT) else ""
+    command = os.environ.get("PAGER", default)
+    if command.strip() in ("", "cat") or not _run_pager(command, lines()):
         stdio.write_lines(lines(), safe=True)
 
 
-def _paged(command: str, lines: Iterable[str]) -> bool:
-    """Whether the pager could be run. It is waited for, whatever comes."""
+def _run_pager(command: str, lines: Iterable[str]) -> bool:
+    """Run the pager and wait for its end, even after a signal; return whether it could run."""
     with Interrupts(None) as interrupts, interrupts.shielded(), interrupts.left_to_child():
-        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_SETTINGS, **os.environ})
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command], stdin=subprocess.PIPE, env={**_ENVIRONMENT, **os.environ}
+        )
         assert process.stdin  # it is a pipe
         try:
             with interrupts.waiting(), contextlib.suppress(BrokenPipeError):
@@ -39,4 +42,4 @@ def _paged(command: str, lines: Iterable[str]) -> bool:
         finally:
             process.stdin.close()
             process.wait()
-    return process.returncode not in _NOT_RUN
+    return process.returncode not in _CANNOT_RUN

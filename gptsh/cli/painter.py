@@ -1,6 +1,6 @@
-"""An answer as Markdown, drawn by a thread of its own: on a terminal as it is written.
+"""Draw an answer as Markdown while it arrives, in a thread of its own.
 
-No signal breaks off a frame there, and words that came within a frame's time are shown though no others follow.
+So no signal interrupts a frame, and the last words are drawn in time even if no others follow.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from gptsh.render.terminal import Canvas
 
 _FRAME = 0.05  # seconds between two frames
-_SHARE = 3  # times as long as a frame took nothing is drawn behind it
-_HEAD_START = 0.1  # seconds that the request gets before the import of rich takes half of its time
-_LOOK = 0.002  # seconds between two looks at the thread; no lock: a signal could leave it locked
+_PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
+_HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
+_POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
 
-_Item = str | Callable[[], None] | None  # a piece of the answer; something to be done; the end
+_Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
 
 
 class Painter(Writer):
-    """Shows an answer as Markdown; on a terminal the cursor of which can be moved, words before their block is closed.
+    """Shows an answer as Markdown; a terminal with a movable cursor also shows the block that is still open.
 
-    Words that come before rich is imported are shown as they are, until the next frame.
+    Text that arrives before rich is imported is shown unrendered until the next frame.
     """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream, look: Look, stream: TextIO | None) -> None:
@@ -44,21 +44,22 @@ class Painter(Writer):
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._works, self._has_said = True, False  # the thread; since all was drawn
-        threading.Thread(target=self._work, daemon=True).start()
+        self._is_running = True  # the thread
+        self._has_undrawn_text = False
+        threading.Thread(target=self._run, daemon=True).start()
 
     # ---- for the answer
 
     def _write_text(self, text: str) -> None:
         if self._reasoning.separate() and self._canvas:
             self._canvas.begun = False
-        self._raise()
+        self._raise_failure()
         with shielded():
-            self._has_said = True
+            self._has_undrawn_text = True
             self._queue.put(text)
 
     def _begin_reasoning(self) -> None:
-        """What is shown on the same terminal is in the order in which it came."""
+        """On a shared terminal draw the text so far, so that text and reasoning appear in the order of arrival."""
         if self._reasoning.shared:
             self._end_answer()
             if self._canvas and self._canvas.begun:
@@ -66,42 +67,42 @@ class Painter(Writer):
                 self._reasoning.write("\n")
 
     def _end_answer(self) -> None:
-        if self._has_said:
-            with waiting():  # for its reader
-                self._do(self._finish)
-            self._has_said = False
-            self._raise()
+        if self._has_undrawn_text:
+            with waiting():  # for a slow reader
+                self._call_in_thread(self._finish)
+            self._has_undrawn_text = False
+            self._raise_failure()
 
     def close(self) -> None:
-        """Show what is left. Raises OSError where its reader does not take it."""
+        """Show the rest. Raises OSError if the reader does not accept it."""
         self._reasoning.end()
         self._end_answer()
 
-    def _raise(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _do(self, what: Callable[[], object], patience: float = math.inf) -> None:
-        """Have the thread do something behind what it draws, and wait for that, at most so many seconds."""
-        done: list[object] = []
-        self._queue.put(lambda: done.append(what()))
-        end = time.monotonic() + patience
-        while self._works and not done and time.monotonic() < end:
-            time.sleep(_LOOK)
+    def _call_in_thread(self, callback: Callable[[], object], max_wait: float = math.inf) -> None:
+        """Let the thread run a callback after what it draws, and wait for it, at most so many seconds."""
+        results: list[object] = []
+        self._queue.put(lambda: results.append(callback()))
+        end = time.monotonic() + max_wait
+        while self._is_running and not results and time.monotonic() < end:
+            time.sleep(_POLL)
 
     # ---- for the terminal
 
     @contextlib.contextmanager
     def exclusive(self, before_kill: list[Callable[[], object]]) -> Iterator[None]:
-        """A stretch in which the terminal draws nothing of what is typed, and Ctrl-Z leaves whole blocks alone on it.
+        """Inside this block the terminal does not echo keys, and Ctrl-Z first erases the block that is still open.
 
-        ``before_kill`` learns how the terminal is mended, should the process be about to be killed.
+        ``before_kill`` gets the callback that restores the terminal before the process is killed.
         """
         terminal = self._terminal
 
         def stop(signum: int, _frame: FrameType | None) -> None:
-            self._do(self._hide, stdio.READER_WAIT)
+            self._call_in_thread(self._erase_open_block, stdio.READER_WAIT)
             with contextlib.suppress(termios.error):
                 modes = termios.tcgetattr(terminal)
                 signal.signal(signum, signal.SIG_DFL)
@@ -115,35 +116,34 @@ class Painter(Writer):
                     self._canvas.region = None
             self._queue.put("")
 
-        with contextlib.ExitStack() as mended:
-            mended.callback(self._queue.put, None)
-            before_kill.append(mended.close)
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self._queue.put, None)
+            before_kill.append(cleanup.close)
             with contextlib.suppress(termios.error, OSError):  # the terminal is gone
                 if self._region:
-                    mended.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
+                    cleanup.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
                     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-                        mended.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
+                        cleanup.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
             yield
 
     def _finish(self) -> None:
         if self._canvas:
             self._canvas.finish()
 
-    def _hide(self) -> None:
-        """Take what is open off the screen."""
+    def _erase_open_block(self) -> None:
         if self._region:
             self._out.draw(self._region.frame((), (), stdio.width(self._stream)))
 
     # ---- the thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
-            self._draw()
-        except BaseException as err:  # noqa: BLE001 - it is raised where the answer comes from
+            self._draw_items()
+        except BaseException as err:  # noqa: BLE001 - raised again in the main thread
             self._failure = err
-        self._works = False
+        self._is_running = False
 
-    def _draw(self) -> None:
+    def _draw_items(self) -> None:
         item: _Item = ""
         with contextlib.suppress(Empty):
             item = self._queue.get(timeout=_HEAD_START)
@@ -152,10 +152,10 @@ class Painter(Writer):
         width, height = stdio.size(self._stream)
         if isinstance(item, str) and item and self._region:
             self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
-        from gptsh.render.terminal import Canvas  # noqa: PLC0415 - 0.15 s that only rendering costs
+        from gptsh.render.terminal import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
-        due, is_stale = 0.0, False
+        next_frame, is_stale = 0.0, False
         while item is not None:
             if isinstance(item, str):
                 canvas.add(item)
@@ -163,12 +163,12 @@ class Painter(Writer):
             else:
                 item()
                 is_stale = False
-            began = time.monotonic()
-            if is_stale and began >= due:
+            start = time.monotonic()
+            if is_stale and start >= next_frame:
                 canvas.draw()
-                is_stale, now = False, time.monotonic()
-                due = now + max(_FRAME, _SHARE * (now - began))
+                is_stale, end = False, time.monotonic()
+                next_frame = end + max(_FRAME, _PAUSE_FACTOR * (end - start))
             try:
-                item = self._queue.get(timeout=max(0.0, due - time.monotonic()) if is_stale else None)
+                item = self._queue.get(timeout=max(0.0, next_frame - time.monotonic()) if is_stale else None)
             except Empty:
                 item = ""  # the next frame is due

@@ -1,4 +1,4 @@
-"""What is shown instead of asked: a request, by ``--dry-run``; a compaction, by ``--compact``, which may be done."""
+"""Show a request instead of sending it (``--dry-run``); show or apply a compaction (``--compact``)."""
 
 import contextlib
 from typing import Any
@@ -16,7 +16,7 @@ from gptsh.render import lists, structured
 
 
 def print_request(client: Client, plan: Plan, form: Form) -> int:
-    """Print model, API, window and tokens; for a program the request itself, its keys masked. Nothing is sent."""
+    """Print model, API, window and tokens; with ``-o json`` the request itself, keys masked. Nothing is sent."""
     if form.structured:
         stdio.write_lines([structured.line({**request_of(client, plan), "error": None})])
     else:
@@ -25,45 +25,45 @@ def print_request(client: Client, plan: Plan, form: Form) -> int:
 
 
 def request_of(client: Client, plan: Plan) -> dict[str, Any]:
-    """A request as it is sent, its keys masked, and what it has of the session."""
+    """A request as it would be sent, with masked keys, and the context report of its plan."""
     request = plan.request
     api, preview = client.api(request), client.preview(request)
     return {"model": request.model, "api": api, **preview, "context": plan.report()}
 
 
 def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter) -> int:
-    """Show what a compaction would do to what is sent, or with ``--apply`` does; the exit code.
+    """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
 
-    Raises GptshError where the summary that it takes cannot be had: then the session is as it was, and labelled.
+    Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
     doc, writer, applies = session.doc, planner.screen.writer, flags.apply and not flags.dry_run
     messages = doc["messages"]
     session.emit = writer.emit
     if not document.turns(messages):
-        raise UsageError(f"session {doc['id']} has nothing yet to compact")
+        raise UsageError(f"session {doc['id']} has nothing to compact yet")
     chooser = planner.chooser(messages, dry=True)
-    now, then = chooser.current(), chooser.compact()
+    current, compacted = chooser.current(), chooser.compact()
     if applies:
-        if flags.has_labels:  # whatever comes of the compaction
+        if flags.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)
         try:
-            then = planner.chooser(messages).compact() if then else None
-            if then:
-                planner.keep_compaction(then, messages)
+            compacted = planner.chooser(messages).compact() if compacted else None
+            if compacted:
+                planner.keep_compaction(compacted, messages)
         except GptshError as err:
             writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):
                 writer.close()
             raise
-    if then is None:
+    if compacted is None:
         writer.emit("compression_skipped", reason="nothing would be shorter")
-    failure, record = session.failure, (then.record if then else None) or {}
-    size = max(0, now.size.tokens - planner.fixed)
+    failure, record = session.failure, (compacted.record if compacted else None) or {}
+    size = max(0, current.size.tokens - planner.fixed)
     result = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
-        "changes": then is not None,
-        "applied": then is not None and applies and failure is None,
-        **compaction_report(then or now),
+        "changes": compacted is not None,
+        "applied": compacted is not None and applies and failure is None,
+        **compaction_report(compacted or current),
         "before": record.get("before", size),
         "after": record.get("after", size),
         "budget": planner.room.budget(planner.fixed),

@@ -1,4 +1,4 @@
-"""How a run that failed says so: a line or two on stderr, and where JSON is wanted an object on stdout as well."""
+"""Report the failure of a run: a line or two on stderr, and with ``-o json`` an object on stdout."""
 
 import contextlib
 import os
@@ -13,14 +13,14 @@ from gptsh.cli.options import JOBS, parse_leniently
 from gptsh.config.forms import STRUCTURED, output_from
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 
-_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
+_CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
 
 
 class Reporter:
-    """Reports the failure of one run. ``reported``: stdout has the JSON object already, or what it took of that.
+    """Reports the failure of one run. ``reported``: the JSON object has been written to stdout, or as much as possible.
 
-    ``output`` is the form of the answer, ``asks`` whether there is to be one (None: as the command line says), and
-    ``session`` the id of the session that has the question, each once it is known.
+    The run sets ``output``, the form of the answer, ``expects_answer`` (None: as the command line says) and
+    ``session``, the id of the session with the question, each once it is known.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -31,8 +31,8 @@ class Reporter:
         self._argv = argv
 
     def fail(self, err: GptshError | Interrupted) -> int:
-        """Say what went wrong, of a signal only what it left; the exit code."""
-        from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure asks
+        """Report a failure, for a signal only its hint; return the exit code."""
+        from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure needs it
 
         flags = parse_leniently(self._argv)
         failure = as_error(err) if isinstance(err, Interrupted) else err
@@ -42,30 +42,32 @@ class Reporter:
         elif err.hint:
             stdio.note(err.hint)
         output = self.output or flags.output
-        with contextlib.suppress(ConfigError):  # which may be the very failure
+        with contextlib.suppress(ConfigError):  # that may be this failure
             output = output or output_from(os.environ)
         if output in STRUCTURED and not (self.reported or err.reported):
-            self._tell(failure, output, asks=not {*flags.given} & {*JOBS, "--compact"})
+            self._write_json(failure, output, is_question=not {*flags.given} & {*JOBS, "--compact"})
         return failure.exit_code
 
     def add_config_path(self, err: GptshError) -> None:
-        """Where an error speaks of a key in the config file, add the path of that file."""
-        from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure asks
+        """Add the path of the config file to an error that names one of its tables."""
+        from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure needs it
 
         text = str(err)
-        ends = [found.end() for found in re.finditer(_TABLE, text)]
-        with contextlib.suppress(ConfigError):  # a user without a home has none
+        ends = [match.end() for match in re.finditer(_CONFIG_TABLE, text)]
+        with contextlib.suppress(ConfigError):  # without a home folder there is no path
             if ends and (file := str(config_path(os.environ, parse_leniently(self._argv).config))) not in text:
-                err.args = (f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",)  # what to do stands at the end
+                err.args = (
+                    f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",
+                )  # after the last one: the advice is at the end
 
-    def _tell(self, err: GptshError, output: str, *, asks: bool) -> None:
-        from gptsh.render import structured  # noqa: PLC0415 - only where JSON is wanted
+    def _write_json(self, err: GptshError, output: str, *, is_question: bool) -> None:
+        from gptsh.render import structured  # noqa: PLC0415 - only -o json and jsonl need it
 
-        asks = asks if self.expects_answer is None else self.expects_answer
+        has_answer_form = is_question if self.expects_answer is None else self.expects_answer
         error = structured.error(str(err), err.hint, err.exit_code)
         result: dict[str, Any] = {"error": error}
         lines = [result]
-        if asks:
+        if has_answer_form:
             result = {**structured.ANSWER, "session": self.session, "error": error}
             lines = [{"type": "error", "error": error}, {"type": "done", **result}] if output == "jsonl" else [result]
         with contextlib.suppress(OutputError, BrokenPipeError):
@@ -73,7 +75,7 @@ class Reporter:
 
 
 def as_error(ended: Interrupted) -> GptshError:
-    """An ending from outside as a failure: its line and its exit code."""
+    """Convert a signal or the deadline to an error with its message and exit code."""
     failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
     if not ended.by_deadline:
         failure = GptshError(f"ended by {signal.Signals(ended.signum).name}")

@@ -1,4 +1,4 @@
-"""A title for a new session, asked of the small model."""
+"""Ask the small model for the title of a new session."""
 
 import threading
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from gptsh.models.facts import split_model
 
 
 class TitleThread(threading.Thread):
-    """Asked once, in a daemon thread that an ending process does not wait for. It saves nothing itself.
+    """A daemon thread that asks for the title once; the process does not wait for it. It saves nothing.
 
-    ``is_parallel`` the answer, so that it costs no time: but a server of one's own may have one slot, or end an answer
-    when another request arrives, and is asked behind it. ``answer`` has what it cost, whatever ends it.
+    ``is_parallel``: it may run beside the answer, so that it costs no time. A local server is asked after the answer:
+    it may have one slot only, or end an answer when another request arrives. ``answer`` has the usage of the call.
     """
 
     def __init__(self, question: str, model: str, ask: Ask, *, is_parallel: bool) -> None:
@@ -28,7 +28,7 @@ class TitleThread(threading.Thread):
         self._question, self._ask = question, ask
 
     def run(self) -> None:
-        """Ask."""
+        """Generate the title."""
 
         def ask(request: Request, answer: Answer) -> Iterator[Event]:
             self.answer = answer
@@ -38,13 +38,13 @@ class TitleThread(threading.Thread):
 
 
 def title_thread(app: App, session: Session, agent: Agent) -> TitleThread | None:
-    """What will ask for a title; None where the session has one, or none is wanted."""
-    messages, small = session.doc["messages"], settings.small_model(app.settings, agent)
-    wanted = app.settings.sessions.titles and session.is_saved and not session.doc["title"]
-    if not wanted or small is None or not document.unanswered(messages):
+    """The thread for the title, not started; None if the session has a title or must not get one."""
+    messages, model = session.doc["messages"], settings.small_model(app.settings, agent)
+    needs_title = app.settings.sessions.titles and session.is_saved and not session.doc["title"]
+    if not needs_title or model is None or not document.unanswered(messages):
         return None
     first, *others = filter(starts_turn, messages)
-    if others or "echo" in (split_model(agent.model or "")[0], split_model(small)[0]):
+    if others or "echo" in (split_model(agent.model or "")[0], split_model(model)[0]):
         return None
-    is_parallel = not app.settings.providers.of(small).is_local
-    return TitleThread(typed_text(first), small, app.client.ask, is_parallel=is_parallel)
+    is_parallel = not app.settings.providers.of(model).is_local
+    return TitleThread(typed_text(first), model, app.client.ask, is_parallel=is_parallel)

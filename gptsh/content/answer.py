@@ -1,4 +1,4 @@
-"""What a model is asked, and its answer as it arrives: what is shown of it, and the message that is saved."""
+"""A request to a model, and its answer while it arrives: the events to show, and the message to save."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from gptsh.messages import (
 from gptsh.models.cost import filled_window
 from gptsh.text import is_unicode
 
-FINAL_WAIT = 5.0  # seconds for usage behind a complete answer, and for the body of a refusal
+FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for the body of an error response
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",
@@ -41,7 +41,7 @@ _CAUSES = {
 
 
 class Request(NamedTuple):
-    """What a model is asked: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is the answer's."""
+    """A request to a model: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is for the answer."""
 
     model: str
     messages: list[Message]
@@ -49,28 +49,29 @@ class Request(NamedTuple):
     stream: bool = True
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
-    tokens: int = 0  # that prompt and answer take together, estimated; 0 is unknown
+    tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
 
 
 class Tools(Protocol):
-    """Who carries out tool calls: MCP servers, as ``tools/`` reaches them. ``missing``: what was wanted in vain."""
+    """Tools that a model may call: ``tools/`` implements it with MCP servers. ``missing``: patterns without a tool."""
 
     missing: list[str]
 
     def tools(self) -> tuple[Tool, ...]:
-        """What a model may call. Raises ToolServerError."""
+        """Return the tools that a model may call. Raises ToolServerError."""
 
     def approved(self, call: Call) -> bool:
-        """Whether the configuration lets it run without a question."""
+        """Whether the configuration allows a call without a question."""
 
     def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
-        """Carry out the calls at once, their results as they come. Raises ToolServerError behind the last of them."""
+        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last."""
 
 
 class Answer:
-    """One answer as it arrives. The APIs write into it; ``news`` is what a reader sees of that, ``message`` is saved.
+    """One answer while it arrives. The APIs write into it; ``new_events`` are shown, ``message`` is saved.
 
-    ``finished``: it is whole, whatever may still happen. ``replay`` is what the provider wants back, by its own keys.
+    ``finished``: the answer is complete, whatever happens later. ``replay`` is what the provider wants back, by its own
+    keys.
     """
 
     def __init__(self) -> None:
@@ -78,81 +79,81 @@ class Answer:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew: the same is asked again."""
+        """Start again: the same request is sent a second time."""
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
-        self.stop_sequence: str | None = None  # the one that it ended at
+        self.stop_sequence: str | None = None  # the sequence at which the answer ended
         self.finished = False
         self.request_id: str | None = None
         self.response_id: str | None = None
         self.resolved_model: str | None = None
         self.replay: dict[str, Any] = {}
-        self._blocks: list[Block] = []  # in order of arrival; a text has its ``pieces``
+        self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
         self._reasoning: dict[str, list[str]] = {}  # by field
         self._refusal: list[str] = []
-        self._halves: dict[str | None, str] = {}  # of surrogate pairs: by field of the reasoning, None for the text
-        self._news: list[Event] = []
+        self._halves: dict[str | None, str] = {}  # of surrogate pairs, by the reasoning's field; None: text
+        self._events: list[Event] = []
 
     def add_text(self, piece: str) -> None:
-        """A piece of the answer."""
-        self._say(self._joined(None, piece))
+        """Add a piece of the answer."""
+        self._add_text(self._with_half(None, piece))
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text:
             if not self._blocks or self._blocks[-1][0] != "text":
                 self._blocks.append(("text", {"type": "text", "pieces": []}))
             self._blocks[-1][1]["pieces"].append(text)
-            self._news.append(Text(text))
+            self._events.append(Text(text))
 
     def add_reasoning(self, piece: str, field: str) -> None:
-        """A piece of the model's reasoning, under the provider's name for it; THINKING is a block that goes on."""
-        if text := self._joined(field, piece):
+        """Add a piece of reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
+        if text := self._with_half(field, piece):
             self._reasoning.setdefault(field, []).append(text)
-            self._news.append(Reasoning(text, field))
+            self._events.append(Reasoning(text, field))
 
     def add_thinking(self, block: Part) -> None:
-        """A thinking block that is whole: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
+        """Add a complete thinking block: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
         self._blocks.append(("thinking", block))
         self._reasoning.pop(THINKING_BLOCKS, None)
 
     def add_refusal(self, piece: str) -> None:
-        """A piece of a refusal, which some providers send apart from the answer."""
+        """Add a piece of a refusal, which some providers send apart from the answer."""
         self._refusal.append(piece)
-        self._news.append(Refusal(piece))
+        self._events.append(Refusal(piece))
 
     def add_call(self, call: Call) -> None:
-        """A tool call. No two of an answer have the same id, or their results would be mixed up."""
-        calls, own = self.calls, call["id"] or new_call_id()
-        taken = any(own == other["id"] for other in calls)
+        """Add a tool call. Ids are made unique within the answer, so that results are not mixed up."""
+        calls, ident = self.calls, call["id"] or new_call_id()
+        is_duplicate = any(ident == other["id"] for other in calls)
         function = {**call["function"], "arguments": join_surrogates(call["function"]["arguments"])}
-        call = {**call, "id": f"{own}_{len(calls) + 1}" if taken else own, "function": function}
+        call = {**call, "id": f"{ident}_{len(calls) + 1}" if is_duplicate else ident, "function": function}
         self._blocks.append(("tool_call", call))
-        self._news.append(ToolCall(call))
+        self._events.append(ToolCall(call))
 
     def finish(self, reason: str | None) -> None:
-        """The answer is whole; its usage may still come."""
+        """Mark the answer as complete; its usage may still arrive."""
         if not self.finished:
-            self._news.append(Finished(reason))
+            self._events.append(Finished(reason))
         self.finish_reason, self.finished = reason, True
 
     @property
     def calls(self) -> list[Call]:
-        """The tool calls that have come."""
+        """The tool calls that have arrived."""
         return [block for kind, block in self._blocks if kind == "tool_call"]
 
     def new_events(self) -> list[Event]:
-        """What came since the last time."""
-        news, self._news = self._news, []
-        return news
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
 
     def end(self) -> None:
-        """Nothing more comes: half a pair is all there will be of it."""
-        self._say(self._halves.pop(None, ""))
+        """Add the pending half of a surrogate pair: nothing more arrives."""
+        self._add_text(self._halves.pop(None, ""))
 
     def message(self, ended: str | None = None) -> Message | None:
-        """The answer as a message. ``ended`` says why it is partial: ``interrupted``, ``error`` or ``timeout``.
+        """Return the answer as a message, or None if it ended before anything arrived: the question stays unanswered.
 
-        None where it ended before anything came: then the question stays unanswered.
+        ``ended`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
         """
         if ended and not (self._blocks or self._reasoning or self._refusal):
             return None
@@ -180,8 +181,8 @@ class Answer:
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
         return message
 
-    def _joined(self, field: str | None, piece: str) -> str:
-        """The piece with the half of a surrogate pair that was held back; some servers cut pairs in two."""
+    def _with_half(self, field: str | None, piece: str) -> str:
+        """Return the piece with the pending half of a surrogate pair; some servers cut pairs in two."""
         text = self._halves.get(field, "") + piece
         half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self._halves[field] = half
@@ -189,37 +190,37 @@ class Answer:
 
 
 def join_surrogates(text: str) -> str:
-    """The text, its surrogate pairs made whole: pieces that were joined may have the halves side by side."""
+    """Return the text with its surrogate pairs combined: joined pieces may have two separate halves."""
     return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-Ask = Callable[[Request, Answer], Iterator[Event]]  # the answer is written into the second one
+Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument
 
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:
-    """The calls that a whole answer leaves to the tools of its request."""
-    whole = message is not None and (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    return list(message.get("tool_calls") or ()) if message and whole and request.tools else []
+    """Return the tool calls of a complete answer, if the request offered tools."""
+    is_complete = message is not None and (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
+    return list(message.get("tool_calls") or ()) if message and is_complete and request.tools else []
 
 
 def error_result(call: Call, content: str) -> Message:
-    """The message that tells the model why a call was not carried out."""
+    """Return the tool message that tells the model why a call was not run."""
     name = str(call["function"].get("name", ""))
     result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
     return {**result, "is_error": True, "duration_ms": 0}
 
 
 def answer_error(message: Message) -> GptshError | None:
-    """What keeps a finished answer from being a whole one; None where nothing does."""
-    finish = message.get("finish_reason") or ""
-    if not finish:
-        what = "the answer may be incomplete: the server ended it without a reason"
-        return Incomplete(what, "a server with one slot does so when another request arrives")
-    if finish.lower() not in COMPLETE_REASONS:
+    """Return why a finished answer is unusable or incomplete, or None."""
+    reason = message.get("finish_reason") or ""
+    if not reason:
+        problem = "the answer may be incomplete: the server ended it without a reason"
+        return Incomplete(problem, "a server with one slot does so when another request arrives")
+    if reason.lower() not in COMPLETE_REASONS:
         window = filled_window(message)
-        cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(finish.lower(), "ended early")
+        cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(reason.lower(), "ended early")
         larger = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"
-        return Incomplete(f"the answer is incomplete: {cause} ({finish})", larger if window else "")
+        return Incomplete(f"the answer is incomplete: {cause} ({reason})", larger if window else "")
     if message.get("refusal"):
         return Incomplete("the model refused to answer")
     if not message["content"] and message.get("tool_calls"):

@@ -1,4 +1,4 @@
-"""A message in the shapes of another tool or API, brought into ours. Done once: when a session is read."""
+"""Conversion of messages in the shapes of other tools and APIs, done once: when a session is read."""
 
 import json
 from typing import Any
@@ -7,53 +7,53 @@ from gptsh.content.attachments import PDF, url_part
 from gptsh.jsonio import as_dict
 from gptsh.messages import Block, Message, Part, blocks_of, parts_of, text_part, with_blocks
 
-# By role: ours. An unknown one is the user's, so that nothing is left out of what is sent.
+# Our role for each. An unknown role becomes ``user``, so that the message is sent.
 _ROLES = {
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"},
 }
-_SHARED = ("id", "parent", "timestamp", "source")  # of a message that carries results, by each of them
-_STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # what a shell's result is told by
+_SHARED = ("id", "parent", "timestamp", "source")  # keys that each tool result gets from its message
+_STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # keys that only a shell's result has
 
 
 def normalize_message(message: Message) -> list[Message]:
-    """The message with our roles and parts; several where a user's message carries results of tools.
+    """Return the message with our roles and parts; several messages if a user's message contains tool results.
 
-    All of these have the id of the one. The functions of OpenAI's first API get ids by their names.
+    All of these have the id of the original. Calls of OpenAI's old function API get ids from the functions' names.
     """
-    said: str = message["role"]
-    if said in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
-        return [message]  # as nearly all are
-    role = _ROLES.get(said, "user")
-    own: Any = message if said == role else {**message, "role": role}
-    if isinstance(own.get("content"), list):
-        own = {**own, "content": list(map(_part, own["content"]))}
-        if role == "user" and any(part.get("type") == "tool_result" for part in own["content"]):
-            return _results_apart(own)
-    if said == "function":
-        own = {**own, "tool_call_id": f"call_{own.get('name')}"}
-    return [_answer(own) if role == "assistant" else own]
+    old_role: str = message["role"]
+    if old_role in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
+        return [message]  # nearly all messages
+    role = _ROLES.get(old_role, "user")
+    normalized: Any = message if old_role == role else {**message, "role": role}
+    if isinstance(normalized.get("content"), list):
+        normalized = {**normalized, "content": list(map(_part, normalized["content"]))}
+        if role == "user" and any(part.get("type") == "tool_result" for part in normalized["content"]):
+            return _split_results(normalized)
+    if old_role == "function":
+        normalized = {**normalized, "tool_call_id": f"call_{normalized.get('name')}"}
+    return [_answer(normalized) if role == "assistant" else normalized]
 
 
 def _part(part: Part) -> Part:
-    """A text of the Responses API, an image or a document of Anthropic's as ours; any other part as it is."""
+    """Convert a text of the Responses API, or an image or document of Anthropic's; return other parts unchanged."""
     kind, source = part.get("type"), as_dict(part.get("source"))
     if kind in ("input_text", "output_text"):
         return {**part, "type": "text"}
-    given = source.get("url" if source.get("type") == "url" else "data")
-    if kind not in ("image", "document") or not isinstance(given, str):
+    data = source.get("url" if source.get("type") == "url" else "data")
+    if kind not in ("image", "document") or not isinstance(data, str):
         return part
     title = part["title"] if isinstance(part.get("title"), str) else None
     rest = {key: value for key, value in part.items() if key not in ("type", "source", "title")}
     if source.get("type") == "text":
-        return {**rest, **text_part(title or "document", given)}
+        return {**rest, **text_part(title or "document", data)}
     media_type = str(source.get("media_type") or ("image/png" if kind == "image" else PDF))
-    url = f"data:{media_type};base64,{given}" if source.get("type") == "base64" else given
+    url = f"data:{media_type};base64,{data}" if source.get("type") == "base64" else data
     return {**rest, **url_part("image/" if kind == "image" else media_type, url, title)}
 
 
 def _answer(message: Message) -> Message:
-    """An answer with its calls, thinking and refusal beside its content."""
+    """Move the tool calls, thinking and refusal of an answer from its content to their own keys."""
     legacy = as_dict(as_dict(message).get("function_call"))
     types = [part.get("type") for part in parts_of(message)]
     if not legacy and not any(kind in types for kind in ("tool_use", "thinking", "redacted_thinking", "refusal")):
@@ -72,23 +72,23 @@ def _answer(message: Message) -> Message:
                 blocks.append((kind, block))
     if legacy and not message.get("tool_calls"):
         blocks.append(("tool_call", {"id": f"call_{legacy.get('name')}", "type": "function", "function": legacy}))
-    own: Any = with_blocks(message, blocks)
-    own.pop("function_call", None)
+    answer: Any = with_blocks(message, blocks)
+    answer.pop("function_call", None)
     if any(refusals):
-        own["refusal"] = "".join(refusals)
-    return own  # type: ignore[no-any-return]
+        answer["refusal"] = "".join(refusals)
+    return answer  # type: ignore[no-any-return]
 
 
 def _call(part: Part) -> Part:
-    own, given = part.get("id"), part.get("input")
-    arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
+    ident, call_input = part.get("id"), part.get("input")
+    arguments = _as_string({} if call_input is None else call_input)
     function = {"name": part.get("name"), "arguments": arguments}
-    call = {"id": own if isinstance(own, str) else "", "type": "function", "function": function}
+    call = {"id": ident if isinstance(ident, str) else "", "type": "function", "function": function}
     return {**call, "caller": part["caller"]} if "caller" in part else call
 
 
-def _results_apart(message: Message) -> list[Message]:
-    """The results of tools in a user's message as messages of their own, then the rest, if there is any."""
+def _split_results(message: Message) -> list[Message]:
+    """Return the tool results in a user's message as separate messages, then the rest, if any."""
     results: list[Message] = []
     rest: list[Part] = []
     for part in parts_of(message):
@@ -97,11 +97,10 @@ def _results_apart(message: Message) -> list[Message]:
             continue
         content: Any = part.get("content")
         if isinstance(content, list):
-            content = [
-                _part(item) if isinstance(item, dict) else {"type": "text", "text": _words(item)} for item in content
-            ]
+            items = (item if isinstance(item, dict) else {"type": "text", "text": _as_string(item)} for item in content)
+            content = list(map(_part, items))
         else:
-            content = _words(content)
+            content = _as_string(content)
         result: Any = {key: value for key, value in message.items() if key in _SHARED}
         result |= {"role": "tool", "content": content}
         for key, kind in (("name", str), ("is_error", bool)):
@@ -109,12 +108,12 @@ def _results_apart(message: Message) -> list[Message]:
                 result[key] = part[key]
         if isinstance(part.get("tool_use_id"), str):
             result["tool_call_id"] = part["tool_use_id"]
-        if (beside := part.get("tool_use_result")) is not None:  # as Claude Code and codelet have it
-            is_raw = isinstance(beside, dict) and not _STREAMS.isdisjoint(beside)
-            result["raw"] = beside if is_raw else {"structured": beside}
+        if (structured := part.get("tool_use_result")) is not None:  # Claude Code and codelet write it
+            is_raw = isinstance(structured, dict) and not _STREAMS.isdisjoint(structured)
+            result["raw"] = structured if is_raw else {"structured": structured}
         results.append(result)
     return [*results, {**message, "content": rest}] if rest else results
 
 
-def _words(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The parts of a message as OpenAI's chat API takes them, and others that follow it."""
+"""The parts of a message in the shapes of OpenAI's chat API, and of others that follow it."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from gptsh.messages import Message, Part, is_text, labelled_text, parts_of, text
 
 
 def question_content(message: Message, shapes: str) -> str | list[Part]:
-    """The content of a question: one text where it is all text, as every server takes it, else a list of parts.
+    """Return the content of a question: a string if all of it is text, as every server accepts, else a list of parts.
 
-    ``shapes`` says whose shapes documents and audio have: ``openai`` or ``mistral``.
+    ``shapes`` selects the shapes of documents and audio: ``openai`` or ``mistral``.
     """
-    parts = [part if is_text(part) else _sent(part, shapes) for part in parts_of(message)]
+    parts = [part if is_text(part) else _api_part(part, shapes) for part in parts_of(message)]
     if all(map(is_text, parts)):
         return text_of({**message, "content": parts})
     texts = [{"type": "text", "text": labelled_text(part)} if is_text(part) else part for part in parts]
@@ -19,13 +19,13 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
 
 
 def accepts(part: Part, shapes: str) -> bool:
-    """Whether there is a shape for what a part carries: documents go by URL in Mistral's alone."""
+    """Whether the API can carry the media of a part: only Mistral's accepts documents by URL."""
     media = media_of(part)
     return media is not None and (media.data is not None or media.kind == "image" or shapes == "mistral")
 
 
-def _sent(part: Part, shapes: str) -> Part:
-    """What is no text, or a text that says what is not sent."""
+def _api_part(part: Part, shapes: str) -> Part:
+    """Return a media part in the API's shape, or a text that says what is not sent."""
     media = media_of(part)
     if media is None or not accepts(part, shapes):
         return not_sent(part, "this API does not take it")
@@ -34,26 +34,27 @@ def _sent(part: Part, shapes: str) -> Part:
     if shapes == "mistral" and media.kind == "audio":
         return {"type": "input_audio", "input_audio": media.data}
     kind = part["type"]
-    inner = part[kind]
-    return {"type": kind, kind: inner if isinstance(inner, dict) else {"url": inner}}
+    value = part[kind]
+    return {"type": kind, kind: value if isinstance(value, dict) else {"url": value}}
 
 
 def move_tool_media(messages: Iterable[Message]) -> list[Message]:
-    """The messages, with what tools gave besides text in a question behind their results: these are text alone here."""
+    """Move the media of tool results into a question after them: this API's results are text only."""
     sent: list[Message] = []
-    carried: list[Part] = []
+    media_parts: list[Part] = []
     for message in messages:
         if message["role"] == "tool":
-            if found := list(media_in(message)):
-                of = message.get("name") or message.get("tool_call_id")
-                for part, media in found:
-                    carried += [{"type": "text", "text": f"{media.kind} of the tool result above ({of}):"}, part]
+            if tool_media := list(media_in(message)):
+                source = message.get("name") or message.get("tool_call_id")
+                for part, media in tool_media:
+                    label = f"{media.kind} of the tool result above ({source}):"
+                    media_parts += [{"type": "text", "text": label}, part]
                 message = {**message, "content": "\n".join(map(part_label, parts_of(message)))}
-        elif carried and message["role"] == "user":  # in front of it: roles alternate
-            message = {**message, "content": [*carried, *parts_of(message)]}
-            carried = []
-        elif carried:
-            sent.append({"role": "user", "content": carried})
-            carried = []
+        elif media_parts and message["role"] == "user":  # before its own parts: roles must alternate
+            message = {**message, "content": [*media_parts, *parts_of(message)]}
+            media_parts = []
+        elif media_parts:
+            sent.append({"role": "user", "content": media_parts})
+            media_parts = []
         sent.append(message)
-    return [*sent, {"role": "user", "content": carried}] if carried else sent
+    return [*sent, {"role": "user", "content": media_parts}] if media_parts else sent

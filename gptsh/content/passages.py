@@ -1,4 +1,4 @@
-"""The one walk over a message: its passages in order, for whoever shows it, searches it, or makes one text of it."""
+"""The passages of a message in order, for those that show it, search it, or make one text of it."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,14 +9,14 @@ from gptsh.jsonio import as_dict, parse_json
 from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, typed_text
 from gptsh.text import format_size, shorten
 
-LINE_WIDTH = 120  # characters of a tool's arguments and of its result that a line shows
+LINE_WIDTH = 120  # characters of a tool's arguments or result in a line
 
 
 class Passage(NamedTuple):
-    """A passage of a message. ``words`` and a ``refusal`` are Markdown, all other text is shown as it is.
+    """A passage of a message. ``words`` and ``refusal`` are Markdown; other text is plain.
 
-    ``text`` is None where none can be read, as with media, sealed thinking and parts of unknown types. ``name`` is that
-    of a file or of the function called, ``part`` the block of the message, ``language`` that of the text.
+    ``text`` is None if there is none to read: media, encrypted thinking, parts of unknown types. ``name`` is the name
+    of a file or a function, ``part`` the block of the message, ``language`` that of the text.
     """
 
     kind: Literal["words", "file", "media", "thinking", "call", "result", "refusal"]
@@ -29,7 +29,7 @@ class Passage(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """What the passage is, in a few words."""
         match self.kind:
             case "call":
                 return f"tool call {self.name}"
@@ -44,7 +44,7 @@ class Passage(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What is in it, on a line: of a result the first line and the size."""
+        """The passage in one line; of a result the first line and the size."""
         match self.kind:
             case "call":
                 return f"{self.title}({shorten(str(self.part['function'].get('arguments')), LINE_WIDTH)})"
@@ -61,15 +61,15 @@ class Passage(NamedTuple):
 
 
 def walk(message: Message) -> Iterator[Passage]:
-    """The passages in order, beginning with reasoning that came beside the answer; a tool's result part by part."""
+    """Yield the passages in order, first the reasoning outside the answer's blocks; a tool result part by part."""
     for text in as_dict(message.get("replay")).values():
-        if text and isinstance(text, str):  # under whatever name its provider gave it
+        if text and isinstance(text, str):  # under any key of the provider
             yield Passage("thinking", text)
     for kind, block in blocks_of(message):
         name, text, media = name_of(block) or "", block.get("text"), media_of(block)
         if kind == "thinking":
-            thought = block.get("thinking")
-            yield Passage("thinking", thought if isinstance(thought, str) else None, part=block)
+            thinking = block.get("thinking")
+            yield Passage("thinking", thinking if isinstance(thinking, str) else None, part=block)
         elif kind == "tool_call":
             function = as_dict(block.get("function"))
             yield Passage("call", str(function.get("arguments") or ""), str(function.get("name") or ""), block)
@@ -86,14 +86,14 @@ def walk(message: Message) -> Iterator[Passage]:
 
 
 def passages(message: Message) -> list[Passage]:
-    """The passages for people: arguments of calls are indented, a tool's result is one passage."""
-    found = list(walk(message))
+    """Return the passages for people: indented arguments of calls, each tool result as one passage."""
+    parts = list(walk(message))
     if message["role"] != "tool":
-        return [_indented(passage) if passage.kind == "call" else passage for passage in found]
-    text = _joined([passage for passage in found if not passage.media], "\n", in_a_row="\n")
-    media = tuple(media for passage in found for media in passage.media)
+        return [_indented(passage) if passage.kind == "call" else passage for passage in parts]
+    text = _joined([passage for passage in parts if not passage.media], "\n", text_separator="\n")
+    media = tuple(media for passage in parts for media in passage.media)
     result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
-    return [*(passage for passage in found if passage.kind == "thinking"), result]
+    return [*(passage for passage in parts if passage.kind == "thinking"), result]
 
 
 def _indented(call: Passage) -> Passage:
@@ -105,41 +105,40 @@ def _indented(call: Passage) -> Passage:
 
 
 def one_text(message: Message) -> str:
-    """An answer with its refusal, or a tool's result, as one string; what is no text is named in brackets.
+    """Return an answer with its refusal, or a tool result, as one string; media become labels in brackets.
 
-    Texts in a row stand together as they came. Where something else stood between two, a blank line parts them, and a
-    line break those of a tool, unless there is white space already.
+    Adjacent texts are joined directly. Other neighbours are separated by a blank line, all parts of a tool result by a
+    newline, unless there is white space already.
     """
     return _joined(walk(message), *(("\n", "\n") if message["role"] == "tool" else ("\n\n", "")))
 
 
-def _joined(found: Iterable[Passage], gap: str, in_a_row: str) -> str:
+def _joined(passages: Iterable[Passage], separator: str, text_separator: str) -> str:
     texts: list[str] = []
-    was_text = False
-    for passage in found:
-        is_said = passage.kind in ("words", "file")
-        if is_said:
+    follows_text = False
+    for passage in passages:
+        is_words = passage.kind in ("words", "file")
+        if is_words:
             text = labelled_text(passage.part)
         else:
             text = part_label(passage.part) if passage.kind == "media" else passage.text or ""
-        between = in_a_row if is_said and was_text else gap
         if passage.kind in ("thinking", "call") or not text:
-            was_text = was_text and is_said
+            follows_text = follows_text and is_words
             continue
         if texts and not (texts[-1][-1:].isspace() or text[0].isspace()):
-            texts.append(between)
+            texts.append(text_separator if is_words and follows_text else separator)
         texts.append(text)
-        was_text = is_said
+        follows_text = is_words
     return "".join(texts)
 
 
 def question_gist(message: Message) -> str:
-    """What a question is about: its words, else its text, else what stands in the place of what it carries."""
+    """Return what a question is about: its typed words, else its text, else labels of its media."""
     return typed_text(message) or " ".join(str(media) for _, media in media_in(message))
 
 
 def speaker(message: Message) -> str:
-    """Who says it, for people: ``You``, a model, a tool."""
+    """Return the author of a message for people: ``You``, a model, a tool."""
     model, name = message.get("model"), message.get("name")
     match message["role"]:
         case "user":
@@ -152,6 +151,6 @@ def speaker(message: Message) -> str:
 
 
 def partial_reason(message: Message) -> str:
-    """Why an answer is not whole, in the provider's word or ours; empty where it is."""
+    """Return why an answer is not complete, as the provider or gptsh recorded it; empty if it is complete."""
     finish = message.get("finish_reason") or ""
     return "" if finish.lower() in COMPLETE_REASONS else finish

@@ -1,7 +1,7 @@
 """The data files that litellm packages, read without importing it, which takes seconds.
 
-The model table has one entry a model: provider, mode, windows, prices in USD per token, ``supports_*``. One entry is
-found by its bytes in 1 ms; parsing the whole 3 MB takes 11 ms.
+The model table has one entry per model: provider, mode, windows, prices in USD per token, ``supports_*``. Finding one
+entry by its bytes takes 1 ms; parsing all 3 MB takes 11 ms.
 """
 
 import json
@@ -18,7 +18,7 @@ Entry = dict[str, Any]
 
 @cache
 def _read(*parts: str) -> bytes:
-    """A file of the litellm package; empty where it lacks the file."""
+    """Return a file of the litellm package; empty if there is none."""
     from importlib.util import find_spec  # noqa: PLC0415 - few runs need it
 
     spec = find_spec("litellm")  # of a top-level name only: find_spec("litellm.x") would import litellm
@@ -27,50 +27,50 @@ def _read(*parts: str) -> bytes:
     return path.read_bytes() if path else b""
 
 
-def _parsed(data: bytes) -> dict[str, Entry]:
-    """The objects of a JSON object by key; none where it is something else."""
+def _objects_in(data: bytes) -> dict[str, Entry]:
+    """Return the objects in a JSON object by key; none for any other JSON."""
     try:
-        found = as_dict(json.loads(data))
+        table = as_dict(json.loads(data))
     except (ValueError, RecursionError):
         return {}
-    return {key: entry for key, entry in found.items() if isinstance(entry, dict)}
+    return {key: entry for key, entry in table.items() if isinstance(entry, dict)}
 
 
 @cache
 def entry(key: str) -> Entry | None:
-    """The object under exactly this key of the model table, as it would be after parsing all of it."""
+    """Return the object under exactly this key of the model table, as parsing the whole table would."""
     data, quoted = _read(_MODELS), json.dumps(key).encode()
     start = data.find(quoted)
     if start < 0:
         return None
     end = data.find(b"\n    }", start)
-    if data[start - 5 : start] == b"\n    " and end > 0 and (found := _parsed(b"{" + data[start : end + 6] + b"}")):
-        return found.get(key)
-    return entries().get(key)  # inside of something else, or indented otherwise
+    if data[start - 5 : start] == b"\n    " and end > 0 and (table := _objects_in(b"{" + data[start : end + 6] + b"}")):
+        return table.get(key)
+    return entries().get(key)  # the key is in another object, or the indentation differs
 
 
 @cache
 def entries() -> dict[str, Entry]:
-    """All models by key: the bare name for a model's own vendor, else ``provider/name``."""
-    return _parsed(_read(_MODELS))
+    """Return all models by key: the bare name for the vendor's own models, else ``provider/name``."""
+    return _objects_in(_read(_MODELS))
 
 
 @cache
 def family_rules() -> list[tuple[str, Entry]]:
-    """``(pattern, entry)``: what holds for all models with such a name, as far as the table does not know one."""
+    """Return ``(pattern, entry)`` pairs: the facts of models with such a name that have no entry."""
     rules = as_dicts((entry("fallback_generalizations") or {}).get("rules"))
     return [(rule["pattern"], rule["model_info"]) for rule in rules if {"pattern", "model_info"} <= rule.keys()]
 
 
 @cache
 def compatible_endpoints() -> dict[str, Entry]:
-    """Providers that speak OpenAI's dialect, by name: ``base_url``, ``api_key_env``, ``api_base_env``, ``headers``."""
-    listed = _parsed(_read("llms", "openai_like", "providers.json"))
-    return {name: found for name, found in listed.items() if {"base_url", "api_key_env"} <= found.keys()}
+    """Return providers with OpenAI's API by name: ``base_url``, ``api_key_env``, ``api_base_env``, ``headers``."""
+    providers = _objects_in(_read("llms", "openai_like", "providers.json"))
+    return {name: provider for name, provider in providers.items() if {"base_url", "api_key_env"} <= provider.keys()}
 
 
 @cache
 def provider_names() -> frozenset[str]:
-    """The providers that litellm reaches, as far as its data files list them."""
-    listed = as_dict(_parsed(_read("provider_endpoints_support_backup.json")).get("providers"))
-    return frozenset(listed) | {str(found.get("litellm_provider")) for found in entries().values()}
+    """Return the names of the providers in litellm's data files."""
+    endpoints = as_dict(_objects_in(_read("provider_endpoints_support_backup.json")).get("providers"))
+    return frozenset(endpoints) | {str(model.get("litellm_provider")) for model in entries().values()}

@@ -1,7 +1,7 @@
-"""Providers: where they are, which keys open them, and what each one's dialect wants and refuses.
+"""Providers: their servers, their key variables, and how each one's API differs from OpenAI's.
 
-Bases, variables and quirks as LiteLLM 1.106.2 and the providers' own documents have them; loopback where LiteLLM would
-fall back to a vendor. Whoever is not in the table is looked up in the data files that litellm packages.
+Bases, variables and quirks are from LiteLLM 1.106.2 and the providers' documentation; local servers have loopback
+addresses, where LiteLLM would use a vendor's. Providers missing in the table are looked up in litellm's data files.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gptsh.models.cost import PRICE_KEYS
 from gptsh.models.facts import Facts
 
 ApiName = Literal["chat", "anthropic", "ollama", "litellm", "echo"]
-DIRECT: tuple[ApiName, ...] = ("chat", "anthropic", "ollama")  # over HTTP, by ourselves
+DIRECT: tuple[ApiName, ...] = ("chat", "anthropic", "ollama")  # APIs that gptsh calls without litellm
 Effort = Literal[
     "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
     "nothing",
@@ -24,68 +24,69 @@ BEARER: Mapping[str, str] = MappingProxyType({"authorization": "Bearer {api_key}
 
 
 class Provider(NamedTuple):
-    """Where a model is asked, how one is let in, and the dialect where it differs from OpenAI's.
+    """Where a model is asked, how requests authenticate, and how the API differs from OpenAI's.
 
-    A row of ``PROVIDERS`` is what is known of one; what follows ``name`` is set from the config file, the environment
-    and the request.
+    ``PROVIDERS`` sets the fields before ``name``; the others come from the config file, the environment and the
+    request.
     """
 
     base_url: str = ""
     key_vars: tuple[str, ...] = ()  # environment variables; the first one that is set wins
-    base_vars: tuple[str, ...] = ()  # the same
+    base_vars: tuple[str, ...] = ()  # as key_vars, for the base URL
     default_model: str | None = None
     needs_key: bool = True
     api: ApiName = "chat"
-    base_path: str = ""  # what the base lacks at its end
-    key_headers: Mapping[str, str] = BEARER  # how the key goes out, but for that of one of ``bearer_vars``
+    base_path: str = ""  # appended to the base URL if it is missing there
+    key_headers: Mapping[str, str] = BEARER  # headers with the key, unless it is from one of ``bearer_vars``
     bearer_vars: tuple[str, ...] = ()
     constants: Mapping[str, str] = MappingProxyType({})  # headers of every request
     header_vars: Mapping[str, str] = MappingProxyType({})  # headers from the environment
-    stream_options: bool = True  # whether a stream is asked for usage; who refuses the field reports it anyway
-    effort: Effort = "as is"  # how ``reasoning_effort`` goes out
+    stream_options: bool = True  # request usage in a stream; providers that refuse the field report it anyway
+    effort: Effort = "as is"  # how ``reasoning_effort`` is sent
     wants_reasoning: bool = False  # the reasoning of a tool call must be sent back
-    accepts_null: bool = True  # an answer of tool calls alone may have ``content: null``
-    needs_base: bool = False  # there is no one base
-    parts: Literal["openai", "mistral"] = "openai"  # whose shape documents and audio have
-    user_after_tool: bool = True  # a question may stand behind a tool's result
+    accepts_null: bool = True  # ``content`` may be null beside tool calls
+    needs_base: bool = False  # the user has to set the base URL
+    parts: Literal["openai", "mistral"] = "openai"  # the shapes of documents and audio
+    user_after_tool: bool = True  # a question may follow a tool result
     name: str = ""
-    model: str = ""  # the model that is asked, as the provider knows it
-    key: str | None = None  # a ``Secret``; None where none is needed, or only ``key_command`` prints it
-    key_var: str | None = None  # the variable that held it
+    model: str = ""  # the model's name at the provider
+    key: str | None = None  # a ``Secret``; None if not needed, or if ``key_command`` prints it
+    key_var: str | None = None  # the variable with the key
     key_command: str | None = None
-    has_custom_base: bool = False  # it is not where the provider's own servers are
-    headers: Mapping[str, str] = MappingProxyType({})  # of the config file: values that are never shown
+    has_custom_base: bool = False  # the base URL is not the provider's own
+    headers: Mapping[str, str] = MappingProxyType({})  # secret values, from the config file or ``header_vars``
     model_small: str | None = None  # a full name
     context_window: int | None = None  # tokens
-    prices: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # by model, ``*`` for all others; USD
-    secrets: frozenset[str] = frozenset()  # what no error may show
+    # USD per million tokens, by model; ``*``: all others
+    prices: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})
+    secrets: frozenset[str] = frozenset()  # never shown in errors
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a server of the user's own, which may have one slot, and no vendor's."""
+        """Whether it is a server of the user's own, not a vendor's: it may have only one slot."""
         return self.has_custom_base or self.name in LOCAL_PROVIDERS or self.api == "ollama"
 
-    def with_prices(self, known: Facts) -> Facts:
-        """A model of this provider: at the prices of the config file where it sets any, and then at no others."""
-        own = self.prices.get(known.name) or self.prices.get("*") or {}
-        prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in own.items() if price is not None}
+    def with_prices(self, facts: Facts) -> Facts:
+        """Return the facts of a model with the config file's prices, which replace all others, if there are any."""
+        configured = self.prices.get(facts.name) or self.prices.get("*") or {}
+        prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in configured.items() if price is not None}
         if not prices:
-            return known
-        rest = {key: value for key, value in known.entry.items() if "_cost" not in key and "pricing" not in key}
-        return known._replace(entry=rest | prices, has_own_prices=True)
+            return facts
+        unpriced = {key: value for key, value in facts.entry.items() if "_cost" not in key and "pricing" not in key}
+        return facts._replace(entry=unpriced | prices, has_own_prices=True)
 
 
 def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:
-    """A provider whose variables are STEM_API_KEY and STEM_API_BASE."""
+    """Return a provider with the variables STEM_API_KEY and STEM_API_BASE."""
     return Provider(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
 
 
 def _by_litellm(*key_vars: str, needs_key: bool = True) -> Provider:
-    """A provider with a dialect of its own."""
+    """Return a provider that litellm calls."""
     return Provider("", key_vars, needs_key=needs_key, api="litellm")
 
 
-# In the order in which a key that is set chooses the model of a user who named none.
+# If the user names no model, the first of these with a key is asked for its default model.
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "gpt-4.1",
@@ -97,7 +98,7 @@ PROVIDERS: dict[str, Provider] = {
         key_headers={"x-api-key": "{api_key}"}, bearer_vars=("ANTHROPIC_AUTH_TOKEN",),
         constants={"anthropic-version": "2023-06-01"},
     ),
-    "gemini": Provider(  # litellm where that endpoint does not do what is asked
+    "gemini": Provider(  # litellm is used for requests that this endpoint cannot do
         "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GEMINI_API_BASE",), "gemini-flash-latest", base_path="/v1beta/openai",
     ),
@@ -153,8 +154,8 @@ PROVIDERS: dict[str, Provider] = {
     "novita": _by_litellm("NOVITA_API_KEY"),
     "vercel_ai_gateway": _by_litellm("VERCEL_AI_GATEWAY_API_KEY"),
     "volcengine": _by_litellm("VOLCENGINE_API_KEY"),
-    "bedrock": _by_litellm(needs_key=False),  # AWS's own ways to sign
-    "vertex_ai": _by_litellm(needs_key=False),  # Google's own ways to log in
+    "bedrock": _by_litellm(needs_key=False),  # AWS credentials
+    "vertex_ai": _by_litellm(needs_key=False),  # Google credentials
     "ollama": _by_stem("http://localhost:11434", "OLLAMA", needs_key=False, api="ollama", effort="think"),
     "lm_studio": _by_stem("http://localhost:1234/v1", "LM_STUDIO", needs_key=False, effort="nothing"),
     "llamafile": _by_stem(
@@ -165,7 +166,7 @@ PROVIDERS: dict[str, Provider] = {
 
 LOCAL_PROVIDERS = ("ollama", "lm_studio", "llamafile", "hosted_vllm")
 
-# Azure's newer API speaks OpenAI's dialect; AZURE_API_VERSION says which one is meant.
+# Azure's newer API, which follows OpenAI's; AZURE_API_VERSION selects it.
 AZURE_V1 = Provider(
     "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), base_path="/openai/v1",
     key_headers={"api-key": "{api_key}"},
@@ -173,26 +174,26 @@ AZURE_V1 = Provider(
 AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 
 ECHO = Provider(needs_key=False, api="echo")
-CUSTOM = Provider(needs_key=False)  # a server that the user named with its base URL
+CUSTOM = Provider(needs_key=False)  # a server for which the user set a base URL
 
-# Reached by litellm, in none of its data files.
-_ALSO = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
+# Providers of litellm that are missing in its data files.
+_UNLISTED = ("modelscope", "sagemaker_nova", "vertex_ai_beta")
 
 
 def known_provider(name: str, *, has_base: bool = False) -> Provider | None:
-    """The provider of this name; None where neither gptsh nor litellm knows one.
+    """Return the provider with this name, or None if neither gptsh nor litellm knows it.
 
-    ``has_base``: the user named a server for it, so that it speaks OpenAI's dialect unless something else is known.
+    ``has_base``: the user set its base URL, so an unknown provider has OpenAI's API.
     """
     if name in PROVIDERS:
         return PROVIDERS[name]
     if name == "echo" and not has_base:
         return ECHO
-    if found := catalog.compatible_endpoints().get(name):
-        base_vars = (found["api_base_env"],) if found.get("api_base_env") else ()
-        base_url, key_vars = found["base_url"].rstrip("/"), (found["api_key_env"],)
-        return Provider(base_url, key_vars, base_vars, constants=found.get("headers", {}))
+    if endpoint := catalog.compatible_endpoints().get(name):
+        base_vars = (endpoint["api_base_env"],) if endpoint.get("api_base_env") else ()
+        base_url, key_vars = endpoint["base_url"].rstrip("/"), (endpoint["api_key_env"],)
+        return Provider(base_url, key_vars, base_vars, constants=endpoint.get("headers", {}))
     if has_base:
         return CUSTOM
-    # Which key one of litellm's wants is litellm's knowledge.
-    return _by_litellm(needs_key=False) if name in _ALSO or name in catalog.provider_names() else None
+    # litellm knows which key its provider needs.
+    return _by_litellm(needs_key=False) if name in _UNLISTED or name in catalog.provider_names() else None

@@ -1,6 +1,6 @@
-"""What a shell offers at TAB: its script, and the values that an option may have, by click's protocol.
+"""Shell completion with click's protocol: the scripts for the shells, and the values of options.
 
-Nothing here asks a network or runs a command, and nothing is said to the user, who is in the middle of a line.
+Nothing here sends a request, runs a command or prints a message: the user is typing a line.
 """
 
 import os
@@ -21,13 +21,13 @@ from gptsh.errors import GptshError, UsageError
 from gptsh.models.names import full_name
 from gptsh.text import one_line, visible
 
-_MOST = 50  # values; nobody reads more, and each session costs the reading of a file
-_RECENT = 1000  # sessions whose models are offered
-_USUAL = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")  # parameters of most models
+_MAX_VALUES = 50  # nobody reads more, and each session costs the reading of a file
+_RECENT_SESSIONS = 1000  # whose models are offered
+_COMMON_PARAMETERS = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
 
-# Bash breaks words at "@", ":" and "=", too, and replaces only what stands behind the last of them ($2). So the words
-# are those of the line, which click counts from behind, and what bash keeps is taken off the values; the quote that is
-# open stays in any case. Behind a blank an empty word begins; behind a redirection the name of a file.
+# Bash also breaks words at "@", ":" and "=", and replaces only the text after the last of them ($2). So the script
+# sends click the whole line, with the position counted from its end, and removes from each value the part that bash
+# keeps; an opening quote stays in any case. After a blank an empty word starts; after a redirection, a file name.
 _BASH = """\
 %(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} response kind value
@@ -52,7 +52,7 @@ _BASH = """\
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
-# As click's own, but that a comma does not end the help, and the order stays: newest first.
+# As click's own script, but it keeps commas in values and help, and the order of the values: newest first.
 _FISH = """\
 function %(complete_func)s
     set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
@@ -73,10 +73,10 @@ complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complet
 
 
 class _Completion(ShellComplete):
-    """What is common to the shells: in ``--option=value`` the word that they replace begins with the option."""
+    """Completion for every shell: in ``--option=value`` shells replace the whole word, so values repeat the option."""
 
     def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[str]]":
-        """What may stand in the place of the incomplete word."""
+        """The words that may replace the incomplete one."""
         option, equals, _ = incomplete.partition("=")
         items = super().get_completions(args, incomplete)
         if equals and option.startswith("--"):
@@ -91,7 +91,7 @@ class _Bash(_Completion, BashComplete):
 
 class _Zsh(_Completion, ZshComplete):
     def format_completion(self, item: "CompletionItem[str]") -> str:
-        """Three lines; zsh cuts a value that help follows at its first colon, which older clicks do not escape."""
+        """Escape the colons of a value with help: zsh cuts it at the first one, and older versions of click do not."""
         value = item.value.replace(":", r"\:") if item.help else item.value
         return f"{item.type}\n{value}\n{item.help or '_'}"
 
@@ -103,61 +103,61 @@ class _Fish(_Completion, FishComplete):
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "fish": _Fish, "zsh": _Zsh}
 
 
-def complete(asked: str) -> int:
-    """Do what ``_GPTSH_COMPLETE`` asks for: ``SHELL_source`` or ``SHELL_complete``; the exit code.
+def complete(instruction: str) -> int:
+    """Follow click's instruction in ``_GPTSH_COMPLETE``: ``SHELL_source`` or ``SHELL_complete``; return the exit code.
 
-    Raises UsageError for anything else. Where nothing can be offered, whatever the reason, nothing is.
+    Raises UsageError for any other instruction. Failures to find completions are silent.
     """
-    name, _, job = asked.partition("_")
-    if name not in _SHELLS or job not in ("source", "complete"):
+    name, _, action = instruction.partition("_")
+    if name not in _SHELLS or action not in ("source", "complete"):
         ways = ", ".join(f"{shell}_source" for shell in _SHELLS)
-        raise UsageError(f"_GPTSH_COMPLETE: {asked!r} is not known", f"it can be {ways}")
+        raise UsageError(f"_GPTSH_COMPLETE: {instruction!r} is not known", f"it can be {ways}")
     shell = _SHELLS[name](build(COMPLETERS), {}, "gptsh", "_GPTSH_COMPLETE")
-    if job == "source":
+    if action == "source":
         stdio.write_lines([shell.source().rstrip()])
         return 0
     try:
-        found = shell.complete()
-    except (GptshError, LookupError, ValueError):  # a broken config file; no words, or a wrong count of them
+        completions = shell.complete()
+    except (GptshError, LookupError, ValueError):  # a broken config file; no words, or a wrong number of them
         return 1
-    stdio.write_lines([found] if found else ())
+    stdio.write_lines([completions] if completions else ())
     return 0
 
 
 # ---- values
 
 
-_Found = Iterator[tuple[str, str]]  # each value, and what is said beside it
-Source = Callable[[str | None, str], _Found]  # by the config file that is named, and what the value begins with
+_Values = Iterator[tuple[str, str]]  # each value with its help
+Source = Callable[[str | None, str], _Values]  # gets the value of --config, and the beginning of the word
 
 
-def _agents(config: str | None, _prefix: str) -> _Found:
+def _agents(config: str | None, _prefix: str) -> _Values:
     for name, agent in settings.load(os.environ, config).agents.items():
         yield name, agent.model or ""
 
 
-def _models(config: str | None, _prefix: str) -> _Found:
-    yield from ((model, "") for model in models_at_hand(settings.load(os.environ, config)))
+def _models(config: str | None, _prefix: str) -> _Values:
+    yield from ((model, "") for model in recent_models(settings.load(os.environ, config)))
 
 
-def models_at_hand(loaded: settings.Settings) -> Iterator[str]:
-    """Those of sessions, the newest first, then of the config file, last ``echo``; some more than once."""
-    used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT)))
+def recent_models(loaded: settings.Settings) -> Iterator[str]:
+    """The models of sessions, newest first, then those of the config file, then ``echo``; with duplicates."""
+    used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
     agents = (model for agent in loaded.agents.values() for model in (agent.model, agent.model_small))
     tables = loaded.providers.tables.items()
-    own = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
-    yield from (model for model in chain(used, agents, own, ("echo",)) if model and not model.endswith("/*"))
+    providers = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
+    yield from (model for model in chain(used, agents, providers, ("echo",)) if model and not model.endswith("/*"))
 
 
-def _tools(config: str | None, prefix: str) -> _Found:
+def _tools(config: str | None, prefix: str) -> _Values:
     before, comma, _ = prefix.rpartition(",")
-    known, there = settings.load(os.environ, config).tool_servers.names, before.split(",")
-    for name in known if comma else (*known, "all"):
-        if name not in there:
+    servers, on_line = settings.load(os.environ, config).tool_servers.names, before.split(",")
+    for name in servers if comma else (*servers, "all"):
+        if name not in on_line:
             yield f"{before}{comma}{name}", ""
 
 
-def _sessions(_config: str | None, prefix: str) -> _Found:
+def _sessions(_config: str | None, prefix: str) -> _Values:
     for filename, names in references.names_by_file().items():
         yield from ((name, filename[ID]) for name in names)
     for summary in _readable(listing.scan_sessions(prefix)):
@@ -165,44 +165,44 @@ def _sessions(_config: str | None, prefix: str) -> _Found:
             yield summary["id"], f"{summary['title'] or summary['preview']}"
 
 
-def _params(config: str | None, _prefix: str) -> _Found:
-    """The keys that models usually take, and those that are configured."""
+def _params(config: str | None, _prefix: str) -> _Values:
+    """The keys that most models accept, and those in the config file."""
     configured = (key for agent in settings.load(os.environ, config).agents.values() for key in agent.params)
-    yield from ((f"{key}=", "") for key in (*_USUAL, *configured))
+    yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *configured))
 
 
 def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
     return (item for item in items if not isinstance(item, Unreadable))
 
 
-# Who knows the values of an option or a command; they may give more than what begins as asked.
+# The sources of values for options and slash commands. They may also return values that do not start with the prefix.
 VALUES: dict[str, Source] = {
     "agent": _agents, "model": _models, "param": _params, "session": _sessions, "tools": _tools,
 }  # fmt: skip
 
 
 def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
-    """A completer in click's terms: the first values of a source that go on with what was typed, each once."""
+    """A completer for click: the first values of a source that start with the prefix, without duplicates."""
 
-    def offered(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
-        found: dict[str, str] = {}
-        for value, said in source(ctx.params.get("config"), prefix):
-            # The shell puts the value on the line as it is: one that it would read otherwise is not offered.
+    def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
+        offered: dict[str, str] = {}
+        for value, text in source(ctx.params.get("config"), prefix):
+            # The shell inserts values without quotes, so values that need quotes are left out.
             if value.startswith(prefix) and shlex.quote(value) == value:
-                found.setdefault(value, visible(one_line(said)))
-            if len(found) == _MOST:
+                offered.setdefault(value, visible(one_line(text)))
+            if len(offered) == _MAX_VALUES:
                 break
-        return [CompletionItem(value, help=said) for value, said in found.items()]
+        return [CompletionItem(value, help=text) for value, text in offered.items()]
 
-    return offered
+    return completer
 
 
 def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
-    """Files are the shell's own to find."""
+    """Let the shell complete file names."""
     return [CompletionItem(prefix, type="file")]
 
 
-# What an option's value is (`Row.value`), in click's terms.
+# The completers by kind of value (``Row.value`` of an option).
 COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
     **{name: _offer(source) for name, source in VALUES.items()},
     "file": _file,

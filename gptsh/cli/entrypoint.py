@@ -114,9 +114,9 @@ def _check(given: Sequence[str], job: str | None) -> None:
 def _ask(flags: Flags, reporter: Reporter) -> int:
     """Ask once, or start a conversation; with ``-r`` let the user pick the session first."""
     if flags.resume:
-        from gptsh.cli.picker import resumed  # noqa: PLC0415 - slow; only -r needs it
+        from gptsh.cli.picker import with_picked_session  # noqa: PLC0415 - slow; only -r needs it
 
-        picked = resumed(flags)
+        picked = with_picked_session(flags)
         if picked is None:
             return 0
         flags = picked

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
-from gptsh.cli.reading import facts_of
+from gptsh.cli.reading import details_of
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.formats import losses
@@ -28,7 +28,7 @@ def exported(doc: Document, ref: str | None, form: str) -> Iterable[str]:
     if form == "html":
         from gptsh.render import html  # noqa: PLC0415 - an export needs one format
 
-        return html.page(doc, facts_of(doc, ref))
+        return html.page(doc, details_of(doc, ref))
     if form == "openai":
         from gptsh.formats import openai  # noqa: PLC0415 - the same
 
@@ -43,7 +43,7 @@ def exported(doc: Document, ref: str | None, form: str) -> Iterable[str]:
     from gptsh.formats import markdown  # noqa: PLC0415 - the same
     from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
 
-    return markdown.write(doc, transcript(doc, facts_of(doc, ref), full=True))
+    return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
 
 
 def _name_of(ref: str) -> str | None:

@@ -116,7 +116,7 @@ def _remembers(agent: Agent) -> bool:
     return agent.memory and split_model(agent.model_small or "")[0] != "echo"
 
 
-def remember_left(loaded: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
+def consolidate_session(loaded: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
     """Put in what is new in a session that a conversation leaves; a signal that ended it, other than Ctrl-C.
 
     Raises GptshError where the session cannot be read.

@@ -1,7 +1,7 @@
-"""``-r``: a list on the whole screen that a session is picked from. One of the two files that import prompt_toolkit.
+"""``-r``: a full-screen list of the sessions, from which the user picks one.
 
-The sessions that were used last are drawn at once, and the others read between two keys. Letters filter the list, by
-titles at once, by contents a moment behind the last key.
+The sessions used last are shown at once; the others are read in the background. Letters filter the list: titles at
+once, contents a moment after the last key.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from gptsh.cli import removing, stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import current_project
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
-from gptsh.cli.prompt import end, keys, screen
+from gptsh.cli.prompt import exit_with, terminal_input, terminal_output
 from gptsh.core import retention
 from gptsh.core.listing import SessionSummary, display_title, last_written
 from gptsh.core.references import ID, newest_first
@@ -36,82 +36,83 @@ from gptsh.core.search import fold, search
 from gptsh.errors import GptshError, UsageError
 from gptsh.text import columns, one_line, quantity, truncate_end, visible
 
-_AT_ONCE = 200  # sessions that are read before the list is drawn, and between two keys
-_CALM = 0.2  # seconds without a key, after which the contents are searched
-_ESCAPE = 0.1  # seconds behind an Esc that begins no other key
-_WIDE = 70  # columns; from them on turns and model have room
+_BATCH = 200  # sessions that are read before the list is drawn, and between two keys
+_SEARCH_DELAY = 0.2  # seconds without a key before the contents are searched
+_ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it counts as a key of its own
+_WIDE = 70  # columns of a terminal that has room for turns and model
 _UNITS = ((365 * 86400, "y"), (7 * 86400, "w"), (86400, "d"), (3600, "h"), (60, "m"))
-_STYLE = Style.from_dict({"dim": "dim", "picked": "reverse", "ask": "bold fg:ansired"})
+_STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold fg:ansired"})
 _HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave"
 
 
-def resumed(flags: Flags) -> Flags | None:
-    """The command line as if it named the session that is picked; None where none is.
+def with_picked_session(flags: Flags) -> Flags | None:
+    """The options of the command line with the session that the user picks; None if the user leaves the list.
 
-    Where nothing is asked yet, and a person types, it goes on as a conversation. Raises as ``pick``, and UsageError
-    where no conversation is possible.
+    Without a question, on a terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation
+    is not possible.
     """
     asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
-    talks = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
-    if talks:
-        from gptsh.cli.repl import check_reader  # noqa: PLC0415 - no run that asks once needs it
+    is_interactive = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
+    if is_interactive:
+        from gptsh.cli.repl import check_stdout  # noqa: PLC0415 - only conversations need it
 
-        check_reader(flags)
-    ref = pick()
-    if ref is None:
+        check_stdout(flags)
+    filename = pick()
+    if filename is None:
         return None
-    return flags._replace(resume=False, session=ref or None, new=not ref, interactive=talks)
+    return flags._replace(resume=False, session=filename or None, new=not filename, interactive=is_interactive)
 
 
 def pick(current: str | None = None) -> str | None:
-    """The file name of the session that the user picks, empty for a new one; None where the list is left.
+    """The file name of the session that the user picks, "" for a new one; None if the user leaves the list.
 
-    ``current`` is a file name that is not deleted here. Raises UsageError without a terminal, BadSession where the
-    store cannot be read, Interrupted for Ctrl-C and signals.
+    ``current`` is the file name of the conversation's session, which cannot be deleted here. Raises UsageError without
+    a terminal, BadSession if the store cannot be read, Interrupted for Ctrl-C and signals.
     """
     if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.stdout())):
-        raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF takes one")
+        raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF names one")
     with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
         return _Picker(current).run(interrupts)
 
 
 def age(seconds: float) -> str:
-    """A time that is over, in one unit: ``5m``, ``3h``, ``2d``, ``4w``, ``2y``; less than a minute is ``now``."""
+    """A duration in one unit: ``5m``, ``3h``, ``2d``, ``4w``, ``2y``; less than a minute is ``now``."""
     return next((f"{int(seconds // unit)}{letter}" for unit, letter in _UNITS if seconds >= unit), "now")
 
 
 def title_of(row: SessionSummary) -> str:
-    """What a session is called, safe for a terminal."""
+    """The title of a session, or the beginning of its first question; safe for a terminal."""
     return visible(one_line(display_title(row["title"], row["preview"])))
 
 
 def row_line(
-    row: SessionSummary, width: int, now: float, *, project: str | None, picked: bool = False
+    row: SessionSummary, width: int, now: float, *, project: str | None, selected: bool = False
 ) -> StyleAndTextTuples:
-    """A session: its age, its title or how it begins; turns and model where there is room for them.
+    """A row of the list: age and title of a session; on a wide terminal also its turns and model.
 
-    One of another project than this has the name of that folder before its title.
+    The name of its project comes before the title, unless it is ``project``.
     """
-    used, elsewhere = "?", ""
+    last_used, prefix = "?", ""
     with contextlib.suppress(ValueError):
-        used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
+        last_used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
     if row["project"] != project:
-        elsewhere = f"{visible(os.path.basename(row['project'] or '?'))}: "
-    before, behind = f"{'> ' if picked else '  '}{used:>4}  ", ""
+        prefix = f"{visible(os.path.basename(row['project'] or '?'))}: "
+    left, right = f"{'> ' if selected else '  '}{last_used:>4}  ", ""
     if width >= _WIDE:
-        behind = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(visible(one_line(row['model'] or '')), 28):<28}"
-    room = max(0, width - len(before) - len(behind))
-    title = truncate_end(elsewhere + title_of(row), room)
+        right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(visible(one_line(row['model'] or '')), 28):<28}"
+    room = max(0, width - len(left) - len(right))
+    title = truncate_end(prefix + title_of(row), room)
     title += " " * (room - columns(title))
-    if picked:
-        return [("class:picked", f"{before}{title}{behind}")]
-    return [("class:dim", before), ("" if row["title"] else "class:dim", title), ("class:dim", behind)]
+    if selected:
+        return [("class:selected", f"{left}{title}{right}")]
+    return [("class:dim", left), ("" if row["title"] else "class:dim", title), ("class:dim", right)]
 
 
 class _Picker(UIControl):
-    """The list at work, of which only the rows in sight are drawn.
+    """The list. prompt_toolkit draws only the visible rows.
 
-    ``rows`` were read, some of them are ``shown``, and that at ``at`` is chosen.
+    ``_rows`` are the sessions that were read, ``_shown`` those that pass the filter, ``_at`` the position of the
+    selected one in ``_shown``.
     """
 
     def __init__(self, current: str | None) -> None:
@@ -119,13 +120,13 @@ class _Picker(UIControl):
         self._rows: list[SessionSummary] = []
         self._shown = self._rows
         self._at = 0
-        self._unread, self._is_read = last_written(), False
+        self._unread, self._all_read = last_written(), False
         self._current, self._words = current, ""
-        self._found: set[str] = set()  # the sessions that have the words
-        self._asked: SessionSummary | None = None  # whether it is to be deleted
+        self._matches: set[str] = set()  # file names of the sessions whose contents have the words
+        self._to_delete: SessionSummary | None = None  # while the user is asked to confirm it
         self._message = ""  # until the next key
         self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
-        self._filter.buffer.on_text_changed += lambda _: self._filtered()
+        self._filter.buffer.on_text_changed += lambda _: self._on_filter_changed()
         self._list = Window(self)
         count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
         foot = Window(FormattedTextControl(self._foot), wrap_lines=True, dont_extend_height=True)
@@ -136,102 +137,102 @@ class _Picker(UIControl):
             key_bindings=self._bindings(),
             style=_STYLE,
             full_screen=True,
-            input=keys(),
-            output=screen(out),
+            input=terminal_input(),
+            output=terminal_output(out),
         )
-        self._app.ttimeoutlen = _ESCAPE
+        self._app.ttimeoutlen = _ESCAPE_TIMEOUT
 
     def run(self, interrupts: Interrupts) -> str | None:
-        """All of it, as ``pick``."""
-        self._read()
+        """Show the list until the user picks or leaves. Returns and raises as ``pick``."""
+        self._read_batch()
 
-        def begin() -> None:
+        def start() -> None:
             interrupts.check()
-            self._app.create_background_task(self._read_on())
+            self._app.create_background_task(self._read_rest())
 
         try:
-            with interrupts.redirected_to(lambda: end(self._app, KeyboardInterrupt())):
-                return self._app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
+            with interrupts.redirected_to(lambda: exit_with(self._app, KeyboardInterrupt())):
+                return self._app.run(pre_run=start, set_exception_handler=False, handle_sigint=False)
         except KeyboardInterrupt:
             interrupts.check()
             raise Interrupted(signal.SIGINT) from None
-        except (EOFError, OSError):  # the terminal is gone
+        except (EOFError, OSError):  # the terminal was closed
             interrupts.check()
             return None
 
-    # ---- what is drawn
+    # ---- drawing
 
     def create_content(self, width: int, height: int) -> UIContent:
-        """The rows as prompt_toolkit takes them."""
+        """The rows in prompt_toolkit's form."""
         now = time.time()
 
         def line(at: int) -> StyleAndTextTuples:
             if at < len(self._shown):
-                return row_line(self._shown[at], width, now, project=self._project, picked=at == self._at)
+                return row_line(self._shown[at], width, now, project=self._project, selected=at == self._at)
             return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
 
         return UIContent(line, max(1, len(self._shown)), Point(0, self._at), show_cursor=False)
 
     def _count(self) -> StyleAndTextTuples:
         of = f"{len(self._shown):,} of " if self._words else ""
-        return [("class:dim", f" {of}{len(self._rows):,}{'' if self._is_read else '…'}")]
+        return [("class:dim", f" {of}{len(self._rows):,}{'' if self._all_read else '…'}")]
 
     def _foot(self) -> StyleAndTextTuples:
-        if self._asked:
-            return [("class:ask", f"Delete {self._asked['filename'][ID]} {title_of(self._asked)}? (y/N)")]
+        if self._to_delete:
+            return [("class:ask", f"Delete {self._to_delete['filename'][ID]} {title_of(self._to_delete)}? (y/N)")]
         return [("", self._message)] if self._message else [("class:dim", _HELP)]
 
-    # ---- what is read and found
+    # ---- reading and filtering
 
-    def _read(self) -> None:
-        """Read some sessions; those of this project come first, and of these the last used."""
-        more = [*islice(self._unread, _AT_ONCE)]
-        self._is_read = len(more) < _AT_ONCE
-        self._rows += more
+    def _read_batch(self) -> None:
+        """Read some sessions, and sort the rows: this project first, then the last used."""
+        batch = [*islice(self._unread, _BATCH)]
+        self._all_read = len(batch) < _BATCH
+        self._rows += batch
         self._rows.sort(key=lambda row: row["updated_at"], reverse=True)
         self._rows.sort(key=lambda row: row["project"] != self._project)
-        self._show(self._found)
+        self._show(self._matches)
 
-    async def _read_on(self) -> None:
-        """Read the others; what is typed meanwhile comes first."""
-        while not self._is_read:
+    async def _read_rest(self) -> None:
+        """Read the other sessions; keys are handled between two batches."""
+        while not self._all_read:
             await asyncio.sleep(0)
-            self._read()
+            self._read_batch()
 
-    def _filtered(self) -> None:
-        """The filter is another one: titles are looked at at once, contents once its words are typed."""
+    def _on_filter_changed(self) -> None:
+        """Filter by titles at once, and start a search of the contents."""
         self._words, self._at = " ".join(self._filter.text.split()), -1
         self._show(set())
         if self._words:
             self._app.create_background_task(self._search(self._words))
 
-    def _show(self, found: set[str]) -> None:
-        """The rows whose title has all the words, or whose session was found to."""
-        picked, words, self._found = self._selected, fold(self._words).split(), found
+    def _show(self, matches: set[str]) -> None:
+        """Show the rows whose titles have all words, and those whose file names are in ``matches``."""
+        selected, words, self._matches = self._selected, fold(self._words).split(), matches
         self._shown = [
             row for row in self._rows
-            if row["filename"] in found or all(word in fold(title_of(row)) for word in words)
+            if row["filename"] in matches or all(word in fold(title_of(row)) for word in words)
         ] if words else self._rows  # fmt: skip
-        self._at = self._shown.index(picked) if picked in self._shown else 0
+        self._at = self._shown.index(selected) if selected in self._shown else 0
         self._app.invalidate()
 
     async def _search(self, words: str) -> None:
-        """Find the words in the contents, unless other ones are typed meanwhile, or the list is left."""
+        """Search the contents; stop when the filter changes or the list is closed."""
 
-        def is_wanted(_: object) -> bool:
+        def is_current(_: object) -> bool:
             return words == self._words and not self._app.is_done
 
-        def found() -> set[str]:
-            among = takewhile(is_wanted, newest_first())
-            return {item["filename"] for item in search(words, 0, among=among) if isinstance(item, dict)}
+        def matches() -> set[str]:
+            filenames = takewhile(is_current, newest_first())
+            return {item["filename"] for item in search(words, 0, among=filenames) if isinstance(item, dict)}
 
-        await asyncio.sleep(_CALM)
+        await asyncio.sleep(_SEARCH_DELAY)
         with contextlib.suppress(GptshError):  # the store cannot be read
-            names = await asyncio.to_thread(found)
-            if is_wanted(words):
-                self._show(names)
+            found = await asyncio.to_thread(matches)
+            if is_current(words):
+                self._show(found)
 
-    # ---- what keys do
+    # ---- actions of keys
 
     @property
     def _selected(self) -> SessionSummary | None:
@@ -256,40 +257,39 @@ class _Picker(UIControl):
         else:
             self._app.exit(result=None)
 
-    def _ask(self) -> None:
-        """Whether the chosen session is to be deleted."""
+    def _ask_to_delete(self) -> None:
         if self._selected and self._selected["filename"] == self._current:
-            self._message = "this session is the one of the conversation, and stays"
+            self._message = "the session of this conversation cannot be deleted here"
         else:
-            self._asked = self._selected
+            self._to_delete = self._selected
 
-    def _answer(self, said: str) -> None:
-        """Delete the session in question, unless it was used since it was listed."""
-        row, self._asked, self._message = self._asked, None, "it is kept"
-        if row and said in ("y", "Y"):
+    def _answer(self, key: str) -> None:
+        """Delete the session if the user says yes, unless it was used since it was listed."""
+        row, self._to_delete, self._message = self._to_delete, None, "not deleted"
+        if row and key in ("y", "Y"):
             try:
                 (change,) = retention.remove({row["filename"]: row["updated_at"]})
                 self._message = removing.change_line(change)
                 if change.state in ("deleted", "gone"):
                     at = self._at
                     self._rows.remove(row)
-                    self._show(self._found)
+                    self._show(self._matches)
                     self._at = at
                     self._move(0)
             except GptshError as err:
                 self._message = str(err)
 
     def _bindings(self) -> KeyBindings:
-        """While a deletion is in question each key answers."""
-        bindings, asked = KeyBindings(), Condition(lambda: self._asked is not None)
+        """The keys; while gptsh asks whether to delete, every key is the answer."""
+        bindings, is_asking = KeyBindings(), Condition(lambda: self._to_delete is not None)
 
-        def bind(do: Callable[[], object], *names: str) -> None:
+        def bind(action: Callable[[], object], *keys: str) -> None:
             def handle(_: KeyPressEvent) -> None:
                 self._message = ""
-                do()
+                action()
 
-            for name in names:
-                bindings.add(name, filter=~asked, eager=True)(handle)  # before what the filter does with it
+            for key in keys:
+                bindings.add(key, filter=~is_asking, eager=True)(handle)  # eager: before the filter's own bindings
 
         bind(lambda: self._move(-1), "up", "c-p")
         bind(lambda: self._move(1), "down", "c-n")
@@ -299,9 +299,9 @@ class _Picker(UIControl):
         bind(lambda: self._move(len(self._rows)), "end")
         bind(self._accept, "enter")
         bind(lambda: self._app.exit(result=""), "c-t")
-        bind(self._ask, "delete", "c-d")
+        bind(self._ask_to_delete, "delete", "c-d")
         bind(self._escape, "escape")
         bind(lambda: self._app.suspend_to_background(), "c-z")
-        bindings.add(Keys.Any, filter=asked, eager=True)(lambda event: self._answer(event.data))
-        bindings.add("c-c", eager=True)(lambda _: end(self._app, KeyboardInterrupt()))
+        bindings.add(Keys.Any, filter=is_asking, eager=True)(lambda event: self._answer(event.data))
+        bindings.add("c-c", eager=True)(lambda _: exit_with(self._app, KeyboardInterrupt()))
         return bindings

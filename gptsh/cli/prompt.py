@@ -1,6 +1,6 @@
-"""The line that is typed in a conversation: keys, history, completion, the status line, and a plain prompt.
+"""The prompt of a conversation: keys, history, completion, status line; and a plain prompt for dumb terminals.
 
-One of the two files that import prompt_toolkit; the picker takes its terminal from here.
+This file and ``picker.py`` are the only ones that import prompt_toolkit.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncat
 if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
 
-_PROMPT, _GOES_ON = "> ", "  "
-_LEAVES = "Ctrl-D leaves"
-_USUAL_GARBAGE = (700, 10, 10)  # Python's own thresholds
-_FOLDED = 20  # lines; a longer paste is shown by its first and last one
-_PASTES = 0x10F000  # in Unicode's private use: the first character that stands for such a paste
-_MOST = 1 << 20  # bytes of the history; beyond them its older half goes
-_FEW = 50  # values that are offered; nobody reads more, and each session costs the reading of a file
-_TITLE = 40  # columns of a title in the status line
-_FILES = PathCompleter(expanduser=True)
+_PROMPT, _CONTINUATION = "> ", "  "
+_EXIT_HINT = "Ctrl-D leaves"
+_DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
+_FOLDED_LINES = 20  # a paste with more lines is shown by its first and last one
+_FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
+_MAX_HISTORY = 1 << 20  # bytes; a larger history file loses its older half
+_MAX_VALUES = 50  # completions; nobody reads more, and each session costs the reading of a file
+_TITLE_WIDTH = 40  # columns of a title in the status line
+_PATHS = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
@@ -74,24 +74,24 @@ _STYLE = Style.from_dict(
 # ---- the terminal
 
 
-class _Screen(Vt100_Output):
-    """Leaves nothing in a buffer where the terminal is gone."""
+class _Output(Vt100_Output):
+    """A terminal output that keeps nothing in its buffer after the terminal was closed."""
 
     def flush(self) -> None:
-        """Draw what was written. Raises OSError as the terminal does."""
-        drawn, self._buffer = "".join(self._buffer), []
-        stdio.Sink(self.stdout).draw(drawn)
+        """Draw the buffer. Raises OSError as the terminal does."""
+        text, self._buffer = "".join(self._buffer), []
+        stdio.Sink(self.stdout).draw(text)
 
     def get_rows_below_cursor_position(self) -> int:
-        """At least the line that it is in: a terminal is not asked where its cursor is, since not each one answers."""
+        """Return the minimum, the cursor's own line: not every terminal answers where its cursor is."""
         return 1
 
 
-class _Reader(PosixStdinReader):
-    """What comes from a terminal. One that fails is closed: it would be read for ever."""
+class _StdinReader(PosixStdinReader):
+    """A reader that closes when the terminal fails: prompt_toolkit would read a dead terminal for ever."""
 
     def read(self, count: int = 1024) -> str:
-        """What is there to be read."""
+        """Return what was typed."""
         try:
             os.get_terminal_size(self.stdin_fd)
         except OSError:
@@ -99,67 +99,67 @@ class _Reader(PosixStdinReader):
         return super().read(count)
 
 
-def screen(stream: TextIO) -> Vt100_Output:
+def terminal_output(stream: TextIO) -> Vt100_Output:
     """A terminal to draw on, with the colours that the environment allows."""
     colors = None if look(os.environ, terminal=True).colors else ColorDepth.MONOCHROME
-    drawn = _Screen.from_pty(stream, os.environ.get("TERM"), colors)
-    drawn.enable_cpr = False
-    return drawn
+    output = _Output.from_pty(stream, os.environ.get("TERM"), colors)
+    output.enable_cpr = False
+    return output
 
 
-def keys() -> Vt100Input:
-    """What is typed. Raises UsageError where there is no terminal."""
-    typed = Vt100Input(_typed_on())
-    typed.stdin_reader = _Reader(typed.fileno())
-    return typed
+def terminal_input() -> Vt100Input:
+    """The keys that the user types. Raises UsageError without a terminal."""
+    keys = Vt100Input(_input_terminal())
+    keys.stdin_reader = _StdinReader(keys.fileno())
+    return keys
 
 
-def _typed_on() -> TextIO:
-    """The terminal that is typed on, wherever standard input comes from. Raises UsageError where there is none."""
+def _input_terminal() -> TextIO:
+    """The terminal that the user types on; standard input may be a pipe. Raises UsageError without a terminal."""
     for stream in (sys.stdin, stdio.stdout(), sys.stderr):
         if stream is not None and stream.isatty() and fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
             return stream
     raise UsageError("there is no terminal to read from")
 
 
-def end(app: Application[Any], error: BaseException) -> None:
-    """End an application by an error, in the time of its own loop: a signal handler may call this."""
+def exit_with(app: Application[Any], error: BaseException) -> None:
+    """End an application with an error, from its own event loop. Signal handlers may call this."""
 
-    def now() -> None:
+    def set_error() -> None:
         if app.future and not app.future.done():
             app.exit(exception=error)
 
     if app.loop:
-        app.loop.call_soon_threadsafe(now)
+        app.loop.call_soon_threadsafe(set_error)
 
 
-# ---- what is in the line
+# ---- history, pastes, completion
 
 
 class _History(FileHistory):
-    """What was typed, in other conversations too, in a file for the user alone. A paste is kept whole."""
+    """The lines that were typed in all conversations, in a file with mode 0600. Pastes are stored unfolded."""
 
-    def __init__(self, talk: "Conversation", pastes: "Pastes") -> None:
-        self._talk, self._pastes = talk, pastes
+    def __init__(self, chat: "Conversation", pastes: "Pastes") -> None:
+        self._chat, self._pastes = chat, pastes
         self._path = app_folder("state") / "typed"
         super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:
-        """The newest first. The file is cut where it has grown too large."""
+        """The newest line first. A file that has grown too large is cut first."""
         with contextlib.suppress(OSError):
-            if self._path.exists() and self._path.stat().st_size > _MOST:
-                newer = self._path.read_bytes()[-_MOST // 2 :].partition(b"\n\n")[2]
+            if self._path.exists() and self._path.stat().st_size > _MAX_HISTORY:
+                newer = self._path.read_bytes()[-_MAX_HISTORY // 2 :].partition(b"\n\n")[2]
                 files.replace(self._path, b"\n" + newer, fsync=False)
             return super().load_history_strings()
         return ()
 
     def append_string(self, string: str) -> None:
-        """Add it to what Up brings back, and to the file unless nothing is to be saved."""
-        super().append_string(self._pastes.whole(string))
+        """Add a line to what Up brings back, and to the file unless saving is off."""
+        super().append_string(self._pastes.unfold(string))
 
     def store_string(self, string: str) -> None:
-        """Add it to the file. Where that cannot be written it is not kept: the session's own saving tells of it."""
-        if self._talk.saves and string.strip():
+        """Add a line to the file. A write error is ignored: saving the session reports the same one."""
+        if self._chat.saves and string.strip():
             with contextlib.suppress(OSError):
                 make_private(self._path.parent)
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -167,36 +167,36 @@ class _History(FileHistory):
 
 
 class Pastes(Processor):
-    """Long pastes, each of which is one character in the line, and is shown by its first line, its last and the count.
+    """Long pastes. Each is a single character of the line, so it is deleted and sent as a whole.
 
-    So it is deleted as a whole, and sent as a whole.
+    The prompt shows its first line, its last line and the number of lines.
     """
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}  # by the character
+        self._texts: dict[str, str] = {}  # by their character
 
-    def folded(self, text: str) -> str:
-        """What a paste is in the line."""
-        if text.strip("\n").count("\n") < _FOLDED:
+    def fold(self, text: str) -> str:
+        """The character for a long paste; a short one unchanged."""
+        if text.strip("\n").count("\n") < _FOLDED_LINES:
             return text
-        char = chr(_PASTES + len(self._texts))
+        char = chr(_FIRST_PASTE + len(self._texts))
         self._texts[char] = text
         return char
 
-    def whole(self, line: str) -> str:
-        """A line with its pastes."""
+    def unfold(self, line: str) -> str:
+        """A line with the full text of its pastes."""
         return "".join(self._texts.get(char, char) for char in line) if self._texts else line
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """A row of the line as it is shown."""
-        shown: StyleAndTextTuples = []
-        places = [0]  # where each character is shown
+        """A row of the line as it is shown, and the mapping between positions in the line and on the screen."""
+        fragments: StyleAndTextTuples = []
+        offsets = [0]  # where each character of the line is shown
         for style, text, *_ in explode_text_fragments(transformation_input.fragments):
             text = self._label(text) if text in self._texts else text
-            shown.append((style, text))
-            places.append(places[-1] + len(text))
+            fragments.append((style, text))
+            offsets.append(offsets[-1] + len(text))
         return Transformation(
-            shown, lambda at: places[min(at, len(places) - 1)], lambda at: bisect_right(places, at) - 1
+            fragments, lambda at: offsets[min(at, len(offsets) - 1)], lambda at: bisect_right(offsets, at) - 1
         )
 
     def _label(self, char: str) -> str:
@@ -205,17 +205,17 @@ class Pastes(Processor):
         return f"[{first} … {len(lines)} lines … {last}]"
 
 
-class Commands(Completer):
-    """Completes slash commands and what stands behind them. No network is asked.
+class CommandCompleter(Completer):
+    """Completes slash commands and their arguments, without network requests.
 
-    ``config`` is as ``--config``; ``snapshots`` has the names of those of the session.
+    ``config`` is the value of ``--config``; ``snapshots`` returns the names of the session's snapshots.
     """
 
     def __init__(self, config: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
         self._config, self._snapshots = config, snapshots
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What can stand where the cursor is; nothing where that cannot be known: nobody is told in mid-line."""
+        """What can be inserted at the cursor. Errors, as of a bad config file, are ignored: the user is typing."""
         line = document.text_before_cursor
         if not line.startswith("/"):
             return
@@ -229,34 +229,39 @@ class Commands(Completer):
         rest = line[len(row.name) :].lstrip()
         yield from (Completion(word, -len(rest)) for word in row.words if word.startswith(rest))
         if row.value == "file":
-            for found in _FILES.get_completions(Document(rest), complete_event):
-                is_hidden = found.display_text.startswith(".") and not os.path.basename(rest).startswith(".")
-                if found.display_text.isprintable() and not is_hidden:
-                    yield found
+            for completion in _PATHS.get_completions(Document(rest), complete_event):
+                name = completion.display_text
+                is_hidden = name.startswith(".") and not os.path.basename(rest).startswith(".")
+                if name.isprintable() and not is_hidden:
+                    yield completion
         elif row.value:
             with contextlib.suppress(GptshError, OSError, ValueError):
-                yield from islice(self._values(row.value, rest), _FEW)
+                yield from islice(self._values(row.value, rest), _MAX_VALUES)
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:
-        """Those that begin with what is typed; of sessions those with such words in the title, too."""
+        """Values that start with ``rest``, and sessions whose titles have words that start with its words."""
         from gptsh.cli.complete import VALUES  # noqa: PLC0415 - only at TAB
 
         if kind == "param":  # several on one line
             rest = rest.rpartition(" ")[2]
-        begun, wanted = (rest, []) if kind != "session" else ("", rest.casefold().split())
-        known = {"command": [(row.name[1:], row.help) for row in COMMANDS]}
-        known["snapshot"] = [(name, "") for name in self._snapshots()]
+        prefix, title_words = (rest, []) if kind != "session" else ("", rest.casefold().split())
+        if kind == "command":
+            values: Iterable[tuple[str, str]] = [(row.name[1:], row.help) for row in COMMANDS]
+        elif kind == "snapshot":
+            values = [(name, "") for name in self._snapshots()]
+        else:
+            values = VALUES[kind](self._config, prefix)
         offered: set[str] = set()
-        for value, meaning in known[kind] if kind in known else VALUES[kind](self._config, begun):
+        for value, meaning in values:
             words = meaning.casefold().split()
-            in_title = wanted and all(any(word.startswith(start) for word in words) for start in wanted)
+            in_title = title_words and all(any(word.startswith(start) for word in words) for start in title_words)
             if (value.startswith(rest) or in_title) and value not in offered:
                 offered.add(value)
                 yield Completion(value, -len(rest), display_meta=visible(one_line(meaning)))
 
 
-def _goes_on(text: str) -> bool:
-    """Whether another line is to follow: behind a backslash, unless it stands behind one of its own."""
+def _is_continued(text: str) -> bool:
+    """Whether another line follows: the text ends with a backslash that no other backslash escapes."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
@@ -264,68 +269,68 @@ def _goes_on(text: str) -> bool:
 
 
 def prompt_for(
-    talk: "Conversation", interrupts: Interrupts, above: Callable[[], None] | None
+    chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None
 ) -> "Prompt | PlainPrompt":
-    """What reads the lines, by what the terminal can do. Raises UsageError where there is none to be typed on.
+    """The prompt that suits the terminal. Raises UsageError if there is no terminal to type on.
 
-    ``above`` prints what comes above the first line, which does not wait for what draws it to be imported.
-    What was piped is read: standard input is the terminal from now on, also for ``$EDITOR`` and for questions.
+    ``intro`` prints what stands above the first line, and is called as soon as its imports are done.
+    The pipe was read before: from now on standard input is the terminal, also for ``$EDITOR`` and for questions.
     """
     if not stdio.is_terminal(sys.stdin):
-        os.dup2(_typed_on().fileno(), 0)
+        os.dup2(_input_terminal().fileno(), 0)
     if obeys_escapes(os.environ):
-        return Prompt(talk, interrupts, above)
-    if above:
-        above()
-    return PlainPrompt(talk, interrupts)
+        return Prompt(chat, interrupts, intro)
+    if intro:
+        intro()
+    return PlainPrompt(chat, interrupts)
 
 
 class Prompt:
-    """Reads what the user types."""
+    """Reads lines with prompt_toolkit."""
 
-    def __init__(self, talk: "Conversation", interrupts: Interrupts, above: Callable[[], None] | None) -> None:
-        out, typed = stdio.stdout(), keys()
+    def __init__(self, chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None) -> None:
+        keys, out = terminal_input(), stdio.stdout()
         assert out is not None  # it is a terminal
-        self._talk, self._interrupts = talk, interrupts
+        self._chat, self._interrupts = chat, interrupts
         self._status: list[tuple[int, str]] = []
         self._is_loaded = self._has_menu = False
-        self._above = above  # until it is printed
+        self._intro = intro  # None once it is printed
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
-            input=typed,
-            output=screen(out),
+            input=keys,
+            output=terminal_output(out),
             key_bindings=self._bindings(),
-            prompt_continuation=_GOES_ON,
+            prompt_continuation=_CONTINUATION,
             input_processors=[self._pastes, TabsProcessor(char1=" ", char2=" ")],
-            history=_History(talk, self._pastes),
-            completer=Commands(talk.flags.config, talk.snapshots),
+            history=_History(chat, self._pastes),
+            completer=CommandCompleter(chat.flags.config, chat.snapshots),
             complete_in_thread=True,
-            complete_while_typing=Condition(self._is_name),
+            complete_while_typing=Condition(self._is_typing_command),
             bottom_toolbar=lambda: status_line(self._status, self._session.app.output.get_size().columns),
             style=_STYLE,
             include_default_pygments_style=False,
             enable_suspend=True,
             tempfile_suffix=".md",
         )
-        self._session.app.before_render += self._rise
+        self._session.app.before_render += self._move_toolbar_up
 
-    def read(self, suggested: str = "") -> str:
-        """A message or a command; Ctrl-C and SIGINT begin the line anew.
+    def read(self, prefill: str = "") -> str:
+        """Return a line, which starts as ``prefill``; Ctrl-C and SIGINT clear it.
 
-        Raises EOFError for Ctrl-D in an empty line, and where the terminal is gone; Interrupted for any other signal.
-        What was typed until then is in the history.
+        Raises EOFError for Ctrl-D on an empty line and for a closed terminal, Interrupted for any other signal. Text
+        that was typed until then is added to the history.
         """
-        buffer, again = self._session.default_buffer, False
+        buffer, was_cleared = self._session.default_buffer, False
         while True:
             self._interrupts.reset_ctrl_c()
-            self._status = status(self._talk)
+            self._status = status(self._chat)
             try:
-                with self._interrupts.redirected_to(lambda: end(self._session.app, KeyboardInterrupt())):
+                with self._interrupts.redirected_to(lambda: exit_with(self._session.app, KeyboardInterrupt())):
                     line = self._session.prompt(
-                        default=suggested, pre_run=self._begin, set_exception_handler=False, handle_sigint=False
+                        default=prefill, pre_run=self._start_loading, set_exception_handler=False, handle_sigint=False
                     )
-                return self._pastes.whole(line)
+                return self._pastes.unfold(line)
             except KeyboardInterrupt:
                 self._interrupts.reset_ctrl_c()
                 try:
@@ -333,64 +338,64 @@ class Prompt:
                 except Interrupted:
                     buffer.append_to_history()
                     raise
-                if again and not buffer.text:
-                    stdio.note(_LEAVES)
-                suggested, again = "", True
+                if was_cleared and not buffer.text:
+                    stdio.note(_EXIT_HINT)
+                prefill, was_cleared = "", True
             except (EOFError, OSError) as err:
                 buffer.append_to_history()
                 raise EOFError from err
 
-    # ---- while a line is typed
+    # ---- while the user types
 
-    def _begin(self) -> None:
-        """What is done first in the event loop; what it is given comes behind the first drawing."""
+    def _start_loading(self) -> None:
+        """Start in the event loop what can wait until the prompt is drawn: imports, and the full status line."""
         self._interrupts.check()
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._fail)
+        loop.set_exception_handler(self._on_loop_error)
         if self._is_loaded:
-            loop.call_soon(self._look_up)
+            loop.call_soon(self._complete_status)
         else:
             loop.call_soon(threading.Thread(target=self._load, args=(loop, copy_context()), daemon=True).start)
 
     def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        """In a thread, while the first line is typed: load what a turn needs, what an answer does, and commands.
+        """Import, in a thread, while the user types the first line, what turns, answers and commands need.
 
-        prompt_toolkit knows its application by the ``context``.
+        prompt_toolkit finds its application in the ``context``.
         """
-        import gptsh.cli.turn  # noqa: PLC0415 - the prompt comes before it
+        import gptsh.cli.turn  # noqa: PLC0415 - the prompt appears first
 
         self._is_loaded = True
-        gc.set_threshold(*_USUAL_GARBAGE)  # the rate of the start is not one for hours
-        with contextlib.suppress(RuntimeError):  # the line is typed, the loop closed
-            loop.call_soon_threadsafe(self._look_up)
-        with contextlib.suppress(ImportError, RuntimeError):  # who needs it will tell
-            import gptsh.render.terminal  # noqa: PLC0415 - as above
+        gc.set_threshold(*_DEFAULT_GC_THRESHOLD)  # start-up has raised it, and a conversation may last hours
+        with contextlib.suppress(RuntimeError):  # the line is sent, and the loop closed
+            loop.call_soon_threadsafe(self._complete_status)
+        with contextlib.suppress(ImportError, RuntimeError):  # the code that needs it reports it
+            import gptsh.render.terminal  # noqa: PLC0415 - the prompt appears first
 
-            if self._above:
-                loop.call_soon_threadsafe(run_in_terminal, self._above, context=context)
-                self._above = None
-            import gptsh.cli.slash  # noqa: PLC0415 - as above
-            import gptsh.llm.http  # noqa: F401, PLC0415 - as above
+            if self._intro:
+                loop.call_soon_threadsafe(run_in_terminal, self._intro, context=context)
+                self._intro = None
+            import gptsh.cli.slash  # noqa: PLC0415 - the prompt appears first
+            import gptsh.llm.http  # noqa: F401, PLC0415 - the prompt appears first
 
-    def _look_up(self) -> None:
-        self._status = status(self._talk, look_up=True)
+    def _complete_status(self) -> None:
+        self._status = status(self._chat, look_up=True)
         self._session.app.invalidate()
 
-    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something failed that nobody waits for: as it does where a terminal is gone."""
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the prompt for an OSError in the event loop, as of a closed terminal."""
         if isinstance(error := context.get("exception"), OSError):
-            end(self._session.app, error)
+            exit_with(self._session.app, error)
         else:
             loop.default_exception_handler(context)
 
-    def _rise(self, app: Application[str]) -> None:
-        """Before a drawing: the line under the prompt goes up again where no menu is left above it."""
-        had, self._has_menu = self._has_menu, bool(self._session.default_buffer.complete_state)
-        if had and not self._has_menu and not app.is_done:
+    def _move_toolbar_up(self, app: Application[str]) -> None:
+        """Before a drawing: move the status line up again, once the completion menu above it has closed."""
+        had_menu, self._has_menu = self._has_menu, bool(self._session.default_buffer.complete_state)
+        if had_menu and not self._has_menu and not app.is_done:
             app.renderer.erase()
 
-    def _is_name(self) -> bool:
-        """Whether a command's name is being typed."""
+    def _is_typing_command(self) -> bool:
+        """Whether the user is typing the name of a command."""
         before = self._session.default_buffer.document.text_before_cursor
         return before.startswith("/") and not any(map(str.isspace, before))
 
@@ -405,8 +410,8 @@ class Prompt:
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.complete_state and buffer.complete_state.current_completion:
-                buffer.complete_state = None  # it was chosen, and something may be to come behind it
-            elif buffer.document.is_cursor_at_the_end and _goes_on(buffer.text):
+                buffer.complete_state = None  # it chooses the completion; the user may type on
+            elif buffer.document.is_cursor_at_the_end and _is_continued(buffer.text):
                 buffer.delete_before_cursor()
                 buffer.insert_text("\n")
             else:
@@ -416,107 +421,107 @@ class Prompt:
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.complete_state and len(buffer.complete_state.completions) == 1:
-                buffer.apply_completion(buffer.complete_state.completions[0])  # what is behind it can be completed next
+                buffer.apply_completion(buffer.complete_state.completions[0])  # the next TAB completes what follows
             else:
                 buffer.complete_next()
 
         @bindings.add("c-x", "c-e", filter=line)
         def _(event: KeyPressEvent) -> None:
-            whole = self._pastes.whole(event.current_buffer.text)
-            event.current_buffer.text = whole.encode("utf-8", "replace").decode()
-            edits = contextlib.ExitStack()
-            edits.enter_context(self._interrupts.left_to_child())
-            event.current_buffer.open_in_editor().add_done_callback(lambda _: edits.close())
+            text = self._pastes.unfold(event.current_buffer.text)
+            event.current_buffer.text = text.encode("utf-8", "replace").decode()
+            editing = contextlib.ExitStack()
+            editing.enter_context(self._interrupts.left_to_child())
+            event.current_buffer.open_in_editor().add_done_callback(lambda _: editing.close())
 
         @bindings.add(Keys.BracketedPaste, filter=line)
         def _(event: KeyPressEvent) -> None:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            event.current_buffer.insert_text(self._pastes.folded(text))
+            event.current_buffer.insert_text(self._pastes.fold(text))
 
         return bindings
 
 
 class PlainPrompt:
-    """Reads lines as a terminal that obeys no escape sequences lets them be edited."""
+    """Reads lines from a terminal without escape sequences, which edits them itself."""
 
-    def __init__(self, talk: "Conversation", interrupts: Interrupts) -> None:
-        self._interrupts, self._history = interrupts, _History(talk, Pastes())
+    def __init__(self, chat: "Conversation", interrupts: Interrupts) -> None:
+        self._interrupts, self._history = interrupts, _History(chat, Pastes())
 
-    def read(self, suggested: str = "") -> str:
-        """As ``Prompt.read``; what is suggested stands above the line, which cannot begin with it here."""
-        if suggested:
+    def read(self, prefill: str = "") -> str:
+        """As ``Prompt.read``, but ``prefill`` is printed above the line: this terminal cannot put it on the line."""
+        if prefill:
             stdio.note("the question, to be typed again:")
-            stdio.write_lines(suggested.split("\n"))
-        text, again = "", False
+            stdio.write_lines(prefill.split("\n"))
+        text, was_cleared = "", False
         while True:
             self._interrupts.reset_ctrl_c()
-            stdio.write_pieces([_GOES_ON if text else _PROMPT])
+            stdio.write_pieces([_CONTINUATION if text else _PROMPT])
             try:
                 with self._interrupts.waiting():
                     line = sys.stdin.buffer.readline().decode("utf-8", "surrogateescape")
-            except Interrupted as ended:
-                if not ended.by_user:
+            except Interrupted as err:
+                if not err.by_user:
                     self._history.append_string(text)
                     raise
                 stdio.write_lines([""])
-                if again and not text:
-                    stdio.note(_LEAVES)
-                text, again = "", True
+                if was_cleared and not text:
+                    stdio.note(_EXIT_HINT)
+                text, was_cleared = "", True
                 continue
             except OSError as err:
                 raise EOFError from err
             if not line:
-                stdio.write_lines([""])  # what is printed next has a line of its own
+                stdio.write_lines([""])  # the next output starts on its own line
                 raise EOFError
             text += line.rstrip("\n")
-            if not _goes_on(text):
+            if not _is_continued(text):
                 self._history.append_string(text)
                 return text
             text = f"{text[:-1]}\n"
 
 
-# ---- the line under the prompt
+# ---- the status line
 
 
-def status(talk: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
-    """The parts of the status line, each behind its rank: those of the highest give way first.
+def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
+    """The parts of the status line with their ranks; where there is no room, the highest rank is left out first.
 
-    With ``look_up`` the model has its provider, its window is known, and tokens that no server has reported are
-    estimated, for which more has to be imported.
+    ``look_up`` adds the model's provider, its window, and an estimate where no server has reported tokens. These need
+    more imports.
     """
-    doc, model, window, mark = talk.doc, "", None, ""
+    doc, model, window, mark = chat.doc, "", None, ""
     usage = doc["usage"] if doc else {"tokens": {}, "cost": None}
     tokens = token_count(usage["tokens"].get("total"))
-    with contextlib.suppress(GptshError):  # the next question will say what is wrong
-        model = talk.agent().model or ""
+    with contextlib.suppress(GptshError):  # the next question reports it
+        model = chat.agent().model or ""
     if look_up:
-        from gptsh.context.tokens import estimate  # noqa: PLC0415 - behind the first prompt
-        from gptsh.models.facts import with_provider  # noqa: PLC0415 - the same
+        from gptsh.context.tokens import estimate  # noqa: PLC0415 - the prompt appears first
+        from gptsh.models.facts import with_provider  # noqa: PLC0415 - the prompt appears first
 
         if tokens is None and doc and doc["messages"]:
             tokens, mark = estimate(doc["messages"]), "~"
         with contextlib.suppress(GptshError):
-            window = talk.app.client.servers.window(model, ask=False)
+            window = chat.app.client.servers.window(model, ask=False)
             model = with_provider(model)
-    title = truncate_end(visible(one_line((doc["title"] or "") if doc else "")), _TITLE)
+    title = truncate_end(visible(one_line((doc["title"] or "") if doc else "")), _TITLE_WIDTH)
     of_window = f" of {window:,}" if window else ""
     share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
-        (0, talk.ref or talk.session.ref or "new session"),
+        (0, chat.ref or chat.session.ref or "new session"),
         (4, title),
         (2, visible(one_line(model))),
         (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
         (3, "" if usage["cost"] is None else format_usd(usage["cost"])),
-        (0, f"+{quantity(len(talk.flags.file), 'file')}" if talk.flags.file else ""),
-        (0, "" if talk.saves and not talk.ahead else "not saved"),
+        (0, f"+{quantity(len(chat.flags.file), 'file')}" if chat.flags.file else ""),
+        (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (6, "" if doc else "/help shows the commands"),
     ]
 
 
 def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
-    """The parts as a line of ``width`` columns at most."""
-    left = [part for part in parts if part[1]]
-    while columns(line := " · ".join(text for _, text in left)) > width and left[1:]:
-        left.remove(max(left))
+    """The parts as a line of at most ``width`` columns."""
+    shown = [part for part in parts if part[1]]
+    while columns(line := " · ".join(text for _, text in shown)) > width and shown[1:]:
+        shown.remove(max(shown))
     return truncate_end(line, width)

@@ -1,4 +1,4 @@
-"""A session for reading: on a terminal page by page, in a pipe as Markdown, its document for a program."""
+"""``--show-session``: a session in a pager on a terminal, as Markdown in a pipe, as JSON for programs."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_session(flags: Flags) -> int:
-    """Print a session for reading; its document for a program, or each of its messages."""
+    """Print a session: its transcript, with ``-o json`` its document, with ``-o jsonl`` a message a line."""
     ref = references.pin_ref(flags.show_session or "")
     doc = sessions.load_at(ref, stdio.note)
     if flags.output in STRUCTURED:
@@ -24,31 +24,31 @@ def show_session(flags: Flags) -> int:
 
         stdio.write_lines(map(structured.line, [doc] if flags.output == "json" else doc["messages"]))
         return 0
-    show_document(doc, facts_of(doc, ref), flags)
+    show_document(doc, details_of(doc, ref), flags)
     return 0
 
 
-def show_document(doc: Document, facts: "list[Detail]", flags: Flags) -> None:
-    """Print a session for reading: on a terminal page by page."""
-    person = stdio.is_terminal(stdio.stdout())
-    drawing = flags.output == "markdown" or (flags.output is None and person)
+def show_document(doc: Document, details: "list[Detail]", flags: Flags) -> None:
+    """Print the transcript of a session, on a terminal in a pager."""
+    on_terminal = stdio.is_terminal(stdio.stdout())
+    is_rendered = flags.output == "markdown" or (flags.output is None and on_terminal)
 
     def lines() -> Iterator[str]:
         from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
 
-        pieces = transcript(doc, facts, full=flags.full)
-        if drawing:
-            from gptsh.render.plain import look  # noqa: PLC0415 - a pipe needs none
-            from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that only rendering costs
+        pieces = transcript(doc, details, full=flags.full)
+        if is_rendered:
+            from gptsh.render.plain import look  # noqa: PLC0415 - only rendering needs it
+            from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
 
-            yield from drawn(pieces, look(os.environ, terminal=person), stdio.width(stdio.stdout()))
+            yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return
         for number, piece in enumerate(pieces):
             if number:
                 yield ""
-            yield visible(piece) if person else piece
+            yield visible(piece) if on_terminal else piece
 
-    if not person:
+    if not on_terminal:
         stdio.write_lines(lines(), safe=True)
         return
     from gptsh.cli.pager import show  # noqa: PLC0415 - a pipe needs none
@@ -56,12 +56,9 @@ def show_document(doc: Document, facts: "list[Detail]", flags: Flags) -> None:
     show(lines)
 
 
-def facts_of(doc: Document, ref: str | None) -> "list[Detail]":
-    """What there is to know of a session that a reference means, and whether it is archived.
-
-    ``ref`` None: of one that is on no disk.
-    """
-    from gptsh.render.details import session_details  # noqa: PLC0415 - a program sums up for itself
+def details_of(doc: Document, ref: str | None) -> "list[Detail]":
+    """The facts about a session, including whether it is archived. ``ref`` is None for a session without a file."""
+    from gptsh.render.details import session_details  # noqa: PLC0415 - JSON needs none
 
     if ref is None:
         return session_details(doc)

@@ -1,4 +1,4 @@
-"""``-i``: the conversation. Each line is a command, or a turn that is asked as a run of its own would ask it."""
+"""``-i``: the conversation. Each line is a command or a question; a question runs as one turn of the session."""
 
 import os
 import sys
@@ -33,64 +33,64 @@ if TYPE_CHECKING:
     from gptsh.cli.plan import Plan
     from gptsh.cli.turn import Turn
 
-_IN_PLACE = ("messages", "context", "usage", "meta")  # what a turn changes of a document in place
+_CHANGED_BY_TURN = ("messages", "context", "usage", "meta")  # keys of a document that a turn changes in place
 _RECAP, _RECAP_LINES, _RECAP_CHARS = 2, 10, 2000  # turns of a recap; lines and characters of each question and answer
-_PLAIN = "\x1b[0m"
-_BRACKETS, _NO_BRACKETS = "\x1b[?2004h", "\x1b[?2004l"  # around what is pasted
+_RESET_STYLE = "\x1b[0m"
+_BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
-    """Ask line by line until the user leaves; the exit code: 1 where something could not be saved.
+    """Run the conversation until the user leaves; return 0, or 1 if something could not be saved.
 
-    Raises GptshError for what is wrong before the first line, Interrupted for a signal that ends the process.
+    Raises GptshError for an error before the first line, Interrupted for a signal that ends the process.
     """
-    check_reader(flags)
-    reporter.output = "text"  # whatever is configured for programs
-    talk = Conversation(flags, environ, reporter)
-    time_limit(flags, talk.settings)
+    check_stdout(flags)
+    reporter.output = "text"  # an output format in the config file is for single runs
+    chat = Conversation(flags, environ, reporter)
+    time_limit(flags, chat.settings)  # a bad --timeout ends here
     with Interrupts(None, in_conversation=True) as interrupts:
-        talk.begin()
+        chat.begin()
         first = None
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
-            first = read_question(flags, talk.settings)
+            first = read_question(flags, chat.settings)
         with interrupts.shielded():
-            return talk.run(first, interrupts)
+            return chat.run(first, interrupts)
 
 
-def check_reader(flags: Flags) -> None:
-    """Raise UsageError where no person reads the answers of a conversation."""
+def check_stdout(flags: Flags) -> None:
+    """Raise UsageError unless answers go to a terminal and are not structured."""
     if flags.output in STRUCTURED:
         raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
     if not stdio.is_terminal(stdio.stdout()):
-        raise UsageError("-i answers on a terminal, and standard output is none", "leave out -i to ask once")
+        raise UsageError("-i needs a terminal, and standard output is not one", "leave out -i to ask once")
 
 
 class Conversation:
-    """A session, how its next turn is asked, and the loop that reads and does line by line.
+    """The session of a conversation, the options of its next turn, and the loop that reads and runs lines.
 
-    ``session`` is as it was read last, or as the last turn left it; ``ahead``: its document has what no disk has.
-    ``flags`` are those of the next turns, ``sent`` is the last request, ``suggested`` what the next line begins with.
-    ``over``: the user has had enough.
+    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: its document is newer than any
+    file. ``flags`` are the options of the next turns. ``last_plan`` is the last request that was sent. ``prefill`` is
+    the text that the next line starts with. ``should_exit`` ends the loop.
     """
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
         self.settings = settings.load(environ, flags.config)
         self.flags = flags
         self.session = OpenedSession()
-        self.ahead = False
-        self.sent: Plan | None = None
-        self.suggested = ""
-        self.over = False
+        self.is_unsaved = False
+        self.last_plan: Plan | None = None
+        self.prefill = ""
+        self.should_exit = False
         self._app: App | None = None
         self._environ, self._reporter = environ, reporter
 
-    # ---- what it is at
+    # ---- the state
 
     @property
     def app(self) -> "App":
-        """What questions are asked with. It is made when it is wanted first: the prompt comes before it."""
+        """The client and the tool servers, created at first use: the prompt appears before they are imported."""
         if self._app is None:
-            from gptsh.cli.app import App  # noqa: PLC0415 - as it says
+            from gptsh.cli.app import App  # noqa: PLC0415 - the prompt appears first
 
             self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
         return self._app
@@ -102,189 +102,195 @@ class Conversation:
 
     @property
     def ref(self) -> str | None:
-        """What means the session on a command line; None where it has no file, or not any more."""
+        """The session's reference for a command line; None if it has no file, or no longer has one."""
         at = self.session.at
         return references.ref_of(at) if at and not at.startswith("@") and references.exists(at) else None
 
     @property
     def saves(self) -> bool:
-        """Whether turns are to be saved."""
+        """Whether turns are saved."""
         return saves(self.flags, self.settings)
 
     @property
     def origin(self) -> str | None:
-        """What means the session that keeps what a fork from here leaves out; None where that is on no disk."""
-        if self.ahead or self.session.at:
-            return None if self.ahead else self.ref
+        """The reference of the session that a fork is made from; None if no file has all of it."""
+        if self.is_unsaved or self.session.at:
+            return None if self.is_unsaved else self.ref
         return references.split_ref(self.session.ref)[0] if self.session.ref else None
 
     def snapshots(self) -> list[str]:
         """The names of its snapshots, the newest first."""
-        taken = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
-        return [str(item.get("name")) for item in reversed(taken)]
+        snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
+        return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
 
     def agent(self) -> Agent:
-        """Who answers next. Raises ConfigError, UsageError."""
+        """The agent of the next turn. Raises ConfigError, UsageError."""
         return agent_for(self.flags, self.settings, self.doc)
 
-    # ---- going elsewhere
+    # ---- opening and switching sessions
 
     def begin(self) -> None:
-        """With the session that the command line or the environment names, labelled. Raises what is wrong with that."""
+        """Open and label the session that the command line or the environment names. Raises GptshError."""
         self.session = open_session(session_ref(self.flags, self.settings))
         self.flags = self.flags._replace(session=None, continue_=False, new=False, resume=False)
         if self.flags.snapshot is not None:
             check_snapshot(self.flags, self.settings, self.doc)
         if self.agent().model is None:
             raise self.app.no_model_error()
-        if self.flags.has_labels and self.saves and self.ref:  # whether anything is asked or not
-            from gptsh.cli.manage import label  # noqa: PLC0415 - as above
+        if self.flags.has_labels and self.saves and self.ref:  # even if no question follows
+            from gptsh.cli.manage import label  # noqa: PLC0415 - only labels need it
 
             label(self.ref, self.flags, self.settings.context.snapshots)
             self.flags = self.flags.without_labels
             self.refresh()
 
-    def go_to(self, ref: str | None) -> None:
-        """Another session, or where ``ref`` is None a new one; at a point a fork, which its first turn saves."""
-        self.session, self.ahead, self.flags = open_session(ref), False, self.flags.without_labels
+    def switch_to(self, ref: str | None) -> None:
+        """Open another session, or a new one if ``ref`` is None; a REF@POINT opens a fork, saved by its first turn."""
+        self.session, self.is_unsaved, self.flags = open_session(ref), False, self.flags.without_labels
 
     def fork(self, point: str) -> str | None:
-        """Go on in a fork of the session as it stood at a point; the reference of the session that keeps all.
+        """Switch to a fork of the session at a point, saved by its first turn; return ``origin``.
 
-        The first turn saves it. Raises UnknownSession where there is no such point.
+        Raises UnknownSession if the session has no such point.
         """
         doc, origin = self.doc, self.origin
-        assert doc is not None  # there is a session
+        assert doc is not None  # the callers have checked it
         cut = document.at_point(doc, point)
         turns = len(document.turns(cut["messages"]))
-        if origin:  # by turns, since the session may grow; a snapshot knows how the session was sent, too
-            self.go_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
+        if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
+            self.switch_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
         else:
-            self.session, self.ahead = OpenedSession(None, sessions.fork_session(cut, point)), self.ahead and turns > 0
+            self.session = OpenedSession(None, sessions.fork_session(cut, point))
+            self.is_unsaved = self.is_unsaved and turns > 0
         self.flags = self.flags._replace(snapshot=None)
         return origin
 
     def refresh(self) -> None:
         """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
         at = self.session.at
-        if self.ahead or at is None:
+        if self.is_unsaved or at is None:
             return
         try:
             self.session = open_session(at)
         except UnknownSession as err:
-            todo = "/fork goes on with what was said, /session export FILE writes it"
+            todo = "/fork continues it, /session export FILE keeps it"
             raise SessionGone(f"session {at[references.ID]} was deleted meanwhile", todo) from err
 
     # ---- asking
 
-    def turn(self, question: Message | None, flags: Flags) -> None:
-        """One turn, as a run of its own would be; without a question the one that has no answer yet.
+    def run_turn(self, question: Message | None, flags: Flags) -> None:
+        """Run one turn; without a question, continue the last one, or compact the session.
 
-        Raises GptshError and Interrupted behind what is saved.
+        Raises GptshError and Interrupted after what arrived is saved.
         """
-        from gptsh.cli.turn import Turn  # noqa: PLC0415 - behind the prompt
+        from gptsh.cli.turn import Turn  # noqa: PLC0415 - the prompt appears first
 
         self.refresh()
-        with Interrupts(time_limit(flags, self.settings), in_conversation=True) as interrupts, _typed_ahead(interrupts):
-            opened = self._copied()
-            who = self.app.resolve(flags, opened.doc)
-            turn = Turn(self.app, flags, interrupts, opened, question, who)
+        with (
+            Interrupts(time_limit(flags, self.settings), in_conversation=True) as interrupts,
+            _typing_hidden(interrupts),
+        ):
+            opened = self._copied_session()
+            turn = Turn(self.app, flags, interrupts, opened, question, self.app.resolve(flags, opened.doc))
             try:
                 turn.run()
             finally:
                 with interrupts.ignored():
-                    self._go_on_from(turn, asked=question is not None)
+                    self._continue_from(turn, was_asked=question is not None)
 
-    def planned(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
-        """How a turn would be asked, with the tools that run; nothing is saved. Raises GptshError as a turn does."""
-        from gptsh.cli.plan import Planner  # noqa: PLC0415 - behind the prompt
+    def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
+        """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
+        from gptsh.cli.plan import Planner  # noqa: PLC0415 - the prompt appears first
 
         with suppress(SessionGone):
             self.refresh()
-        flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied()
-        who = app.resolve(flags, opened.doc)
-        session = start_session(opened, question, who.agent, who.form.output, flags, app.settings)
-        planner = Planner(app, flags, who, session, app.running_tools(who.servers))
-        return who, planner.plan(session.doc["messages"], dry=True)
+        flags, app, opened = self.flags.without_labels._replace(dry_run=True), self.app, self._copied_session()
+        setup = app.resolve(flags, opened.doc)
+        session = start_session(opened, question, setup.agent, setup.form.output, flags, app.settings)
+        planner = Planner(app, flags, setup, session, app.running_tools(setup.servers))
+        return setup, planner.plan(session.doc["messages"], dry=True)
 
-    def _copied(self) -> OpenedSession:
-        """The session with a document of its own: a turn that comes to nothing leaves no trace in ours."""
+    def _copied_session(self) -> OpenedSession:
+        """The session with a copy of its document: a turn that fails before its first save must not change ours."""
         doc = self.doc
-        return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _IN_PLACE}} if doc else None)
+        return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _CHANGED_BY_TURN}} if doc else None)
 
-    def _go_on_from(self, turn: "Turn", *, asked: bool) -> None:
-        """Stay with what a turn came to, if it came so far as to be saved."""
+    def _continue_from(self, turn: "Turn", *, was_asked: bool) -> None:
+        """Take over the session of a turn, if the turn got as far as its first save."""
         session = turn.session
         if not session.save_attempted:
             return
         self.session = OpenedSession(session.name or self.session.ref, session.doc, session.name or session.at)
-        self.ahead, self.sent = not session.is_saved, turn.sent or self.sent
-        self.suggested = ""
-        self.flags = self.flags._replace(prompt=(), file=() if asked else self.flags.file, snapshot=None)
+        self.is_unsaved, self.last_plan = not session.is_saved, turn.sent or self.last_plan
+        self.prefill = ""
+        self.flags = self.flags._replace(prompt=(), file=() if was_asked else self.flags.file, snapshot=None)
         if session.is_saved:
             self.flags = self.flags.without_labels
 
-    # ---- line by line
+    # ---- the loop
 
     def run(self, first: Message | None, interrupts: Interrupts) -> int:
-        """Read and do until the user leaves; the exit code. Raises Interrupted for a signal that is not Ctrl-C."""
-        prompt = prompt_for(self, interrupts, self._begin_with_recap if self.doc and first is None else None)
-        has_printed, code, ended = first is not None, 0, None
+        """Ask ``first``, then read and run lines until the user leaves; return the exit code.
+
+        Raises Interrupted for a signal other than Ctrl-C.
+        """
+        prompt = prompt_for(self, interrupts, self._start_with_recap if self.doc and first is None else None)
+        has_printed, code, interrupted = first is not None, 0, None
         try:
             if first is not None:
                 if self.doc:
-                    self._begin_with_recap()
-                self.suggested = " ".join(self.flags.prompt)
-                failure = self._tried(lambda: self.turn(first, self.flags), interrupts)
-                if failure and self.sent is None and has_piped_input(first):
-                    self.over, code = True, failure.exit_code
-            while not self.over:
+                    self._start_with_recap()
+                self.prefill = " ".join(self.flags.prompt)
+                failure = self._attempt(lambda: self.run_turn(first, self.flags), interrupts)
+                if failure and self.last_plan is None and has_piped_input(first):
+                    self.should_exit, code = True, failure.exit_code
+            while not self.should_exit:
                 if has_printed:
                     stdio.write_lines([""])
-                line = prompt.read(self.suggested).rstrip("\n")
-                self.suggested, has_printed = "", bool(line.strip())
+                line = prompt.read(self.prefill).rstrip("\n")
+                self.prefill, has_printed = "", bool(line.strip())
                 if has_printed:
-                    self._tried(partial(self._do, line), interrupts)
+                    self._attempt(partial(self._run_line, line), interrupts)
         except EOFError:
             pass
         except Interrupted as err:
-            ended = err
+            interrupted = err
         finally:
             code = self._leave(interrupts) or code
         if self.ref:
             stdio.note(f"the session is kept: 'gptsh -i -s {self.ref}' goes on with it")
-        if ended:
-            raise ended
+        if interrupted:
+            raise interrupted
         return code
 
-    def _do(self, line: str) -> None:
-        """Carry a command out, or ask, with the files that were attached for it. Raises GptshError, Interrupted."""
+    def _run_line(self, line: str) -> None:
+        """Run a command, or ask the line as a question with the attached files. Raises GptshError, Interrupted."""
         if is_command(line):
-            from gptsh.cli import slash  # noqa: PLC0415 - behind the prompt
+            from gptsh.cli import slash  # noqa: PLC0415 - the prompt appears first
 
             command, args = find(line)
             getattr(slash, command.function)(self, args)
             return
         flags = self.flags._replace(prompt=(line,), no_stdin=True)
-        self.suggested = line  # until it is saved
-        self.turn(read_question(flags, self.settings), flags)
+        self.prefill = line  # until it is saved
+        self.run_turn(read_question(flags, self.settings), flags)
 
-    def _tried(self, do: Callable[[], object], interrupts: Interrupts) -> GptshError | None:
-        """Do it; a failure is reported and returned. Raises Interrupted for a signal that is not Ctrl-C."""
+    def _attempt(self, action: Callable[[], object], interrupts: Interrupts) -> GptshError | None:
+        """Run an action; report and return its failure. Raises Interrupted for a signal other than Ctrl-C."""
         failure: GptshError | None = None
         try:
             with interrupts.waiting():
-                do()
+                action()
         except GptshError as err:
             failure = err
-        except Interrupted as ended:
-            if ended.by_user:
-                stdio.note(f"interrupted{': ' if ended.hint else ''}{ended.hint}")
-            elif ended.by_deadline:
-                failure = as_error(ended)
+        except Interrupted as err:
+            if err.by_user:
+                stdio.note(f"interrupted{': ' if err.hint else ''}{err.hint}")
+            elif err.by_deadline:
+                failure = as_error(err)
             else:
                 raise
-        except BrokenPipeError:  # of a pager
+        except BrokenPipeError:  # the user left the pager
             pass
         except MemoryError:
             failure = UsageError("the input is too large for this machine's memory")
@@ -292,58 +298,58 @@ class Conversation:
             self._reporter.fail(failure)
         return failure
 
-    def _begin_with_recap(self) -> None:
+    def _start_with_recap(self) -> None:
         self.show_recap()
         stdio.write_lines([""])
 
     def show_recap(self) -> None:
-        """Print the last questions and answers as ``--show-session`` does, and what to do about an unfinished turn."""
+        """Print the last questions and answers as ``--show-session`` does, with a hint about an unfinished turn."""
         if self.doc is None:
             return
-        from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s that a new session needs behind its prompt
-        from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
+        from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s; a new session has no recap
+        from gptsh.render.transcript import transcript  # noqa: PLC0415 - a new session has no recap
 
-        messages, width, how = self.doc["messages"], stdio.width(stdio.stdout()), look(os.environ, terminal=True)
+        messages, width, style = self.doc["messages"], stdio.width(stdio.stdout()), look(os.environ, terminal=True)
         starts, blocks = document.turns(messages), []
         if earlier := len(starts[:-_RECAP]):
             blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
-        for start, behind in [*pairwise((*starts, len(messages)))][-_RECAP:]:
-            answers = [m for m in messages[start + 1 : behind] if m["role"] == "assistant" and text_of(m)]
+        for start, end in [*pairwise((*starts, len(messages)))][-_RECAP:]:
+            answers = [m for m in messages[start + 1 : end] if m["role"] == "assistant" and text_of(m)]
             for message in (messages[start], *answers[-1:]):
-                pieces = islice(transcript({**self.doc, "messages": [message]}, ()), 2, None)  # no title, no facts
-                whole = "\n\n".join(pieces)
-                head = "\n".join(whole.split("\n", _RECAP_LINES)[:_RECAP_LINES])[:_RECAP_CHARS]
-                lines = "\n".join(drawn([f"{head}\n{open_fence(head)}"], how, width)).split("\n")
-                is_cut = len(lines) > _RECAP_LINES or head != whole
-                cut = [f"{_PLAIN if how.styles else ''}… /history shows all"] if is_cut else []
-                blocks.append("\n".join((*lines[:_RECAP_LINES], *cut)))
+                # Without the first two pieces, the title and the details of the session.
+                text = "\n\n".join(islice(transcript({**self.doc, "messages": [message]}, ()), 2, None))
+                head = "\n".join(text.split("\n", _RECAP_LINES)[:_RECAP_LINES])[:_RECAP_CHARS]
+                lines = "\n".join(drawn([f"{head}\n{open_fence(head)}"], style, width)).split("\n")
+                if len(lines) > _RECAP_LINES or head != text:
+                    lines[_RECAP_LINES:] = [f"{_RESET_STYLE if style.styles else ''}… /history shows all"]
+                blocks.append("\n".join(lines))
         stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
-        last = messages[starts[-1] :] if starts else []
-        if document.unanswered(last):
+        last_turn = messages[starts[-1] :] if starts else []
+        if document.unanswered(last_turn):
             stdio.note("the last question has no answer yet: /retry asks it")
-        elif document.unfinished(last):
+        elif document.unfinished(last_turn):
             stdio.note("the last turn has not ended: /retry goes on with it")
 
     # ---- leaving
 
-    def keep(self) -> bool:
-        """Whether all is on disk that is to be; what could not be saved is tried once more."""
-        if not (self.ahead and self.saves and self.doc):
+    def save_rest(self) -> bool:
+        """Save what an earlier save could not; whether everything that should be on disk is there."""
+        if not (self.is_unsaved and self.saves and self.doc):
             return True
         session = Session(self.doc, self.session.at, self.flags, self.settings)
         if not session.save(fsync=True):
             return False
         self.session = self.session._replace(ref=session.name, at=session.name)
-        self.ahead, self.flags = False, self.flags.without_labels
+        self.is_unsaved, self.flags = False, self.flags.without_labels
         return True
 
     def _leave(self, interrupts: Interrupts) -> int:
-        """End what goes on behind the prompt, and try once more to save what could not be; the exit code."""
+        """Stop the tool servers, save what an earlier save could not, and return the exit code."""
         if self._app:
             self._app.close_tools(interrupts)
         try:
             self.refresh()
-            if self.keep():
+            if self.save_rest():
                 return 0
             stdio.note("this conversation is not on disk")
         except GptshError as err:
@@ -351,24 +357,22 @@ class Conversation:
         return 1
 
 
-# ---- the terminal meanwhile
-
-
 @contextmanager
-def _typed_ahead(interrupts: Interrupts) -> Iterator[None]:
-    """A stretch in which what is typed is not shown, and waits for the next prompt, Ctrl-C or not.
+def _typing_hidden(interrupts: Interrupts) -> Iterator[None]:
+    """Hide what the user types during a turn, and leave it to the next prompt, even after Ctrl-C.
 
-    What is pasted keeps its brackets, so that it is one message there. A dumb terminal goes on to edit the line itself.
+    Bracketed paste stays on, so that pasted text is one message there. In a dumb terminal, where the terminal itself
+    edits lines, typing stays visible.
     """
     out = stdio.stdout()
     assert out is not None  # it is a terminal
     frames, sink = stdio.shows_frames(out), stdio.Sink(out)
-    with ExitStack() as mended:
-        interrupts.before_kill.append(mended.close)
-        with suppress(termios.error, OSError):  # the terminal is gone
+    with ExitStack() as restore:
+        interrupts.before_kill.append(restore.close)
+        with suppress(termios.error, OSError):  # the terminal was closed
             off = termios.ECHO | termios.ICANON if frames else 0
-            mended.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
+            restore.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
             if frames:
-                sink.offer(_BRACKETS)
-                mended.callback(sink.offer, _NO_BRACKETS)
+                sink.offer(_BRACKETED_PASTE_ON)
+                restore.callback(sink.offer, _BRACKETED_PASTE_OFF)
         yield

@@ -1,6 +1,7 @@
-"""What each slash command of a conversation does; ``commands.py`` has their table.
+"""The slash commands of a conversation; ``commands.py`` has their table.
 
-Each is called with the conversation and the text behind its name. What is a job of the command line is done by it.
+Each ``do_…`` function gets the conversation and the text after the command's name. Where an option of the command line
+does the same, its function is called.
 """
 
 import contextlib
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING
 from gptsh.cli import commands, exporting, manage, pager, reading, removing, stdio
 from gptsh.cli.app import with_tools
 from gptsh.cli.ask import file_parts, time_limit
-from gptsh.cli.complete import models_at_hand
+from gptsh.cli.complete import recent_models
 from gptsh.cli.lists import passing
-from gptsh.cli.memory import remember_left
+from gptsh.cli.memory import consolidate_session
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
 from gptsh.cli.preview import print_request, request_of
@@ -40,111 +41,112 @@ from gptsh.text import format_size, one_line, quantity, visible
 if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
 
-_FEW = 8  # models that are shown
+_MAX_MODELS = 8  # that /model lists
 _FORMATS = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "nanobot"}
-_NO_CLIPBOARD = ("linux", "vt100", "vt220")
+_NO_CLIPBOARD = ("linux", "vt100", "vt220")  # values of TERM
 
 
-def _current(talk: "Conversation") -> Document:
-    """The session as it is now, or as it was before its file was lost. Raises UsageError before its first turn."""
+def _current_doc(chat: "Conversation") -> Document:
+    """The session as it is now; if its file is lost, as it was before. Raises UsageError before the first turn."""
     with contextlib.suppress(GptshError):
-        talk.refresh()
-    if talk.doc is None:
+        chat.refresh()
+    if chat.doc is None:
         raise UsageError("there is no session yet", "its first question begins it")
-    return talk.doc
+    return chat.doc
 
 
-def _on_disk(talk: "Conversation") -> str:
-    """What means the session for a job of the command line. Raises UsageError where not all of it is on disk."""
-    _current(talk)
-    if talk.ref is None or talk.ahead:
+def _saved_ref(chat: "Conversation") -> str:
+    """The session's reference. Raises UsageError unless the whole session is on disk."""
+    _current_doc(chat)
+    if chat.ref is None or chat.is_unsaved:
         raise UsageError("this session is not on disk", "/session export FILE keeps it in a file")
-    return talk.ref
+    return chat.ref
 
 
-def _before_leaving(talk: "Conversation") -> None:
-    """Try once more to save what is not on disk. Raises UsageError where it cannot be, and the user stays."""
-    if not talk.keep():
-        raise UsageError("this session is not on disk, and stays", "/session export FILE keeps it in a file")
+def _save_before_leaving(chat: "Conversation") -> None:
+    """Save what an earlier save could not. Raises UsageError if that fails: the user stays in the session."""
+    if not chat.save_rest():
+        raise UsageError("this session is not on disk, and stays open", "/session export FILE keeps it in a file")
 
 
-def _paged(lines: Sequence[str], nothing: str) -> None:
+def _show_lines(lines: Sequence[str], if_empty: str) -> None:
     if lines:
         pager.show(lambda: lines)
     else:
-        stdio.note(nothing)
+        stdio.note(if_empty)
 
 
 # ---- sessions
 
 
-def do_new(talk: "Conversation", _args: str) -> None:
-    """What is new in the session is remembered first, whatever becomes of that.
+def do_new(chat: "Conversation", _args: str) -> None:
+    """Consolidate the session into the agent's memory, then start a new one, even if the first part fails.
 
-    Raises Interrupted for a signal other than Ctrl-C that ended the making of a memory.
+    Raises Interrupted for a signal other than Ctrl-C during the consolidation.
     """
-    _before_leaving(talk)
-    at, ended = talk.session.at, None
-    if at and talk.ref and talk.saves and any(agent.memory for agent in talk.settings.agents.values()):
+    _save_before_leaving(chat)
+    at, interrupted = chat.session.at, None
+    if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.values()):
         try:
-            ended = remember_left(talk.settings, talk.app.client, time_limit(talk.flags, talk.settings), at)
+            seconds = time_limit(chat.flags, chat.settings)
+            interrupted = consolidate_session(chat.settings, chat.app.client, seconds, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
-    stdio.note(f"session {talk.ref} is kept" if talk.ref else "a new session")
-    talk.go_to(None)
-    if ended:
-        raise ended
+    stdio.note(f"session {chat.ref} is kept" if chat.ref else "a new session")
+    chat.switch_to(None)
+    if interrupted:
+        raise interrupted
 
 
-def do_resume(talk: "Conversation", args: str) -> None:
-    """Without a reference the session is picked from the list."""
-    ref = args or pick(talk.session.at)
+def do_resume(chat: "Conversation", args: str) -> None:
+    """Open another session; without a reference the user picks it from the list."""
+    ref = args or pick(chat.session.at)
     if ref == "":
-        do_new(talk, "")
+        do_new(chat, "")
     elif ref:
-        _before_leaving(talk)
-        talk.go_to(ref)
-        talk.flags = talk.flags.without_agent_options
-        if talk.doc is None:
+        _save_before_leaving(chat)
+        chat.switch_to(ref)
+        chat.flags = chat.flags.without_agent_options
+        if chat.doc is None:
             stdio.note(f"{ref} will be a new session")
-        talk.show_recap()
+        chat.show_recap()
 
 
-def do_sessions(talk: "Conversation", args: str) -> None:
-    """A star stands before the current one."""
+def do_sessions(chat: "Conversation", args: str) -> None:
+    """List the sessions, the current one with a star."""
     lines = [
-        visible(f"{'*' if item['filename'] == talk.session.at else ' '} {listing_line(item, aligned=True)}")
+        visible(f"{'*' if item['filename'] == chat.session.at else ' '} {listing_line(item, aligned=True)}")
         for item in passing(Flags(here=not args))
     ]
-    _paged(lines, "no session is kept" if args else "no session of this project is kept: /sessions all lists all")
+    _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
 
 
 def do_search(_talk: "Conversation", args: str) -> None:
-    how = look(os.environ, terminal=True)
+    style = look(os.environ, terminal=True)
     with Screen().spinning("searching"):
-        lines = [found_drawn(item, how) for item in manage.found_sessions(Flags(search_sessions=args))]
-    _paged(lines, "no session has all of these words")
+        lines = [found_drawn(item, style) for item in manage.found_sessions(Flags(search_sessions=args))]
+    _show_lines(lines, "no session has all of these words")
 
 
-def do_history(talk: "Conversation", args: str) -> None:
-    doc = _current(talk)
-    reading.show_document(doc, reading.facts_of(doc, talk.ref), talk.flags._replace(full=bool(args)))
+def do_history(chat: "Conversation", args: str) -> None:
+    doc = _current_doc(chat)
+    reading.show_document(doc, reading.details_of(doc, chat.ref), chat.flags._replace(full=bool(args)))
 
 
-def do_session_info(talk: "Conversation", _args: str) -> None:
-    doc, at = _current(talk), talk.session.at
-    facts = [("title", title_of(doc)), *reading.facts_of(doc, talk.ref)]
-    facts.append(("file", str(references.path_of(at))) if talk.ref and at else ("not on disk", "the session"))
-    width = max(len(label) for label, _ in facts)
-    stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in facts)
+def do_session_info(chat: "Conversation", _args: str) -> None:
+    doc, at = _current_doc(chat), chat.session.at
+    details = [("title", title_of(doc)), *reading.details_of(doc, chat.ref)]
+    details.append(("file", str(references.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
+    width = max(len(label) for label, _ in details)
+    stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
 
 
-def do_session_export(talk: "Conversation", args: str) -> None:
-    """A new file for the user alone, whole or not at all; its suffix decides the format, else it is Markdown."""
-    doc = _current(talk)
+def do_session_export(chat: "Conversation", args: str) -> None:
+    """Write the session to a new file with mode 0600; its suffix chooses the format. A partial file is removed."""
+    doc = _current_doc(chat)
     path = os.path.expanduser(args or f"gptsh-{doc['id']}.md")
-    form = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
-    text = "".join(exporting.exported(doc, talk.ref, form))
+    format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
+    text = "".join(exporting.exported(doc, chat.ref, format_name))
     try:
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
             try:
@@ -153,243 +155,247 @@ def do_session_export(talk: "Conversation", args: str) -> None:
                 os.unlink(path)
                 raise
     except FileExistsError as err:
-        raise UsageError(f"{path} is there already, and stays as it is", "name another file") from err
+        raise UsageError(f"{path} is there already", "name another file") from err
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
-    if note := losses.note(doc, form, "/session export FILE.json"):
+    if note := losses.note(doc, format_name, "/session export FILE.json"):
         stdio.note(note)
 
 
-def do_session_rename(talk: "Conversation", args: str) -> None:
+def do_session_rename(chat: "Conversation", args: str) -> None:
     title = " ".join(args.split())
-    manage.label(_on_disk(talk), Flags(title=title), talk.settings.context.snapshots)
-    talk.refresh()
+    manage.label(_saved_ref(chat), Flags(title=title), chat.settings.context.snapshots)
+    chat.refresh()
     stdio.note(f"the title is {title}")
 
 
-def do_session_archive(talk: "Conversation", _args: str) -> None:
-    removing.archive_sessions(Flags(archive_session=(_on_disk(talk),)))
-    talk.go_to(None)
+def do_session_archive(chat: "Conversation", _args: str) -> None:
+    removing.archive_sessions(Flags(archive_session=(_saved_ref(chat),)))
+    chat.switch_to(None)
 
 
-def do_session_delete(talk: "Conversation", _args: str) -> None:
-    removing.delete_sessions(Flags(delete_session=(_on_disk(talk),)))
-    if talk.ref is None:
-        talk.go_to(None)
+def do_session_delete(chat: "Conversation", _args: str) -> None:
+    removing.delete_sessions(Flags(delete_session=(_saved_ref(chat),)))
+    if chat.ref is None:  # the user confirmed it
+        chat.switch_to(None)
 
 
 # ---- points of a session
 
 
-def do_fork(talk: "Conversation", args: str) -> None:
-    """The fork is on no disk before its first question."""
-    _current(talk)
+def do_fork(chat: "Conversation", args: str) -> None:
+    """Switch to a fork, which its first question saves."""
+    _current_doc(chat)
     if args:
-        _before_leaving(talk)
+        _save_before_leaving(chat)
     else:
-        talk.keep()  # and where that fails the fork has it all
-    _note_fork(talk.fork(args), talk)
+        chat.save_rest()  # if that fails, the fork still has everything
+    _note_fork(chat.fork(args), chat)
 
 
-def do_undo(talk: "Conversation", _args: str) -> None:
-    """The question of the last turn is what the next line begins with."""
-    (question, *_), before = _last_turn(talk)
-    _before_leaving(talk)
-    origin = talk.fork(before)
+def do_undo(chat: "Conversation", _args: str) -> None:
+    """Fork before the last turn, and put its question on the next line."""
+    (question, *_), point = _last_turn(chat)
+    _save_before_leaving(chat)
+    origin = chat.fork(point)
     typed = [part for part in text_parts_of(question) if "source" not in part]
-    talk.suggested = "\n\n".join(part["text"] for part in typed)
-    if left := len(parts_of(question)) - len(typed):
-        again = f": in session {origin} /retry asks with all of it" if origin else ""
-        stdio.note(f"{quantity(left, 'attachment')} of the question left out{again}")
-    _note_fork(origin, talk)
+    chat.prefill = "\n\n".join(part["text"] for part in typed)
+    if attachments := len(parts_of(question)) - len(typed):
+        hint = f": in session {origin} /retry asks with all of it" if origin else ""
+        stdio.note(f"{quantity(attachments, 'attachment')} of the question left out{hint}")
+    _note_fork(origin, chat)
 
 
-def do_retry(talk: "Conversation", _args: str) -> None:
-    """A turn that has not ended goes on in place; else its question is asked in a fork before it."""
-    last, before = _last_turn(talk)
-    waiting = talk.flags.file  # for the next question
+def do_retry(chat: "Conversation", _args: str) -> None:
+    """Continue an unfinished turn in place; ask the question of a finished one again, in a fork before that turn."""
+    last_turn, point = _last_turn(chat)
+    files = chat.flags.file  # attached for the next question, not for this one
     try:
-        if document.unfinished(last):
-            talk.turn(None, talk.flags)
+        if document.unfinished(last_turn):
+            chat.run_turn(None, chat.flags)
             return
-        _before_leaving(talk)
-        was = talk.session, talk.ahead
-        _note_fork(talk.fork(before), talk)
-        fork = talk.session
+        _save_before_leaving(chat)
+        before_fork = chat.session, chat.is_unsaved
+        _note_fork(chat.fork(point), chat)
+        fork = chat.session
         try:
-            talk.turn({"role": "user", "content": last[0]["content"]}, talk.flags)
+            chat.run_turn({"role": "user", "content": last_turn[0]["content"]}, chat.flags)
         finally:
-            if talk.session is fork:  # nothing came of it
-                talk.session, talk.ahead = was
+            if chat.session is fork:  # the turn failed before its first save
+                chat.session, chat.is_unsaved = before_fork
     finally:
-        talk.flags = talk.flags._replace(file=waiting)
+        chat.flags = chat.flags._replace(file=files)
 
 
-def _last_turn(talk: "Conversation") -> tuple[list[Message], str]:
-    """The messages of the last turn, and the point before it. Raises UsageError where there is none."""
-    messages = _current(talk)["messages"]
+def _last_turn(chat: "Conversation") -> tuple[list[Message], str]:
+    """The messages of the last turn, and the point before it. Raises UsageError if there is no turn."""
+    messages = _current_doc(chat)["messages"]
     starts = document.turns(messages)
     if not starts:
         raise UsageError("there is no turn yet")
     return messages[starts[-1] :], str(len(starts) - 1)
 
 
-def _note_fork(origin: str | None, talk: "Conversation") -> None:
-    turns = len(document.turns(talk.doc["messages"] if talk.doc else ()))
-    stays = f"; session {origin} keeps all: /resume {origin}" if origin else ""
-    stdio.note(f"a fork after turn {turns}{stays}" if turns else f"a fork from the beginning{stays}")
+def _note_fork(origin: str | None, chat: "Conversation") -> None:
+    turns = len(document.turns(chat.doc["messages"] if chat.doc else ()))
+    hint = f"; session {origin} keeps all: /resume {origin}" if origin else ""
+    stdio.note(f"a fork after turn {turns}{hint}" if turns else f"a fork from the beginning{hint}")
 
 
-def do_snapshot(talk: "Conversation", args: str) -> None:
-    """With a name one is taken, without they are listed."""
-    doc = _current(talk)
+def do_snapshot(chat: "Conversation", args: str) -> None:
+    """Take a snapshot with a name; without one list the snapshots."""
+    doc = _current_doc(chat)
     if args:
-        manage.label(_on_disk(talk), Flags(snapshot=args), talk.settings.context.snapshots)
-        talk.refresh()
+        manage.label(_saved_ref(chat), Flags(snapshot=args), chat.settings.context.snapshots)
+        chat.refresh()
         stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
     else:
-        _paged([*snapshots_of(doc)], "there is no snapshot yet: /snapshot NAME takes one")
+        _show_lines([*snapshots_of(doc)], "there is no snapshot yet: /snapshot NAME takes one")
 
 
-def do_snapshot_delete(talk: "Conversation", args: str) -> None:
-    removing.delete_snapshot(Flags(delete_snapshot=f"{_on_disk(talk)}@{args}"))
-    talk.refresh()
+def do_snapshot_delete(chat: "Conversation", args: str) -> None:
+    removing.delete_snapshot(Flags(delete_snapshot=f"{_saved_ref(chat)}@{args}"))
+    chat.refresh()
 
 
-# ---- who answers, and how
+# ---- model, agent, parameters
 
 
-def do_model(talk: "Conversation", args: str) -> None:
+def do_model(chat: "Conversation", args: str) -> None:
     if args:
-        model = talk.app.resolve(talk.flags._replace(model=args), talk.doc).agent.model
-        talk.flags = talk.flags._replace(model=model)
+        model = chat.app.resolve(chat.flags._replace(model=args), chat.doc).agent.model
+        chat.flags = chat.flags._replace(model=model)
         stdio.write_lines([f"{model} answers next"])
         return
-    now = talk.agent().model
-    others = islice(dict.fromkeys(model for model in models_at_hand(talk.settings) if model != now), _FEW)
-    stdio.write_lines([f"* {one_line(now or 'no model')}", *(f"  {one_line(model)}" for model in others)])
+    current = chat.agent().model
+    others = dict.fromkeys(model for model in recent_models(chat.settings) if model != current)
+    lines = [f"* {one_line(current or 'no model')}"]
+    stdio.write_lines([*lines, *(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))])
 
 
-def do_agent(talk: "Conversation", args: str) -> None:
-    """Another one counts with all that it is. Where it has no model of its own, the chosen one stays."""
-    known = talk.settings.agents
+def do_agent(chat: "Conversation", args: str) -> None:
+    """Choose an agent, and drop what /model, /system, /param and /tools chose; keep the model if it names none."""
+    agents = chat.settings.agents
     if not args:
-        now = talk.agent()
-        lines = [agent_line(name, agent.model, name == now.name) for name, agent in known.items()]
-        stdio.write_lines([*([] if now.name in known else [agent_line(now.name, now.model, True)]), *lines])
+        current = chat.agent()
+        lines = [agent_line(name, agent.model, name == current.name) for name, agent in agents.items()]
+        if current.name not in agents:
+            lines.insert(0, agent_line(current.name, current.model, True))
+        stdio.write_lines(lines)
         return
-    name = args if args in known else " ".join(commands.words_of(args))
-    flags = talk.flags.without_agent_options._replace(agent=name)
-    if name in known and known[name].model is None:
-        flags = flags._replace(model=talk.flags.model)
-    agent = talk.app.resolve(flags, talk.doc).agent
-    talk.flags = flags
+    name = args if args in agents else " ".join(commands.words_of(args))
+    flags = chat.flags.without_agent_options._replace(agent=name)
+    if name in agents and agents[name].model is None:
+        flags = flags._replace(model=chat.flags.model)
+    agent = chat.app.resolve(flags, chat.doc).agent
+    chat.flags = flags
     stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])
 
 
-def do_system(talk: "Conversation", args: str) -> None:
+def do_system(chat: "Conversation", args: str) -> None:
     if args:
-        talk.flags = talk.flags._replace(system="" if args == '""' else args)
-    stdio.write_lines([talk.agent().system or "no system prompt"])
+        chat.flags = chat.flags._replace(system="" if args == '""' else args)
+    stdio.write_lines([chat.agent().system or "no system prompt"])
     if args:
-        stdio.note("it holds from the next turn on")
+        stdio.note("it applies from the next turn on")
 
 
-def do_param(talk: "Conversation", args: str) -> None:
+def do_param(chat: "Conversation", args: str) -> None:
     pairs = commands.words_of(args)
-    given, without = parse_params(pairs)
-    if unsent := sorted(without - talk.agent().params.keys()):
-        raise UsageError(f"no parameter {unsent[0]} is sent", "/param shows those that are")
-    kept = [pair for pair in talk.flags.param if pair.partition("=")[0] not in without | given.keys()]
-    talk.flags = talk.flags._replace(param=(*kept, *pairs))
-    params = without_secret_parameters(dict(talk.agent().params))
+    changes, removals = parse_params(pairs)
+    if unknown := sorted(removals - chat.agent().params.keys()):
+        raise UsageError(f"no parameter {unknown[0]} is sent", "/param shows those that are")
+    others = [pair for pair in chat.flags.param if pair.partition("=")[0] not in removals | changes.keys()]
+    chat.flags = chat.flags._replace(param=(*others, *pairs))
+    params = without_secret_parameters(dict(chat.agent().params))
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
-    stdio.write_lines(map(one_line, lines or ["no parameters: the provider's own"]))
-    with contextlib.suppress(GptshError):  # then a turn will say what is wrong
-        talk.app.resolve(talk.flags, talk.doc)
+    stdio.write_lines(map(one_line, lines or ["no parameters: the provider's defaults apply"]))
+    with contextlib.suppress(GptshError):  # the next turn will report it
+        chat.app.resolve(chat.flags, chat.doc)  # for its notes about parameters that the model does not accept
 
 
 # ---- what is sent
 
 
-def do_file(talk: "Conversation", args: str) -> None:
-    """They are read now, since what is wrong with them is said now, and again with the question."""
-    whole = os.path.expanduser(args)
-    paths = [whole] if os.path.exists(whole) else map(os.path.expanduser, commands.words_of(args))
-    files = () if args == "-" else tuple(dict.fromkeys((*talk.flags.file, *paths)))
+def do_file(chat: "Conversation", args: str) -> None:
+    """Attach files to the next question, or list those that are attached."""
+    path = os.path.expanduser(args)  # one with blanks needs no quotes
+    paths = [path] if os.path.exists(path) else map(os.path.expanduser, commands.words_of(args))
+    files = () if args == "-" else tuple(dict.fromkeys((*chat.flags.file, *paths)))
     if args:
-        file_parts(files)
-    talk.flags = talk.flags._replace(file=files)
+        file_parts(files)  # raises for an unreadable file; they are read again with the question
+    chat.flags = chat.flags._replace(file=files)
     for path in files:
         size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
         stdio.write_lines([f"{one_line(path)}  {size}"])
     if not files:
-        stdio.write_lines(["no file waits"])
+        stdio.write_lines(["no file is attached"])
     elif args:
-        stdio.note(f"{quantity(len(files), 'file')} {'wait' if files[1:] else 'waits'} for your next question")
+        stdio.note(f"{quantity(len(files), 'file')} attached to your next question")
 
 
-def do_tools(talk: "Conversation", args: str) -> None:
-    known, flags = talk.settings.tool_servers, talk.flags
-    if args == "-":
-        args = ",".join(agent_for(flags._replace(tools=None, no_tools=False), talk.settings, talk.doc).tools) or "none"
+def do_tools(chat: "Conversation", args: str) -> None:
+    configured, flags = chat.settings.tool_servers, chat.flags
+    if args == "-":  # the agent's own tools
+        args = ",".join(agent_for(flags._replace(tools=None, no_tools=False), chat.settings, chat.doc).tools) or "none"
     if args == "none":
         flags = flags._replace(tools=None, no_tools=True)
     elif args:
         flags = flags._replace(tools=args, no_tools=False)
-        known.select(flags.select_tools(()))
-    talk.flags = flags
-    servers = known.select(with_tools(talk.agent(), flags, talk.settings, talk.doc).tools)
-    if running := talk.app.running_tools(servers):
+        configured.select(flags.select_tools(()))  # raises for an unknown name
+    chat.flags = flags
+    servers = configured.select(with_tools(chat.agent(), flags, chat.settings, chat.doc).tools)
+    if running := chat.app.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return
     for server in servers:
         stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
-    stdio.note("what their tools are is known once they run, with the next turn" if servers else "no tools")
+    stdio.note("the servers start with the next turn, and then list their tools" if servers else "no tools")
 
 
-def do_context(talk: "Conversation", _args: str) -> None:
-    """Whatever the question is going to be."""
-    files = talk.flags.file
-    who, plan = talk.planned(user_message("", file_parts(files)) if files else None)
-    print_request(talk.app.client, plan, who.form)
-    if who.servers and talk.app.running_tools(who.servers) is None:
-        names = ", ".join(server.name for server in who.servers)
+def do_context(chat: "Conversation", _args: str) -> None:
+    """Show what would be sent, with the attached files and without the next question's text."""
+    files = chat.flags.file
+    setup, plan = chat.plan_turn(user_message("", file_parts(files)) if files else None)
+    print_request(chat.app.client, plan, setup.form)
+    if setup.servers and chat.app.running_tools(setup.servers) is None:
+        names = ", ".join(server.name for server in setup.servers)
         stdio.note(f"without the tools of {names}, which start with the next turn")
 
 
-def do_compact(talk: "Conversation", args: str) -> None:
-    if talk.doc is None or not talk.doc["messages"]:
+def do_compact(chat: "Conversation", args: str) -> None:
+    if chat.doc is None or not chat.doc["messages"]:
         raise UsageError("there is nothing to compact yet")
     if args:
-        _on_disk(talk)
-    talk.turn(None, talk.flags._replace(compact=True, apply=bool(args)))
+        _saved_ref(chat)
+    chat.run_turn(None, chat.flags._replace(compact=True, apply=bool(args)))
 
 
-def do_debug_context(talk: "Conversation", _args: str) -> None:
-    if talk.sent is None:
+def do_debug_context(chat: "Conversation", _args: str) -> None:
+    if chat.last_plan is None:
         stdio.note("nothing was sent yet: /context shows what would be")
         return
-    shown = json.dumps(request_of(talk.app.client, talk.sent), indent=2, ensure_ascii=False, default=str)
-    pager.show(lambda: visible(shown).split("\n"))
+    text = json.dumps(request_of(chat.app.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
+    pager.show(lambda: visible(text).split("\n"))
 
 
 # ---- other
 
 
-def do_copy(talk: "Conversation", args: str) -> None:
-    """Into the clipboard of the terminal, by the sequence OSC 52, which goes through ssh, too."""
-    found = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
-    if not found:
+def do_copy(chat: "Conversation", args: str) -> None:
+    """Copy an answer, or a code block of the last one, to the terminal's clipboard with OSC 52, also over ssh."""
+    match = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
+    if not match:
         raise UsageError(f"/copy {args}: expected nothing, a turn's number, code, or code and a number")
-    messages = _current(talk)["messages"]
-    starts, number = document.turns(messages), int(found[2] or 0)
-    if number and not found[1]:
+    messages = _current_doc(chat)["messages"]
+    wants_code, number = match[1], int(match[2] or 0)
+    if number and not wants_code:
+        starts = document.turns(messages)
         messages = messages[starts[number - 1] : [*starts, None][number]] if number <= len(starts) else []
-    said = (text_of(message) for message in reversed(messages) if message["role"] == "assistant")
-    text = next(filter(None, said), "")
-    if found[1]:
+    answers = (text_of(message) for message in reversed(messages) if message["role"] == "assistant")
+    text = next(filter(None, answers), "")
+    if wants_code:
         blocks = code_blocks(text)
         text = blocks[number - 1] if number <= len(blocks) and blocks else ""
     if not text:
@@ -400,14 +406,14 @@ def do_copy(talk: "Conversation", args: str) -> None:
     stdio.note(f"{quantity(len(text), 'character')} sent to the clipboard of the terminal")
 
 
-def do_usage(talk: "Conversation", args: str) -> None:
-    """As ``--usage``, of this session alone unless ``all`` is wanted."""
+def do_usage(chat: "Conversation", args: str) -> None:
+    """Show tokens and cost as ``--usage`` does, of this session, or of all."""
     if args:
         manage.show_usage(Flags())
         return
     with contextlib.suppress(GptshError):
-        talk.refresh()
-    manage.draw_usage(usage.count([talk.doc] if talk.doc else []), Flags())
+        chat.refresh()
+    manage.draw_usage(usage.count([chat.doc] if chat.doc else []), Flags())
 
 
 def do_help(_talk: "Conversation", args: str) -> None:
@@ -415,5 +421,5 @@ def do_help(_talk: "Conversation", args: str) -> None:
     pager.show(lambda: lines)
 
 
-def do_exit(talk: "Conversation", _args: str) -> None:
-    talk.over = True
+def do_exit(chat: "Conversation", _args: str) -> None:
+    chat.should_exit = True

@@ -26,7 +26,7 @@ def one(home: Home) -> Home:
 @pytest.mark.parametrize("job", JOBS)
 def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     for more in (*ASKING, *OTHERS):
-        if more[0] not in JOBS[job].takes:
+        if more[0] not in JOBS[job].options:
             run = home.run(job, *VALUES.get(job, "").split(), *more)
             assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
             assert run.stderr.startswith(f"gptsh: {more[0]} does not go with {job}: ")
@@ -59,7 +59,7 @@ REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
     (["--export-session", "0", "-o", "markdown"], "-o does not go with --export-session: --format names the form"),
     (["--archive-session", "0", "1"], "--archive-session takes no prompt: give it once for each session"),
     (["--search-sessions", "nginx", "502"], "--search-sessions takes no prompt: put the words in quotes"),
-    (["-i"], "-i answers on a terminal, and standard output is none"),
+    (["-i"], "-i needs a terminal, and standard output is not one"),
     (["-i", "-o", "json"], "-o json is for programs, and -i for a person"),
     (["-i", "-x", "hi"], "-x does not go with -i: leave out -i to ask once"),
     (["-i", "--list-sessions"], "-i does not go with --list-sessions"),

@@ -82,7 +82,7 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Ho
     with Conversation(agents) as talk:
         talk.plays(
             ("/model lab/other", "lab/other answers next"),
-            ("/system Two words.", "Two words.\ngptsh: it holds from the next turn on"),
+            ("/system Two words.", "Two words.\ngptsh: it applies from the next turn on"),
             ("/param temperature=0 'stop=[\"a b\"]' top_k=", 'stop = ["a b"]\ntemperature = 0'),
             ("two", "You said: two"),
             ("/model", "* lab/other\n"),
@@ -107,7 +107,7 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("one", "You said: one"),
             ("/agent poet", "poet answers next, with lab/verse"),
             ("/system", "Rhyme."),
-            ("/param", "no parameters: the provider's own"),
+            ("/param", "no parameters: the provider's defaults apply"),
             ("/agent", "* poet (lab/verse)"),
             ("five", "You said: five"),
             ("/model lab/other", "lab/other answers next"),  # an agent without a model keeps what was chosen
@@ -190,7 +190,7 @@ def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model:
             ("/compact", "there is nothing to compact yet"),
             ("/usage", "no answers"),
             ("/usage all", "no answers"),
-            ("/file", "no file waits"),
+            ("/file", "no file is attached"),
             ("one", "You said: one"),
             ("/context", "included    2 messages"),
             ("/debug context", '"included": 1,'),
@@ -208,16 +208,16 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, m
             ("/file 'a b.txt' missing", "missing: No such file"),
             ("/file 'a b.txt' data.zip", "data.zip is"),
             ("/file a b.txt'", "no closing quotation"),
-            ("/file", "no file waits"),
-            ("/file 'a b.txt'", re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file waits for your next question\Z")),
+            ("/file", "no file is attached"),
+            ("/file 'a b.txt'", re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file attached to your next question\Z")),
             ("/file ~/shot.png 'a b.txt'", "shot.png  "),
-            ("/file", re.compile(r"\A.*\n.*\Z")),  # the same file waits once
+            ("/file", re.compile(r"\A.*\n.*\Z")),  # the same file is attached once
             ("/context", ("included    1 messages", "shot.png [image/png")),
-            ("/file -", "no file waits"),
-            ("/file 'a b.txt' ~/shot.png", "2 files wait"),
+            ("/file -", "no file is attached"),
+            ("/file 'a b.txt' ~/shot.png", "2 files attached"),
         )
         assert model.sent == []
-        talk.plays(("look", "fine"), ("/file", "no file waits"))
+        talk.plays(("look", "fine"), ("/file", "no file is attached"))
         shown = talk.does("/debug context")
     look, text, image = model.sent[-1]["messages"][0]["content"]
     assert (look["text"], text["text"], image["type"]) == ("look", "a b.txt:\nsome words\x1b[2J\n", "image_url")
@@ -237,7 +237,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
         talk.plays(
             ("/file", "No such file"),
             ("look", ("gptsh: note: No such file", "to be typed again:\nlook")),
-            ("/file -", "no file waits"),
+            ("/file -", "no file is attached"),
             ("look", "You said: look"),
             ("/context", "included    2 messages"),  # in memory alone
             ("/debug context", '"content": "look"'),
@@ -258,7 +258,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
     with Conversation(home) as talk:
         talk.plays(
-            ("/tools", "good: *\ngptsh: what their tools are is known"),
+            ("/tools", "good: *\ngptsh: the servers start with the next turn"),
             ("/context", "without the tools of good"),
             ("/tools good,bad", "there is no tool server 'bad': known are good"),
             ("/tools good, none", "there is no tool server 'none'"),
@@ -398,7 +398,7 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
     with Conversation(home, "-s", first) as talk:
         talk.plays(
             ("/session export", f"written to gptsh-{first}.md"),
-            ("/session export taken.md", "is there already, and stays as it is"),
+            ("/session export taken.md", "taken.md is there already"),
             ("/session export my docs/out.md", "written to my docs/out.md"),
             ("/session export my docs/", "my docs/: Is a directory"),
             ("/session export no/where.md", "No such file"),

@@ -13,7 +13,7 @@ from tests.support.screens import Tmux, needs_tmux
 from tests.support.sessions import kept, put
 from tests.support.terminal import Terminal
 
-NEEDS = "gptsh: -r needs a terminal: --list-sessions shows the sessions, -s REF takes one\n"
+NEEDS = "gptsh: -r needs a terminal: --list-sessions shows the sessions, -s REF names one\n"
 
 
 def fill(home: Home) -> None:
@@ -61,7 +61,7 @@ def test_a_filter_on_titles_and_contents_and_a_deletion(home: Home) -> None:
         tmux.keys("DC")
         tmux.until(r"^Delete aaaa Nginx proxy\? \(y/N\)")
         tmux.keys("Enter")
-        tmux.until("^it is kept")
+        tmux.until("^not deleted")
         assert len(kept(home)) == 4
         tmux.keys("DC")
         tmux.until("^Delete aaaa")
@@ -111,7 +111,7 @@ def test_a_conversation_goes_on_with_what_is_picked(home: Home) -> None:
         tmux.say("/resume")
         tmux.until("^>  now  Nginx proxy|^> .*Nginx proxy")
         tmux.keys("DC")
-        tmux.until("this session is the one of the conversation, and stays")
+        tmux.until("the session of this conversation cannot be deleted here")
         tmux.keys("C-c")
         tmux.until("^gptsh: interrupted")
         tmux.until("^> *$")
@@ -186,4 +186,4 @@ def test_without_a_terminal_it_names_the_list(home: Home) -> None:
     seen, code = Terminal(home, "-r", "hi", env={"TERM": "dumb"}).close()
     assert (seen.replace(b"\r\n", b"\n").decode(), code) == (NEEDS, 2)
     seen, code = Terminal(home, command=["sh", "-c", '"$0" -m gptsh -r > out', sys.executable]).close()
-    assert (code, b"standard output is none" in seen, b"1049" in seen) == (2, True, False)  # nothing is picked first
+    assert (code, b"standard output is not one" in seen, b"1049" in seen) == (2, True, False)  # nothing is picked first

@@ -104,7 +104,7 @@ def test_a_session_deleted_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: 
         ident = lab.doc()["id"]
         lab.files()[0].unlink()
         talk.plays(
-            ("two", ("/fork goes on", "/session export FILE", "again:\ntwo")),
+            ("two", ("/fork continues it", "/session export FILE", "again:\ntwo")),
             ("/history", "You said: one"),
             ("/session export kept.md", "written to kept.md"),
         )
@@ -151,7 +151,7 @@ def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:
         talk.plays(
-            ("/new", "this session is not on disk, and stays: /session export FILE"),
+            ("/new", "this session is not on disk, and stays open: /session export FILE"),
             ("/history", "You said: one"),
             ("/fork", "a fork after turn 1"),
         )

@@ -9,7 +9,7 @@ from prompt_toolkit.formatted_text import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
 from gptsh.cli.picker import age, row_line
-from gptsh.cli.prompt import Commands, Pastes, status_line
+from gptsh.cli.prompt import CommandCompleter, Pastes, status_line
 from gptsh.core.listing import SessionSummary, summary_of
 from tests.support.home import Home
 from tests.support.sessions import Store
@@ -17,7 +17,7 @@ from tests.support.sessions import Store
 
 def offered(line: str) -> list[str]:
     """What a line may become, and where it would be as it is but for its last word that word."""
-    completions = Commands(None, lambda: ["before", "auto-1"]).get_completions(Document(line), CompleteEvent())
+    completions = CommandCompleter(None, lambda: ["before", "auto-1"]).get_completions(Document(line), CompleteEvent())
     return [item.text if item.start_position else item.display_text for item in completions]
 
 
@@ -86,10 +86,10 @@ def test_parts_of_the_status_line_give_way_by_rank(width: int, line: str) -> Non
 )
 def test_a_long_paste_is_one_character_and_comes_back_whole(pieces: list[str]) -> None:
     pastes = Pastes()
-    line = "".join(map(pastes.folded, pieces))
-    assert pastes.whole(line) == "".join(pieces)
-    assert all((pastes.folded(piece) == piece) == (len(piece.strip("\n").split("\n")) <= 20) for piece in pieces)
-    assert len(line) == sum(len(pastes.folded(piece)) for piece in pieces)
+    line = "".join(map(pastes.fold, pieces))
+    assert pastes.unfold(line) == "".join(pieces)
+    assert all((pastes.fold(piece) == piece) == (len(piece.strip("\n").split("\n")) <= 20) for piece in pieces)
+    assert len(line) == sum(len(pastes.fold(piece)) for piece in pieces)
 
 
 # ---- a row of the list
@@ -110,4 +110,4 @@ def row(title: str) -> SessionSummary:
 @pytest.mark.parametrize("width", [10, 40, 200])
 @pytest.mark.parametrize("title", ["", "ab" * 99, "日語e\u0301 " * 20])
 def test_a_row_is_as_wide_as_the_screen(title: str, width: int) -> None:
-    assert get_cwidth(fragment_list_to_text(row_line(row(title), width, 2000.0, project="x", picked=True))) == width
+    assert get_cwidth(fragment_list_to_text(row_line(row(title), width, 2000.0, project="x", selected=True))) == width

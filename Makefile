@@ -43,7 +43,7 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m benchmarks
 
-proof: .venv/bin/ruff ## Try the promises for half an hour, and write docs/reliability.md; takes Linux and strace
+proof: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/reliability.md; needs Linux and strace
 	.venv/bin/python -m proof
 
 # shell-gpt does without a click of its own, and needs one; gptsh-cli 0.8 needs the first SDK of tool servers, and a

@@ -1,9 +1,9 @@
 """The budgets of gptsh, measured side by side in one run: ``python -m benchmarks``, or ``make bench``.
 
-Each row is measured in turn with its yardstick, A B A B, and medians are compared, so that a machine whose speed drifts
-does not decide. Times are wall time of fresh processes with warm caches; bytecode is compiled first, as an installation
-by pip does. Exit 1 when a row misses its budget. ``python -m benchmarks litellm list`` measures the rows with one of
-these words in their names.
+Rounds of a row and of its yardstick alternate, and their medians are compared, so that a drift of the machine's speed
+affects both. Times are wall time of new processes with warm caches. Bytecode is compiled first, as pip does. The exit
+code is 1 if a row misses its budget. ``python -m benchmarks litellm list`` measures only the rows with one of these
+words in their names.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.clocks import Failed
+from benchmarks.clocks import MeasurementError
 from benchmarks.homes import Lab, lab
 from benchmarks.rows import ROWS, Row
 
@@ -24,29 +24,29 @@ ROOT = Path(__file__).parent.parent
 
 
 def measure(row: Row, lab: Lab, rounds: int) -> bool:
-    """Print one row; whether it holds."""
-    taken, yardsticks = [], []
+    """Print one row; return whether it keeps its budget."""
+    figures, yardsticks = [], []
     try:
-        row.measure(lab)  # makes what it works on, and warms the caches
+        row.measure(lab)  # creates its home and warms the caches
         row.yardstick.measure(lab)
         for _ in range(rounds):
             yardsticks.append(row.yardstick.measure(lab))
-            taken.append(row.measure(lab))
-    except (Failed, OSError) as failure:
-        word = str(failure).replace("|", "/")[:200]
-        print(f"| {row.name} | | | | | | | | {row.budget.text} | NO: {word} |", flush=True)
+            figures.append(row.measure(lab))
+    except (MeasurementError, OSError) as failure:
+        reason = str(failure).replace("|", "/")[:200]
+        print(f"| {row.name} | | | | | | | | {row.budget.text} | NO: {reason} |", flush=True)
         return False
-    median, yardstick = statistics.median(taken), statistics.median(yardsticks)
+    median, yardstick = statistics.median(figures), statistics.median(yardsticks)
     holds = row.budget.holds(median, yardstick)
-    figures = [f"{figure:.{row.digits}f}" for figure in (min(taken), median, max(taken))]
-    figures.append(f"{row.yardstick.name} {yardstick:.{row.digits}f}")
-    figures += [f"{median / yardstick:.2f} x", f"{median - yardstick:+.{row.digits}f}"]
-    print(f"| {' | '.join([row.name, row.unit, *figures, row.budget.text])} | {'yes' if holds else 'NO'} |", flush=True)
+    cells = [f"{figure:.{row.digits}f}" for figure in (min(figures), median, max(figures))]
+    cells.append(f"{row.yardstick.name} {yardstick:.{row.digits}f}")
+    cells += [f"{median / yardstick:.2f} x", f"{median - yardstick:+.{row.digits}f}"]
+    print(f"| {' | '.join([row.name, row.unit, *cells, row.budget.text])} | {'yes' if holds else 'NO'} |", flush=True)
     return holds
 
 
 def describe(chosen: list[Row]) -> None:
-    """What stands above the rows: the machine, the versions, the yardsticks, the head of the table."""
+    """Print the head of the table: the machine, the versions, the yardsticks and the column titles."""
     print(f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {platform.system()}, ", end="")
     print(f"{os.cpu_count()} cores, litellm {_version('litellm')}, llm {_version('llm')}\n")
     for yardstick in dict.fromkeys(row.yardstick for row in chosen):
@@ -63,15 +63,15 @@ def _version(package: str) -> str:
 
 
 def choose(words: list[str]) -> list[Row]:
-    """The rows whose name has one of the words; all without words."""
+    """The rows whose name contains one of the words; without words, all rows."""
     return [row for row in ROWS if not words or any(word in row.name for word in words)]
 
 
 def main() -> int:
-    """Print the table; the exit code."""
+    """Print the table; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the budgets of gptsh.")
     parser.add_argument("words", nargs="*", help="only the rows with one of these words in their names")
-    parser.add_argument("--rounds", type=int, help="this many rounds of every row")
+    parser.add_argument("--rounds", type=int, help="rounds of every row")
     options = parser.parse_args()
     chosen = choose(options.words)
     if not chosen:
@@ -80,8 +80,8 @@ def main() -> int:
     compileall.compile_dir(ROOT / "gptsh", quiet=1)
     describe(chosen)
     with lab() as place:
-        held = [measure(row, place, options.rounds or row.rounds) for row in chosen]
-    return 0 if all(held) else 1
+        results = [measure(row, place, options.rounds or row.rounds) for row in chosen]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a first answer through litellm costs at the least: ``bare_litellm.py BASE_URL``, a script of its own process.
+"""The minimum cost of an answer through litellm: a script, ``bare_litellm.py BASE_URL``.
 
-Garbage collection is off, and nothing is fetched at import or at the first use: both would ask the network.
+Garbage collection is off. The variables keep litellm from using the network at import and at the first call.
 """
 
 import gc

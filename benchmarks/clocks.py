@@ -1,4 +1,4 @@
-"""What is measured of a fresh process: its time, its first byte, its memory; and many processes at once."""
+"""Measure new processes: run time, time to the first byte, peak memory; and many processes at once."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 Command = Sequence[str]
 Env = Mapping[str, str]
 
-# A child's peak counts what its parent had in memory when it started it: exec does not begin at zero. So a process
-# smaller than anything measured here starts it, with spawn and not with fork.
+# The peak of a child includes the memory of its parent at the start: exec does not reset it. So a small process starts
+# the child, with spawn and not with fork.
 _LAUNCHER = """
 import os, sys
 quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
@@ -23,23 +23,23 @@ _, status, usage = os.wait4(child, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-_PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # pastes are bracketed from now on; the cursor is shown behind it
+_PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # bracketed paste on, the prompt, cursor shown
 _RSS_UNITS = 1 << 20 if sys.platform == "darwin" else 1 << 10  # per MiB: macOS counts bytes, Linux KiB
 
 
-class Failed(Exception):
-    """A command did not do its work, so its time means nothing."""
+class MeasurementError(Exception):
+    """A command did not do its work, so the measurement is not valid."""
 
 
 def _check(command: Command, code: int, errors: bytes) -> None:
     if code:
-        lines = errors.decode("utf-8", "replace").strip().splitlines() or ["no word"]
-        word = lines[-1 if lines[0].startswith("Traceback") else 0]
-        raise Failed(f"{os.path.basename(command[0])} ended with {code}: {word}")
+        lines = errors.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        message = lines[-1 if lines[0].startswith("Traceback") else 0]
+        raise MeasurementError(f"{os.path.basename(command[0])} ended with {code}: {message}")
 
 
-def whole(command: Command, env: Env) -> float:
-    """Seconds of a whole run, its output thrown away."""
+def run_time(command: Command, env: Env) -> float:
+    """Seconds from start to exit; the output is discarded."""
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         done = subprocess.run(
@@ -65,12 +65,12 @@ def first_byte(command: Command, env: Env) -> float:
         errors.seek(0)
         _check(command, process.returncode, errors.read())
     if not first:
-        raise Failed(f"{os.path.basename(command[0])} wrote nothing")
+        raise MeasurementError(f"{os.path.basename(command[0])} wrote nothing")
     return took
 
 
 def first_word(command: Command, env: Env, word: str) -> float:
-    """Seconds from the start of the process, on a terminal of its own, until a word is on the screen."""
+    """Seconds from the start of the process, in a new terminal, until a word is on the screen."""
     started = time.perf_counter()
     pid, terminal = pty.fork()
     if not pid:
@@ -86,9 +86,9 @@ def first_word(command: Command, env: Env, word: str) -> float:
 
 
 def prompt_ready(command: Command, env: Env) -> float:
-    """Seconds from the start of the process until its prompt is drawn. A letter typed then must appear.
+    """Seconds from the start of the process, in a new terminal, until its prompt is drawn.
 
-    It runs on a terminal of its own, which it leaves by Ctrl-C and Ctrl-D.
+    A letter typed then must appear. Ctrl-C and Ctrl-D end the process.
     """
     started = time.perf_counter()
     pid, terminal = pty.fork()
@@ -108,37 +108,38 @@ def prompt_ready(command: Command, env: Env) -> float:
 
 
 def _read_until(terminal: int, pattern: bytes) -> bytes:
-    """What is drawn until a pattern is seen. Raises Failed where the process ends before."""
-    seen = b""
-    while not re.search(pattern, seen, re.DOTALL):
+    """The output up to a pattern. Raises MeasurementError if the process ends before that."""
+    output = b""
+    while not re.search(pattern, output, re.DOTALL):
         try:
-            seen += os.read(terminal, 1 << 16)
+            output += os.read(terminal, 1 << 16)
         except OSError as err:
-            raise Failed(f"it ended before it was seen: {seen.decode('utf-8', 'replace')[-200:]}") from err
-    return seen
+            text = output.decode("utf-8", "replace")[-200:]
+            raise MeasurementError(f"ended before the expected output: {text}") from err
+    return output
 
 
 def peak_memory(command: Command, env: Env) -> float:
-    """The most memory a run held, in MiB."""
-    return told([sys.executable, "-I", "-S", "-c", _LAUNCHER, *command], env) / _RSS_UNITS
+    """The peak memory of a run, in MiB."""
+    return printed_number([sys.executable, "-I", "-S", "-c", _LAUNCHER, *command], env) / _RSS_UNITS
 
 
-def told(command: Command, env: Env) -> float:
-    """The number that a run prints."""
+def printed_number(command: Command, env: Env) -> float:
+    """The number that a run prints to stdout."""
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     _check(command, done.returncode, done.stderr)
     return float(done.stdout)
 
 
-def together(commands: Sequence[Command], env: Env) -> float:
-    """Seconds until all of the runs have ended, started at once. A word on stderr is a failure too."""
+def run_parallel(commands: Sequence[Command], env: Env) -> float:
+    """Seconds until all runs, started at once, have ended. Output on stderr also counts as a failure."""
     started = time.perf_counter()
     running = [
         subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for command in commands
     ]
-    said = [process.communicate()[1] for process in running]
+    outputs = [process.communicate()[1] for process in running]
     took = time.perf_counter() - started
-    for process, command, errors in zip(running, commands, said, strict=True):
+    for process, command, errors in zip(running, commands, outputs, strict=True):
         _check(command, process.returncode or bool(errors), errors)
     return took

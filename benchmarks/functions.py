@@ -1,6 +1,7 @@
-"""How many functions of ours one prompt enters, and in how many files: ``python -m benchmarks.functions [ARGS]``.
+"""Count the functions of gptsh that one run calls, and their files: ``python -m benchmarks.functions [ARGS]``.
 
-Threads are counted too. Without arguments it asks a local server for one answer.
+Threads are included. Without arguments, the run asks a local server for one answer. With NAMES set in the environment,
+the functions are listed.
 """
 
 import os
@@ -13,21 +14,21 @@ from typing import Any
 
 import gptsh
 
-_OURS = os.path.dirname(gptsh.__file__)
-Entered = set[tuple[str, str]]
+_PACKAGE = os.path.dirname(gptsh.__file__)
+Functions = set[tuple[str, str]]
 
 
-def entered(args: list[str]) -> Entered:
-    """Each function of the package that a run enters, as file and qualified name; module and class bodies apart."""
-    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - what it imports is counted by what is called
+def called_functions(args: list[str]) -> Functions:
+    """The functions of the package that a run calls: file and qualified name. Module and class bodies do not count."""
+    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - the imports are a part of the run
 
-    seen: Entered = set()
+    called: Functions = set()
 
     def profile(frame: FrameType, event: str, _arg: Any) -> None:
         code = frame.f_code
         is_function = event == "call" and not code.co_name.startswith("<")
-        if is_function and code.co_filename.startswith(_OURS) and code.co_flags & CO_NEWLOCALS:
-            seen.add((code.co_filename.removeprefix(_OURS), code.co_qualname))
+        if is_function and code.co_filename.startswith(_PACKAGE) and code.co_flags & CO_NEWLOCALS:
+            called.add((code.co_filename.removeprefix(_PACKAGE), code.co_qualname))
 
     threading.setprofile(profile)
     sys.setprofile(profile)
@@ -36,12 +37,12 @@ def entered(args: list[str]) -> Entered:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return seen
+    return called
 
 
 def run() -> None:
-    """Print the two figures."""
-    from tests.support.server import ModelServer  # noqa: PLC0415 - after the imports above
+    """Print the number of functions and of files."""
+    from tests.support.server import ModelServer  # noqa: PLC0415 - it must not load modules before the run
 
     args = sys.argv[1:]
     server = None
@@ -53,12 +54,12 @@ def run() -> None:
             with open(f"{folder}/gptsh/config.toml", "w", encoding="utf-8") as file:
                 file.write(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{server.base_url}"\n')
             args = ["what is it", "--no-stdin"]
-        seen = entered(args)
+        called = called_functions(args)
         if server:
             server.close()
-    print(f"{len(seen)} functions in {len({file for file, _ in seen})} files", file=sys.stderr)
+    print(f"{len(called)} functions in {len({file for file, _ in called})} files", file=sys.stderr)
     if os.environ.get("NAMES"):
-        print("\n".join(f"{file} {name}" for file, name in sorted(seen)), file=sys.stderr)
+        print("\n".join(f"{file} {name}" for file, name in sorted(called)), file=sys.stderr)
 
 
 if __name__ == "__main__":

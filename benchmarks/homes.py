@@ -1,4 +1,4 @@
-"""What the rows work on: homes with sessions in them, and the model servers, each made when a row first asks for it."""
+"""Homes with sessions, and model servers, for the rows. Each is created on first use."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.clocks import Failed
+from benchmarks.clocks import MeasurementError
+from benchmarks.conversations import Conversations
 from benchmarks.servers import AnthropicServer
-from benchmarks.talks import Talks
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer
 from tests.support.tools import SERVER
@@ -26,7 +26,7 @@ _NO_TITLES = '[sessions]\ntitles = "off"\n'
 
 
 class Home(NamedTuple):
-    """A user's home for one kind of row."""
+    """The home folder of a user, and the environment for it."""
 
     folder: Path
     env: dict[str, str]
@@ -36,33 +36,33 @@ class Home(NamedTuple):
         return self.folder / "state" / "gptsh" / "sessions"
 
     def doc(self) -> dict[str, Any]:
-        """The only session. Raises Failed where there are more."""
+        """The only session. Raises MeasurementError if there are more."""
         paths = list(self.sessions.iterdir())
         if len(paths) != 1:
-            raise Failed(f"{len(paths)} sessions where there should be one")
+            raise MeasurementError(f"{len(paths)} sessions, expected one")
         doc: dict[str, Any] = json.loads(paths[0].read_bytes())
         return doc
 
 
 class Lab:
-    """Homes and servers that are gone at the end of ``lab()``. What rows write to is not what other rows list."""
+    """Homes and servers, removed at the end of ``lab()``. Rows that write have other homes than rows that list."""
 
     def __init__(self, top: Path, closing: ExitStack) -> None:
         self._top = top
         self._closing = closing
 
     def home(self, config: str = _NO_TITLES, **env: str) -> Home:
-        """A new home with this configuration and these variables."""
+        """A new home with this configuration and these environment variables."""
         folder = Path(tempfile.mkdtemp(dir=self._top))
         (folder / "config" / "gptsh").mkdir(parents=True)
         (folder / "config" / "gptsh" / "config.toml").write_text(config)
-        own = {
+        base = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
-        return Home(folder, own | env)
+        return Home(folder, base | env)
 
     @cached_property
     def server(self) -> ModelServer:
@@ -73,30 +73,30 @@ class Lab:
 
     @cached_property
     def anthropic(self) -> AnthropicServer:
-        """The model server that is asked in Anthropic's dialect, by gptsh itself and through litellm."""
+        """The model server with Anthropic's API, for gptsh itself and for litellm."""
         server = AnthropicServer()
         self._closing.callback(server.close)
         return server
 
     @cached_property
     def usual(self) -> Home:
-        """A home with a few sessions, for what only reads."""
-        return filled(self.home(), 20)
+        """A home with 20 sessions, for commands that only read."""
+        return add_sessions(self.home(), 20)
 
     @cached_property
     def many(self) -> Home:
         """A home with 10,000 sessions."""
-        return filled(self.home(), 10_000)
+        return add_sessions(self.home(), 10_000)
 
     @cached_property
     def searched(self) -> Home:
-        """A home with 10,000 sessions in 80 MB: three turns each, in which a tool has given something to read."""
-        return _talked(self.home(), 10_000)
+        """A home with 10,000 sessions in 80 MB, each with three turns and tool results."""
+        return _add_varied_sessions(self.home(), 10_000)
 
     @cached_property
     def most(self) -> Home:
         """A home with 100,000 sessions."""
-        return filled(self.home(), 100_000)
+        return add_sessions(self.home(), 100_000)
 
     def asking(self) -> Home:
         """A new home whose default model is on the model server."""
@@ -105,27 +105,27 @@ class Lab:
 
     @cached_property
     def direct(self) -> Home:
-        """A home with a few sessions that gets one more with every question."""
-        return filled(self.asking(), 20)
+        """A home with 20 sessions at first; each question adds one."""
+        return add_sessions(self.asking(), 20)
 
     @cached_property
     def through_litellm(self) -> Home:
-        """The same, for a provider that gptsh asks through litellm."""
-        return filled(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
+        """Like ``direct``, for a provider that gptsh asks through litellm."""
+        return add_sessions(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
 
     @cached_property
     def claude(self) -> Home:
-        """The same, for a provider with a dialect of its own that gptsh speaks."""
-        return filled(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
+        """Like ``direct``, for Anthropic's API."""
+        return add_sessions(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
 
     @cached_property
     def ollama(self) -> Home:
-        """The same, for an Ollama that has its model loaded."""
+        """Like ``direct``, for Ollama with its model loaded."""
         server = OllamaServer()
         self._closing.callback(server.close)
         server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
         config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
-        return filled(self.home(config), 20)
+        return add_sessions(self.home(config), 20)
 
     @cached_property
     def tools(self) -> Home:
@@ -135,7 +135,7 @@ class Lab:
 
     @cached_property
     def llm(self) -> Home:
-        """A home for the llm package, which knows the same server as the model ``lab``."""
+        """A home for the llm package, with the model ``lab`` on the same server."""
         home = self.home()
         models = f"- model_id: lab\n  model_name: m\n  api_base: {self.server.base_url}\n"
         (home.folder / "extra-openai-models.yaml").write_text(models)
@@ -144,17 +144,17 @@ class Lab:
     @cached_property
     def megabyte(self) -> Home:
         """A home with one session of 1,000 messages in 1 MB."""
-        return long(self.home(), 1_000_000)
+        return add_long_session(self.home(), 1_000_000)
 
     @cached_property
     def five_thousand(self) -> Home:
         """A home with one session of 5,000 messages in 5 MB."""
-        return long(self.home(), 5_000_000, 5_000)
+        return add_long_session(self.home(), 5_000_000, 5_000)
 
     @cached_property
     def ten_megabytes(self) -> Home:
-        """The same in 10 MB."""
-        return long(self.home(), 10_000_000)
+        """A home with one session of 1,000 messages in 10 MB."""
+        return add_long_session(self.home(), 10_000_000)
 
 
 @contextmanager
@@ -164,8 +164,8 @@ def lab() -> Iterator[Lab]:
         yield Lab(Path(top), closing)
 
 
-def _first(home: Home) -> tuple[Path, dict[str, Any]]:
-    """A session as gptsh itself writes it, and its file."""
+def _first_session(home: Home) -> tuple[Path, dict[str, Any]]:
+    """Create a session with gptsh; return its file and its document."""
     command = [*GPTSH, "-m", "echo", "--title", "A Session Like Any Other", "what is it " * 40]
     subprocess.run(command, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
     (path,) = home.sessions.iterdir()
@@ -176,49 +176,49 @@ def _bytes(doc: dict[str, Any]) -> bytes:
     return json.dumps(doc, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def filled(home: Home, count: int) -> Home:
-    """The home with that many sessions of a usual size, one a second."""
-    _, doc = _first(home)
+def add_sessions(home: Home, count: int) -> Home:
+    """Add ``count`` sessions of a usual size, created one a second; return the home."""
+    _, doc = _first_session(home)
     template = _bytes(doc | {"id": "<id>", "created_at": "<time>"})
     before, _, rest = template.partition(b"<id>")
     middle, _, after = rest.partition(b"<time>")
     for number in range(count - 1):
-        path, ident, created = _named(home, number)
+        path, ident, created = _new_session_file(home, number)
         with open(path, "xb", buffering=0) as file:
             file.write(b"".join((before, ident.encode(), middle, created.encode(), after)))
     return home
 
 
-def _talked(home: Home, count: int) -> Home:
-    """The home with that many sessions of 8 kB, no two alike, one a second."""
-    first, doc = _first(home)
+def _add_varied_sessions(home: Home, count: int) -> Home:
+    """Add ``count`` different sessions of 8 kB, created one a second; return the home."""
+    first, doc = _first_session(home)
     first.unlink()
-    talks = Talks(*doc["messages"])
+    conversations = Conversations(*doc["messages"])
     for number in range(count):
-        path, ident, created = _named(home, number)
-        messages = talks.messages(number)
+        path, ident, created = _new_session_file(home, number)
+        messages = conversations.messages(number)
         stats = {"turns": len(messages) // 4, "messages": len(messages), "preview": messages[0]["content"][:100]}
         with open(path, "xb", buffering=0) as file:
             file.write(_bytes(doc | {"id": ident, "created_at": created, "stats": stats, "messages": messages}))
     return home
 
 
-def _named(home: Home, number: int) -> tuple[str, str, str]:
-    """The file of a session made here, its id, and when it was created."""
+def _new_session_file(home: Home, number: int) -> tuple[str, str, str]:
+    """The path, the id and the creation time of session ``number``."""
     stamp = time.gmtime(1_500_000_000 + number)
     ident = f"{chr(ord('a') + number // 4096)}{number % 4096:03x}"
     created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", stamp)
     return f"{home.sessions}/{time.strftime('%Y%m%d-%H%M%S', stamp)}-{ident}.json", ident, created
 
 
-def long(home: Home, size: int, messages: int = 1000) -> Home:
-    """The home with a single session of so many messages that together have about that many bytes."""
-    path, doc = _first(home)
+def add_long_session(home: Home, size: int, messages: int = 1000) -> Home:
+    """Add a single session of ``size`` bytes and so many messages; return the home."""
+    path, doc = _first_session(home)
     question, answer = doc["messages"]
     question = question | {"parent": answer["id"]}
-    bare = len(_bytes(question)) + len(_bytes(answer)) - len(question["content"]) - len(answer["content"])
+    overhead = len(_bytes(question)) + len(_bytes(answer)) - len(question["content"]) - len(answer["content"])
     share = len(_LINE) / len(_bytes({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
-    content = (_LINE * 1000)[: round((2 * size / messages - bare) / 2 * share)]
+    content = (_LINE * 1000)[: round((2 * size / messages - overhead) / 2 * share)]
     for number in range(2, messages):
         message = (question, answer)[number % 2]
         parent = doc["messages"][-1]["id"]

@@ -1,4 +1,4 @@
-"""What a start loads, as a table: ``python -m benchmarks.imports``. Python measures it (``-X importtime``)."""
+"""Print the modules that a start imports: ``python -m benchmarks.imports``, measured by ``-X importtime``."""
 
 import re
 import subprocess
@@ -12,27 +12,27 @@ _LINE = re.compile(r"import time: +(\d+) \| +\d+ \| *(\S+)")  # microseconds of 
 _ROUNDS = 9
 
 
-class Loaded(NamedTuple):
-    """The modules of one start, and the microseconds that each top-level package takes without what it imports."""
+class Imports(NamedTuple):
+    """By top-level package: the number of modules that one start imports, and their own microseconds."""
 
     modules: Counter[str]
     times: Counter[str]
 
 
-def loaded(args: list[str], place: Lab) -> Loaded:
-    """The start, of several, that took the least."""
+def imports_of(args: list[str], place: Lab) -> Imports:
+    """The imports of the fastest of several starts."""
     starts = []
     for _ in range(_ROUNDS):
         done = subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "gptsh", *args],
             env=place.direct.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        start = Loaded(Counter(), Counter())
-        for took, module in _LINE.findall(done.stderr):
+        start = Imports(Counter(), Counter())
+        for microseconds, module in _LINE.findall(done.stderr):
             package = module.partition(".")[0]
             package = "Python itself" if package in sys.stdlib_module_names else package
             start.modules[package] += 1
-            start.times[package] += int(took)
+            start.times[package] += int(microseconds)
         starts.append(start)
     return min(starts, key=lambda start: start.times.total())
 
@@ -42,7 +42,7 @@ def main() -> None:
     print("| start | modules | ms | of these |\n|---|---|---|---|")
     with lab() as place:
         for name, args in {"-h": ["-h"], "--list-sessions": ["--list-sessions"], "a prompt": ["what is it"]}.items():
-            start = loaded(args, place)
+            start = imports_of(args, place)
             total = start.times.total()
             shares = [
                 f"{p} {start.modules[p]}, {t / total:.0%}" for p, t in start.times.most_common() if t > total / 50

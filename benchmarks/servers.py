@@ -1,4 +1,4 @@
-"""A server on loopback that answers at once, in Anthropic's shape."""
+"""A server on loopback with Anthropic's API that answers at once."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ STREAM = b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encod
 
 
 class AnthropicServer:
-    """Answers ``POST …/v1/messages`` with the stream whatever the body says, and all else with 404."""
+    """Answers each ``POST …/v1/messages`` with the same stream, and anything else with 404."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -43,12 +43,11 @@ class AnthropicServer:
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                known = self.path.partition("?")[0].endswith("/v1/messages")  # Azure has it under /anthropic
-                body = (
-                    STREAM if known else b'{"type":"error","error":{"type":"not_found_error","message":"no such path"}}'
-                )
-                self.send_response(200 if known else 404)
-                self.send_header("Content-Type", "text/event-stream" if known else "application/json")
+                is_known = self.path.partition("?")[0].endswith("/v1/messages")  # Azure has it under /anthropic
+                error = b'{"type":"error","error":{"type":"not_found_error","message":"no such path"}}'
+                body = STREAM if is_known else error
+                self.send_response(200 if is_known else 404)
+                self.send_header("Content-Type", "text/event-stream" if is_known else "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -1,6 +1,6 @@
-"""The man page, made of the option table, the config keys and docs/: ``python -m man.build``, or ``make man``.
+"""Write man/gptsh.1 from the option table, the config keys and docs/: ``python -m man.build``, or ``make man``.
 
-docs/configuration.md is written with it.
+It also writes docs/configuration.md.
 """
 
 import re
@@ -22,7 +22,7 @@ _ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha",
 
 
 def page() -> str:
-    """The whole page in roff. It changes only with what it is made of."""
+    """The man page in roff. The same sources always give the same page."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -61,10 +61,8 @@ def _options() -> Iterator[str]:
     records = {param.opts[0]: param.get_help_record(ctx) for param in command.params}
     for group in GROUPS:
         yield f".SS {group}"
-        shown = (records[row.names[0]] for row in ROWS if row.group == group)
-        yield from _entries(
-            (re.sub(r"(?<!\w)(--?[\w-]+)", r"`\1`", names), said) for names, said in filter(None, shown)
-        )
+        help_records = filter(None, (records[row.names[0]] for row in ROWS if row.group == group))
+        yield from _entries((re.sub(r"(?<!\w)(--?[\w-]+)", r"`\1`", names), text) for names, text in help_records)
 
 
 def _meaning(key: schema.Key) -> str:
@@ -73,26 +71,26 @@ def _meaning(key: schema.Key) -> str:
 
 
 def _table(page: str, head: str) -> list[tuple[str, str]]:
-    """The rows of the table with this first heading on a page of docs/."""
+    """The rows of the table on a page of docs/ whose first heading is ``head``."""
     text = (DOCS / page).read_text("utf-8")
-    found = re.search(rf"^\| {head} \| means \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    if not found:
+    table = re.search(rf"^\| {head} \| means \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    if not table:
         raise SystemExit(f"docs/{page} has no table under '| {head} | means |'")
-    rows = [line.strip("| ").split(" | ") for line in found[1].splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in table[1].splitlines()]
     return [(key if "`" in key else f"`{key}`", means) for key, means in rows]
 
 
 def _bold(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    return ((f"`{key}`", said) for key, said in entries)
+    return ((f"`{key}`", text) for key, text in entries)
 
 
 def _entries(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for key, said in entries:
-        yield from (".TP", _text(key), _text(said))
+    for key, text in entries:
+        yield from (".TP", _text(key), _text(text))
 
 
 def _text(text: str) -> str:
-    """A line of text: ```` `code` ```` in bold, placeholders like NAME as they are, nothing read as a request."""
+    """A line of text in roff: ```` `code` ```` in bold, and no line that roff would read as a request."""
     parts = re.split(r"`([^`]*)`", text)
     line = "".join(rf"\fB{_escaped(part)}\fR" if at % 2 else _escaped(part) for at, part in enumerate(parts))
     return rf"\&{line}" if line.startswith(".") else line

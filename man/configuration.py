@@ -1,4 +1,4 @@
-"""docs/configuration.md, made of the declarations of the config keys: ``python -m man.build``, or ``make man``.
+"""The text of docs/configuration.md, from the declarations of the config keys; ``python -m man.build`` writes it.
 
 The man page has the same keys, variables and files.
 """
@@ -46,7 +46,7 @@ FILES = (
 
 
 def page() -> str:
-    """The whole page."""
+    """The page in Markdown."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -71,7 +71,7 @@ def _lines() -> Iterator[str]:
 
 
 def shown(default: Any) -> str:
-    """A default as the page has it; empty for none."""
+    """A default value as text; empty if there is none."""
     if isinstance(default, bool):
         return str(default).lower()
     return f"{default:g}" if isinstance(default, (int, float)) else default or ""

@@ -1,7 +1,7 @@
-"""The pictures of README and docs/: ``python -m man.screenshot``, or ``make screenshot``. It takes tmux.
+"""Write the pictures of README and docs/: ``python -m man.screenshot``, or ``make screenshot``. Needs tmux.
 
-gptsh runs in a terminal, real keys go in, a scripted model on loopback answers, and what the screen shows then is
-written as SVG. Nothing of the machine that it runs on is in it.
+gptsh runs in a terminal and gets real keys. A scripted model on loopback answers. The final screen is written as SVG,
+without any data of this machine.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tests.support.sessions import put
 
 FOLDER = Path(__file__).parent.parent / "docs"
 COLUMNS = 88
-ID = "7x2m"  # stands for the session's own, which is random
+ID = "7x2m"  # replaces the random id of the session
 
 _MODEL, _SMALL = "gpt-4.1-mini", "gpt-4.1-nano"
 _CONFIG = f'[agents.default]\nmodel = "openai/{_MODEL}"\nmodel_small = "openai/{_SMALL}"\n'
@@ -54,7 +54,7 @@ def test_the_last_page_may_be_short():
 ```
 """
 
-# Days since it was used, title, turns, model; what belongs to another project comes last.
+# Days since the last use, title, turns, model. The sessions of other projects come last.
 _SESSIONS = (
     (0.0174, "The Lost Page", 2, "openai/gpt-4.1-mini"),
     (0.1, "Why the Build Is Slow", 7, "anthropic/claude-sonnet-4-5"),
@@ -65,10 +65,10 @@ _SESSIONS = (
     (2.2, "Nginx in Front of Two Apps", 5, "openai/gpt-4.1"),
     (40.0, "Trip to Lisbon, Four Days", 14, "mistral/mistral-large-latest"),
 )
-_HERE = 6  # of them are of this project
+_IN_PROJECT = 6  # of these sessions
 
-_NARROW = 0.6  # the width of a character, as a part of its height
-_TEXT, _PAPER = "c9d1d9", "0d1117"
+_ASPECT = 0.6  # width of a character / its height
+_FOREGROUND, _BACKGROUND = "c9d1d9", "0d1117"
 _COLORS = ("484f58", "ff7b72", "3fb950", "d29922", "58a6ff", "bc8cff", "39c5cf", "b1bac4")
 _BRIGHT = ("6e7681", "ffa198", "56d364", "e3b341", "79c0ff", "d2a8ff", "56d4dd", "ffffff")
 _FORMAT = """\
@@ -86,17 +86,17 @@ text {{ font: {char_height}px ui-monospace, SFMono-Regular, Menlo, Consolas, "De
 """
 
 
-def make(folder: Path) -> None:
-    """Write each picture into the folder."""
+def write_pictures(folder: Path) -> None:
+    """Write each picture to the folder."""
     for name, screen in PICTURES.items():
         (folder / name).write_text(_svg(screen()), "utf-8")
 
 
-# ---- what is shown
+# ---- scenes
 
 
 def _session() -> list[Text]:
-    """A review that is piped in, a question more, and the commands."""
+    """A review of piped input, a second question, and the list of commands."""
     with _home() as home, contextlib.closing(ModelServer()) as model:
         home.configure(_CONFIG)
         home.env |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "none"}
@@ -115,17 +115,17 @@ def _session() -> list[Text]:
             tmux.until("^ +/session rename")
             tmux.keys("Down", "Down")
             tmux.until("^> /search$")
-            return _seen(tmux, (f"{home.doc()['id']} · {_TITLE}", f"{ID} · {_TITLE}"))
+            return _screen(tmux, (f"{home.doc()['id']} · {_TITLE}", f"{ID} · {_TITLE}"))
 
 
 def _picker() -> list[Text]:
-    """The list that ``-r`` shows."""
+    """The list of sessions of ``-r``."""
     with _home() as home:
         (home.cwd / ".git").mkdir()
         for at, (days, title, turns, model) in enumerate(_SESSIONS):
             path = put(
                 home, f"aaa{at}", days, title=title, agent={"name": "default", "model": model},
-                meta={"tags": [], "project": str(home.cwd) if at < _HERE else "/src/website"},
+                meta={"tags": [], "project": str(home.cwd) if at < _IN_PROJECT else "/src/website"},
             )  # fmt: skip
             doc = json.loads(path.read_bytes())
             doc["messages"] = [{**doc["messages"][0], "id": f"{at}-{turn}"} for turn in range(turns)]
@@ -135,7 +135,7 @@ def _picker() -> list[Text]:
             tmux.until(rf"^Filter: +{len(_SESSIONS)}$")
             tmux.keys("Down")
             tmux.until(f"^> .*{_SESSIONS[1][1]}")
-            return _seen(tmux)
+            return _screen(tmux)
 
 
 PICTURES: dict[str, Callable[[], list[Text]]] = {"session.svg": _session, "picker.svg": _picker}
@@ -147,7 +147,7 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _home() -> Iterator[Home]:
-    """A home of its own, whose shell finds this gptsh and has a short prompt."""
+    """A temporary home; its shell has a short prompt and this gptsh in PATH."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         rc = home.folder / "rc"
@@ -164,14 +164,14 @@ def _shell(home: Home, rows: int) -> Iterator[Tmux]:
         yield tmux
 
 
-def _seen(tmux: Tmux, *written: tuple[str, str]) -> list[Text]:
-    """The lines of the screen, once it is at rest, with its cursor; ``written``: texts, and what stands for each."""
+def _screen(tmux: Tmux, *replacements: tuple[str, str]) -> list[Text]:
+    """The lines of the screen with its cursor, once the output has stopped; ``replacements``: old and new texts."""
     screen, before = tmux.screen(styles=True), ""
     while screen != before:
         time.sleep(0.2)
         screen, before = tmux.screen(styles=True), screen
-    for text, instead in written:
-        screen = screen.replace(text, instead)
+    for old, new in replacements:
+        screen = screen.replace(old, new)
     lines = list(AnsiDecoder().decode(screen.rstrip()))
     column, row, is_shown = tmux.cursor
     if is_shown:
@@ -180,23 +180,23 @@ def _seen(tmux: Tmux, *written: tuple[str, str]) -> list[Text]:
     return lines
 
 
-# ---- how it is drawn
+# ---- drawing
 
 
 def _svg(lines: list[Text]) -> str:
-    """The lines in a window of their own colours, so that they look the same on a light page and on a dark one."""
+    """The lines as SVG with their own background, so that they look the same on a light and on a dark page."""
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), color_system="truecolor", _environ={})
     for line in lines:
         console.print(line, soft_wrap=True)
     svg = console.export_svg(
-        title="", theme=_theme(), code_format=_FORMAT, font_aspect_ratio=_NARROW, unique_id="gptsh"
+        title="", theme=_theme(), code_format=_FORMAT, font_aspect_ratio=_ASPECT, unique_id="gptsh"
     )
     return re.sub(r' clip-path="[^"]*"|(?m: +$)', "", svg)
 
 
 def _theme() -> TerminalTheme:
     """The colours of GitHub Dark."""
-    return TerminalTheme(_rgb(_PAPER), _rgb(_TEXT), [*map(_rgb, _COLORS)], [*map(_rgb, _BRIGHT)])
+    return TerminalTheme(_rgb(_BACKGROUND), _rgb(_FOREGROUND), [*map(_rgb, _COLORS)], [*map(_rgb, _BRIGHT)])
 
 
 def _rgb(color: str) -> tuple[int, int, int]:
@@ -207,4 +207,4 @@ def _rgb(color: str) -> tuple[int, int, int]:
 if __name__ == "__main__":
     if not shutil.which("tmux"):
         raise SystemExit("tmux is not installed")
-    make(FOLDER)
+    write_pictures(FOLDER)

@@ -1,4 +1,4 @@
-"""Sentences of README and docs/ that are too long to be read at once: ``python -m man.sentences``, or ``make docs``."""
+"""Find sentences in README and docs/ that are too long: ``python -m man.sentences``, or ``make docs``."""
 
 import re
 import sys
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MOST = 30  # words
+MAX_WORDS = 30
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a Markdown text, without code blocks. A list item, a heading and a table's cell end one."""
+    """The sentences of a Markdown text without its code blocks. A list item, heading or table cell ends a sentence."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n|\n(?=[-*|#]|\d+\. )|(?<!`)\|(?!`)", text):
@@ -18,19 +18,19 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def words(sentence: str) -> int:
-    """How many words a sentence has. Code between backticks is one; marks alone are none."""
-    whole = re.sub(r"`[^`]*`", "code", sentence)
-    whole = re.sub(r"\]\([^)]*\)", "]", whole)
-    return len(re.findall(r"\S*\w\S*", whole))
+    """The number of words. Code between backticks counts as one, punctuation alone as none."""
+    text = re.sub(r"`[^`]*`", "code", sentence)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return len(re.findall(r"\S*\w\S*", text))
 
 
 def main() -> int:
-    """Print the long sentences; 1 where there are some."""
+    """Print the long sentences; return 1 if there are any."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    found = [(page, s) for page in pages for s in sentences(page.read_text("utf-8")) if words(s) > MOST]
-    for page, sentence in found:
+    long_sentences = [(page, s) for page in pages for s in sentences(page.read_text("utf-8")) if words(s) > MAX_WORDS]
+    for page, sentence in long_sentences:
         print(f"{page.relative_to(ROOT)}: {words(sentence)} words: {sentence}")
-    return bool(found)
+    return bool(long_sentences)
 
 
 if __name__ == "__main__":

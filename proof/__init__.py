@@ -1,1 +1,1 @@
-"""The promises of gptsh, tried until they break: ``make proof`` writes docs/reliability.md."""
+"""Stress tests of what gptsh promises: ``make proof`` runs them and writes docs/reliability.md."""

@@ -1,16 +1,16 @@
-"""64 runs at once on one session beside others that take sessions away; and a store that goes away meanwhile."""
+"""64 parallel runs on one session while other runs remove sessions; and a store that is damaged during an answer."""
 
 import json
 import shutil
 from collections.abc import Callable
 
-from proof.store import Kind, Store, store, waited
-from proof.table import TALLIED, Row, Table, Tally
+from proof.store import Kind, Store, exit_code_of, store
+from proof.table import TALLY_HEADS, Row, Table, Tally
 from tests.support.home import COMMAND, in_mid_answer
 
-_GOES_ON = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1, old=5)
-_BEGINS = Kind("64 writers to one new name", ("-s", "@new", "turn {n}"), old=5)
-_BESIDE = (
+_RESUME = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1, old=5)
+_NEW = Kind("64 writers to one new name", ("-s", "@new", "turn {n}"), old=5)
+_REMOVALS = (
     ("--prune-sessions", "--older-than", "30d", "--archive", "--yes"),
     ("--archive-session", "old1"),
     ("--delete-session", "old2", "--yes"),
@@ -18,111 +18,108 @@ _BESIDE = (
 )
 
 
-def at_once(writers: int) -> Table:
-    """Writers to one session and to one new name, old sessions taken away beside them."""
+def parallel_writers(writers: int) -> Table:
+    """Parallel runs on one session, and on one new name, while other runs remove old sessions."""
     tallies = []
-    for kind in (_GOES_ON, _BEGINS):
+    for kind in (_RESUME, _NEW):
         tally = Tally(kind.name)
         with store(kind) as target:
-            target.ready()
+            target.prepare()
             running = []
             for number in range(writers):
                 running.append((number, target.start(target.command(number))))
                 if number % 8 == 7:
-                    target.ready()
-                    running.append((-1, target.start([*COMMAND, *_BESIDE[number // 8 % len(_BESIDE)]])))
+                    target.prepare()
+                    running.append((-1, target.start([*COMMAND, *_REMOVALS[number // 8 % len(_REMOVALS)]])))
             for number, process in running:
-                code = waited(process, tally)
+                code = exit_code_of(process, tally)
                 if number >= 0:
                     tally.tried += 1
                     tally.lost += code != 0
-                    target.ended(number, code)
-            named = [doc for doc in target.home.docs() if doc["stats"]["turns"] >= writers]
-            tally.lost += len(named) != 1  # all of them in one session
-            target.conclude(tally)
+                    target.record_exit(number, code)
+            complete = [doc for doc in target.home.docs() if doc["stats"]["turns"] >= writers]
+            tally.lost += len(complete) != 1  # all turns must be in one session
+            target.finish(tally)
         tallies.append(tally)
-    return Table("Many at once", _CROWD, TALLIED, [tally.row() for tally in tallies])
+    return Table("Many at once", _CROWD, TALLY_HEADS, [tally.row() for tally in tallies])
 
 
-def _remove(place: str) -> Callable[[Store], None]:
-    def act(target: Store) -> None:
-        path = target.home.state.parent if place == "state" else target.home.sessions
-        shutil.rmtree(path)
-
-    return act
+def _remove_state(target: Store) -> None:
+    shutil.rmtree(target.home.state.parent)
 
 
-def _file_there(target: Store) -> None:
+def _remove_sessions(target: Store) -> None:
+    shutil.rmtree(target.home.sessions)
+
+
+def _replace_by_file(target: Store) -> None:
     shutil.rmtree(target.home.sessions)
     target.home.sessions.write_text("not a folder")
 
 
-def _dangling(target: Store) -> None:
+def _replace_by_dangling_link(target: Store) -> None:
     shutil.rmtree(target.home.sessions)
     target.home.sessions.symlink_to(target.home.folder / "nowhere")
 
 
-def _new_folder(target: Store) -> None:
+def _replace_by_empty_folder(target: Store) -> None:
     shutil.rmtree(target.home.sessions)
     target.home.sessions.mkdir()
 
 
-def _session_gone(target: Store) -> None:
+def _remove_session(target: Store) -> None:
     for path in target.home.files():
         path.unlink()
 
 
-def _session_spoilt(target: Store) -> None:
+def _truncate_session(target: Store) -> None:
     for path in target.home.files():
         path.write_bytes(path.read_bytes()[:-20])
 
 
-def _session_a_folder(target: Store) -> None:
+def _replace_session_by_folder(target: Store) -> None:
     for path in target.home.files():
         path.unlink()
         path.mkdir()
 
 
-def _lock_a_folder(target: Store) -> None:
+def _replace_lock_by_folder(target: Store) -> None:
     (target.home.state / ".lock").unlink()
     (target.home.state / ".lock").mkdir()
 
 
-LOSSES: dict[str, Callable[[Store], None]] = {
-    "the state folder is removed": _remove("state"),
-    "the sessions folder is removed": _remove("sessions"),
-    "the sessions folder is emptied": _new_folder,
-    "a file stands in its place": _file_there,
-    "a link that leads nowhere stands in its place": _dangling,
-    "the session is removed": _session_gone,
-    "the session is cut short": _session_spoilt,
-    "a folder stands in the session's place": _session_a_folder,
-    "a folder stands in the lock's place": _lock_a_folder,
+DAMAGES: dict[str, Callable[[Store], None]] = {
+    "the state folder is removed": _remove_state,
+    "the sessions folder is removed": _remove_sessions,
+    "the sessions folder is emptied": _replace_by_empty_folder,
+    "a file replaces the sessions folder": _replace_by_file,
+    "a dangling link replaces the sessions folder": _replace_by_dangling_link,
+    "the session is removed": _remove_session,
+    "the session is truncated": _truncate_session,
+    "a folder replaces the session": _replace_session_by_folder,
+    "a folder replaces the lock": _replace_lock_by_folder,
 }
-_HEADS = ("What happens in the middle of an answer", "Answer on stdout", "Lines on stderr", "Exit code")
+_HEADS = ("What happens during an answer", "Answer on stdout", "Lines on stderr", "Exit code")
 
 
-def vanished() -> Table:
-    """What is lost of an answer when the store goes away while it comes."""
+def store_damaged() -> Table:
+    """Whether the answer is printed and saved when the store is damaged during the answer."""
     rows = []
     for args in ((), ("-s", "@s")):
-        for what, act in LOSSES.items():
+        for what, damage in DAMAGES.items():
             with store(Kind("", ("-s", "@s", "turn {n}"), words=1)) as target:
                 process, release = in_mid_answer(target.home, target.model, *args)
-                act(target)
+                damage(target)
                 release.set()
                 out, err = process.communicate(timeout=60)
-                whole = b"first second\n".endswith(out) and out.endswith(b"second\n")
+                complete = b"first second\n".endswith(out) and out.endswith(b"second\n")
                 saved = _saved(target)
                 lines = err.decode().strip().splitlines()
-                held = (
-                    whole
-                    and "Traceback" not in err.decode()
-                    and (saved if process.returncode == 0 else len(lines) == 1)
-                )
-                name = f"{what}, {'a session goes on' if args else 'a new session'}"
-                rows.append(Row((name, "whole" if whole else "cut", len(lines), process.returncode), held))
-    return Table("A store that goes away", _VANISHED, _HEADS, rows)
+                reported = saved if process.returncode == 0 else len(lines) == 1
+                held = complete and reported and "Traceback" not in err.decode()
+                name = f"{what}, {'a resumed session' if args else 'a new session'}"
+                rows.append(Row((name, "complete" if complete else "partial", len(lines), process.returncode), held))
+    return Table("A store damaged during an answer", _VANISHED, _HEADS, rows)
 
 
 def _saved(target: Store) -> bool:
@@ -137,8 +134,8 @@ def _saved(target: Store) -> bool:
 
 
 _CROWD = """\
-So many runs start at once, each with a question of its own. Beside them others archive, delete and prune sessions of
-long ago. *Lost* counts runs that did not end with 0, and turns that are not in the one session."""
+So many runs start at once, each with another question. Meanwhile other runs archive, delete and prune old sessions.
+*Lost* counts runs that did not end with 0, and turns that are not in the one session."""
 _VANISHED = """\
-A model has sent half an answer when the store is damaged. The answer must reach stdout; exit 0 means that it is on
-disk, any other code comes with one line."""
+The store is damaged when half of the answer has arrived. The answer must reach stdout. After exit 0 it is on disk, any
+other exit code comes with one line."""

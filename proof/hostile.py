@@ -1,4 +1,4 @@
-"""What was made to hurt: session files, imports, configurations, answers and tool servers, each with a bound."""
+"""Attacks by session files, imports, configurations, answers and tool servers; escapes on a terminal; leaked keys."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ from tests.support.server import ModelServer, chunk, event
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD
 
-SECONDS, MIB = 15.0, 100  # what each attack may take
-_OWN = re.compile(r"\x1b\[[0-9;?]*[mKJAHlhGCDBdr]|\x1b[=>78]|\x1b\(B")  # what our own output consists of
+SECONDS, MIB = 15.0, 100  # the limits of each attack
+_OUR_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[mKJAHlhGCDBdr]|\x1b[=>78]|\x1b\(B")  # that gptsh writes
 _BAD = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 EVIL = "\x1b]0;taken\x07\x1b[2J\x9b31m\u202eevil\u2066\x08\r"
 KEY = "sk-Planted/Key+0123456789abcdef"
 
 
-# A child's peak counts what its parent had in memory when it started it, so a small process starts it.
+# The peak of a child includes the memory of its parent at the start, so a small process starts the child.
 _LAUNCHER = """
 import os, signal, sys
 child = os.posix_spawn(sys.argv[3], sys.argv[3:], os.environ)
@@ -41,8 +41,8 @@ os._exit(code if code >= 0 else 128 - code)
 """
 
 
-class Ended(NamedTuple):
-    """How a run ended: its exit code, what it wrote, its seconds and the most memory it held, in MiB."""
+class Result(NamedTuple):
+    """The exit code of a run, its output, its seconds and its peak memory in MiB."""
 
     code: int
     out: bytes
@@ -52,15 +52,15 @@ class Ended(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """One attack: what is prepared, and the command that meets it."""
+    """One attack: its preparation, and the arguments of the command that is attacked."""
 
     name: str
     prepare: Callable[[Home, ModelServer], object]
     args: tuple[str, ...]
 
 
-def ran(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Ended:
-    """A run in a process of its own; after so many seconds it is killed."""
+def run(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Result:
+    """Run gptsh in a new process; kill it after so many seconds."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as peak:
         started = time.monotonic()
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(peak.fileno()), str(seconds), *COMMAND, *args]
@@ -69,15 +69,15 @@ def ran(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Ende
             pass_fds=(peak.fileno(),),
         )  # fmt: skip
         process.wait()
-        took = time.monotonic() - started
-        written = [os.pread(file.fileno(), 1 << 22, 0) for file in (out, err)]
+        elapsed = time.monotonic() - started
+        output = [os.pread(file.fileno(), 1 << 22, 0) for file in (out, err)]
         memory = int(os.pread(peak.fileno(), 100, 0))
-    return Ended(process.returncode, *written, took, memory / 1024)
+    return Result(process.returncode, *output, elapsed, memory / 1024)
 
 
 @contextlib.contextmanager
 def world() -> Iterator[tuple[Home, ModelServer]]:
-    """A home and its model server."""
+    """A temporary home and its model server."""
     folder = Path(tempfile.mkdtemp(prefix="proof-hostile-"))
     home, model = Home(folder), ModelServer()
     home.configure(lab_config(model))
@@ -114,18 +114,18 @@ _NAME = "20300101-000000-evil.json"
 _FILES: dict[str, Callable[[Path], object]] = {
     "a session is a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
     "a session is a sparse file of 3 GB": _sparse,
-    "a session is a pipe that nobody writes to": lambda path: os.mkfifo(path),
+    "a session is a pipe without a writer": lambda path: os.mkfifo(path),
     "a session is a folder": lambda path: path.mkdir(),
     "a session is a link to itself": lambda path: path.symlink_to(path),
     "a session of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
     "a session with an object 100,000 deep": lambda path: path.write_text('{"version":1,"x":' * 100_000),
-    "a session that is no UTF-8": lambda path: path.write_bytes(b'{"version":1,"id":"\xff\xfe"}'),
+    "a session that is not UTF-8": lambda path: path.write_bytes(b'{"version":1,"id":"\xff\xfe"}'),
     "a title of 100 MB": _session_of(title="x" * 100_000_000),
     "a million tags": _session_of(meta={"tags": [f"t{number}" for number in range(1_000_000)]}),
     "50,000 empty answers": _session_of(messages=[{"role": "assistant", "content": ""}] * 50_000),
     "a number of 5,000 digits": lambda path: path.write_text('{"version":' + "9" * 5000 + "}"),
 }
-_LOOKS = (("--list-sessions",), ("--search-sessions", "hi"), ("--usage",), ("--show-session", "evil"))
+_READS = (("--list-sessions",), ("--search-sessions", "hi"), ("--usage",), ("--show-session", "evil"))
 
 
 def _import(name: str, write: Callable[[Path], object]) -> Callable[[Home, ModelServer], object]:
@@ -137,7 +137,7 @@ _IMPORTS: dict[str, Callable[[Path], object]] = {
     "an import of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
     "an import of 100,000 lines": lambda path: path.write_text('{"role":"user","content":"x"}\n' * 100_000),
     "an import of a line of 100 MB": lambda path: path.write_text('{"role":"user","content":"' + "x" * 10**8 + '"}'),
-    "an import of a database that is none": lambda path: path.write_bytes(b"SQLite format 3\0" + b"\xff" * 100_000),
+    "an import of an invalid database": lambda path: path.write_bytes(b"SQLite format 3\0" + b"\xff" * 100_000),
 }
 _CONFIGS = {
     "a configuration of 10 MB": "x = 1\n" + "# " + "y" * 10_000_000,
@@ -188,68 +188,67 @@ def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
     return prepare
 
 
-def bounded() -> Table:
-    """A row for each attack: how it ended, and what it took."""
-    attacks = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
-    attacks += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
-    attacks += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
+def attacks() -> Table:
+    """A row for each attack: the exit code, time and memory of the command."""
+    cases = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
+    cases += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
+    cases += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
     for name, write in _FILES.items():
-        attacks += [Attack(f"{name}, `{' '.join(look)}`", _file(_NAME, write), look) for look in _LOOKS]
+        cases += [Attack(f"{name}, `{' '.join(args)}`", _file(_NAME, write), args) for args in _READS]
     modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(r'MODE in \("(\w+)"', BAD.read_text())
-    attacks += [Attack(f"a tool server of the kind `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
+    cases += [Attack(f"a tool server in mode `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
     heads = ("Attack", "Exit code", "Seconds", "MiB")
-    return Table("What was made to hurt", _TEXT, heads, [_bounded(attack) for attack in attacks])
+    return Table("Attacks", _TEXT, heads, [_row(attack) for attack in cases])
 
 
 def _configured(text: str) -> Callable[[Home, ModelServer], object]:
     return lambda home, _: home.configure(text)
 
 
-def _bounded(attack: Attack) -> Row:
+def _row(attack: Attack) -> Row:
     with world() as (home, model):
         attack.prepare(home, model)
-        ended = ran(home, attack.args)
-        held = b"Traceback" not in ended.err and ended.code in (*range(7), 124) and ended.seconds <= SECONDS
-        held = held and ended.memory <= MIB + _size(attack)
+        result = run(home, attack.args)
+        held = b"Traceback" not in result.err and result.code in (*range(7), 124) and result.seconds <= SECONDS
+        held = held and result.memory <= MIB + _extra_memory(attack)
+        cells = (attack.name, result.code, f"{result.seconds:.1f}", f"{result.memory:.0f}")
         if not held:
-            print(
-                attack.name, ended.code, round(ended.seconds, 1), round(ended.memory), ended.err[-150:], file=sys.stderr
-            )
-        return Row((attack.name, ended.code, f"{ended.seconds:.1f}", f"{ended.memory:.0f}"), held)
+            print(*cells, result.err[-150:], file=sys.stderr)
+        return Row(cells, held)
 
 
-def _size(attack: Attack) -> int:
-    """What is read whole may be held a few times: an answer, or a file that is asked for."""
+def _extra_memory(attack: Attack) -> int:
+    """MiB for input that must be read completely, of which there can be several copies."""
     return 600 if re.search("MB|million|,000", attack.name) else 200 if "tool server" in attack.name else 0
 
 
 _TEXT = f"""\
-Each attack is met by one command in a new process. It must end by itself with one of our exit codes and no traceback,
-in {SECONDS:.0f} s and {MIB} MiB. What hands over megabytes or thousands of things may take 600 MiB more, and the SDK of
-tool servers 200."""
+Each attack is run against one command in a new process. The command must end by itself with an exit code of gptsh and
+without a traceback, in {SECONDS:.0f} s and {MIB} MiB. Input of megabytes or of thousands of items may need 600 MiB
+more, the SDK of tool servers 200."""
 
-# ---- what reaches a terminal
+# ---- escapes on a terminal
 
 
 def escapes() -> Table:
-    """A row for each command that shows what others wrote: every field holds escapes and overrides."""
+    """A row for each command that shows text of others; every field has escapes and overrides."""
     rows = []
     with world() as (home, model):
         put(home, _evil_session())
         home.configure(lab_config(model, _EVIL_CONFIG))
-        for args in _SHOWING:
+        for args in _SHOWING_COMMANDS:
             model.refuse(400, {"error": {"message": EVIL}}, model="m")
             model.say(EVIL, model="echoes")
             terminal = Terminal(home, *args, env={"PAGER": "cat", "LESS": ""}, columns=200)
             if "-r" in args:
                 terminal.until(b"evil")
                 terminal.write("\x1b")
-            seen, _ = terminal.close()
-            shown = _OWN.sub("", seen.decode("utf-8", "replace"))
+            output, _ = terminal.close()
+            shown = _OUR_ESCAPES.sub("", output.decode("utf-8", "replace"))
             passed = _BAD.findall(shown.replace("\r\n", "\n"))
-            marked = "evil" in shown
+            is_shown = "evil" in shown
             command = " ".join("EVIL" if arg == EVIL else arg for arg in args)
-            rows.append(Row((f"`gptsh {command}`", "yes" if marked else "no", len(passed)), marked and not passed))
+            rows.append(Row((f"`gptsh {command}`", "yes" if is_shown else "no", len(passed)), is_shown and not passed))
     return Table("Escapes on a terminal", _ESCAPES, ("Command", "Shown", "Control characters that passed"), rows)
 
 
@@ -262,10 +261,10 @@ def _evil_session() -> dict[str, Any]:
         {"role": "tool", "content": EVIL, "tool_call_id": EVIL, "name": EVIL},
         {"role": "assistant", "content": _EVIL_MARKDOWN},
     ]  # fmt: skip
-    named = [{"id": f"m{at}", "timestamp": "2025-10-27T09:15:30.120Z", **m} for at, m in enumerate(messages)]
+    identified = [{"id": f"m{at}", "timestamp": "2025-10-27T09:15:30.120Z", **m} for at, m in enumerate(messages)]
     snapshot = {"name": EVIL, "message": "m3", "created_at": "2025-10-27T09:15:30.120Z"}
     return session(
-        title=EVIL, messages=named, agent={"name": EVIL, "model": EVIL, "system": EVIL}, provider={"name": EVIL},
+        title=EVIL, messages=identified, agent={"name": EVIL, "model": EVIL, "system": EVIL}, provider={"name": EVIL},
         meta={"cwd": EVIL, "project": EVIL, "tags": [EVIL], "forked_from": {"id": EVIL, "message": EVIL}},
         context={"summaries": [], "snapshots": [snapshot], "consolidated": None},
     )  # fmt: skip
@@ -282,21 +281,21 @@ description = {_QUOTED}
 command = {json.dumps(sys.executable)}
 args = [{json.dumps(str(BAD))}, "evil"]
 """
-_SHOWING = (
+_SHOWING_COMMANDS = (
     ("--list-sessions",), ("--show-session", "7x2m"), ("--show-session", "7x2m", "--full"), ("--list-agents",),
     ("--search-sessions", "evil"), ("--usage",), ("-r",), ("--export-session", "7x2m", "--format", "markdown"),
     ("hi",), ("-m", "lab/echoes", "hi"), ("-m", "lab/echoes", "-o", "text", "hi"), ("-m", EVIL, "evil"),
     ("-s", EVIL, "evil"), ("-p", EVIL, "evil"), ("-f", EVIL, "evil"), ("-a", EVIL, "--dry-run", "evil"),
 )  # fmt: skip
 _ESCAPES = """\
-A session and a configuration hold a title for the window, a cleared screen, C1 controls and bidirectional overrides in
-every field. A server sends them as answer and as error. Commands show them on a pseudo-terminal."""
+Every field of a session and of a configuration sets the window title, clears the screen, and has C1 controls and
+bidirectional overrides. A server sends them as answer and as error. Commands show them on a pseudo-terminal."""
 
 # ---- keys
 
 
 def keys() -> Table:
-    """A row for each place that holds a key: where it is found afterwards, in whatever spelling."""
+    """A row for each place of a key: where any spelling of the key is found afterwards."""
     rows = []
     for place, (config, env, args) in _PLACES.items():
         for status in (200, 401):
@@ -306,19 +305,21 @@ def keys() -> Table:
                 home.env |= {name: value.format(base=model.base_url, key=KEY) for name, value in env.items()}
                 leaks = []
                 for spelling in _spellings():
-                    for more in ((), ("-o", "jsonl"), ("--debug",), ("--dry-run", "-o", "json")):
+                    for options in ((), ("-o", "jsonl"), ("--debug",), ("--dry-run", "-o", "json")):
                         model.forget()
                         if status == 200:
                             model.say(f"the key is not {spelling[:4]}")
                         else:
                             for _ in range(3):
                                 model.refuse(status, {"error": {"message": f"bad key {spelling}"}})
-                        run = home.run(*more, *(arg.format(key=KEY) for arg in args), "hi")
-                        leaks += [" ".join(more) or "text"] if _has_key((run.stdout + run.stderr).encode()) else []
-                leaks += [path.name for path in _written(home) if _has_key(path.read_bytes())]
+                        result = home.run(*options, *(arg.format(key=KEY) for arg in args), "hi")
+                        leaks += (
+                            [" ".join(options) or "text"] if _has_key((result.stdout + result.stderr).encode()) else []
+                        )
+                leaks += [path.name for path in _written_files(home) if _has_key(path.read_bytes())]
                 cells = (place, status, len(model.asked), ", ".join(sorted(set(leaks))) or "nowhere")
                 rows.append(Row(cells, not leaks and bool(model.asked)))
-    return Table("Keys", _KEYS, ("Where the key stands", "The server's status", "Requests", "Found in"), rows)
+    return Table("Keys", _KEYS, ("Place of the key", "The server's status", "Requests", "Found in"), rows)
 
 
 def _spellings() -> list[str]:
@@ -333,7 +334,7 @@ def _has_key(data: bytes) -> bool:
     return KEY.lower() in text
 
 
-def _written(home: Home) -> Iterator[Path]:
+def _written_files(home: Home) -> Iterator[Path]:
     for path in home.folder.rglob("*"):
         if path.is_file() and path != home.config:
             yield path
@@ -351,6 +352,6 @@ _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 _KEYS = """\
-A key stands in one place. One server answers, another repeats the key in its refusal. It does so in five spellings: as
-it is, in capitals, percent-encoded, with escaped slashes, as escapes of JSON. Both are asked with text, JSONL,
-`--debug` and `--dry-run`, which sends nothing. All that is printed, and every file that is written, is searched."""
+A key is set in one place. One server answers, another repeats the key in an error. It does so in five spellings:
+unchanged, in capitals, percent-encoded, with escaped slashes, as escapes of JSON. The output is text, JSONL, that of
+`--debug`, or that of `--dry-run`, which sends nothing. All output and every written file is searched for the key."""

@@ -1,4 +1,4 @@
-"""Runs killed at random moments, killed at each system call of a save, and refused the disk at each of them."""
+"""Kill runs at random moments and at each system call of a save, and make each such call fail."""
 
 import os
 import random
@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from proof.store import KINDS, Kind, Store, store, waited
-from proof.table import TALLIED, Table, Tally
+from proof.store import KINDS, Kind, Store, exit_code_of, store
+from proof.table import TALLY_HEADS, Table, Tally
 
 _LINE = re.compile(r"(\w+)\((.*)")
-# What a disk refuses, and which calls it refuses so.
-_REFUSALS = {
+# Errors of a disk, and the system calls that can fail with them.
+_DISK_ERRORS = {
     "ENOSPC": ("openat", "write", "fsync", "rename", "mkdir"),
     "EIO": ("read", "write", "fsync", "openat"),
     "EROFS": ("openat", "rename", "unlink", "mkdir"),
@@ -28,75 +28,75 @@ _REFUSALS = {
 
 
 class Call(NamedTuple):
-    """A system call that touches the state folder: its name, and the how many-th of that name it is."""
+    """A system call on the state folder: the ``number``-th call of that name."""
 
     name: str
     number: int
 
 
-def at_random(kills: int) -> Table:
-    """So many runs of all kinds are killed, each at a moment of chance."""
-    return _of_each_kind("Killed at a random moment", _RANDOM, lambda kind: _killed(kind, kills // len(KINDS) + 1))
+def at_random_moments(kills: int) -> Table:
+    """Kill so many runs of all kinds, each at a random moment."""
+    return _for_each_kind("Killed at a random moment", _RANDOM, lambda kind: _killed(kind, kills // len(KINDS) + 1))
 
 
-def at_each_call() -> Table:
-    """A run of each kind is killed before each system call that touches the state folder."""
-    return _of_each_kind("Killed at each system call of a save", _CALLS, lambda kind: _at_calls(kind, "signal=KILL"))
+def at_each_system_call() -> Table:
+    """For each kind and each system call on the state folder, kill a run before that call."""
+    return _for_each_kind("Killed at each system call of a save", _CALLS, lambda kind: _at_calls(kind, "signal=KILL"))
 
 
-def refused() -> Table:
-    """A run of each kind meets a disk that refuses one call, at each call that touches the state folder."""
-    return _of_each_kind("A disk that fails", _REFUSED, lambda kind: _at_calls(kind, "error"))
+def disk_errors() -> Table:
+    """For each kind and each system call on the state folder, let that call of a run fail."""
+    return _for_each_kind("A disk that fails", _REFUSED, lambda kind: _at_calls(kind, "error"))
 
 
-def _of_each_kind(title: str, text: str, tried: Callable[[Kind], Tally]) -> Table:
-    with ThreadPoolExecutor(2) as lanes:
-        return Table(title, text, TALLIED, [tally.row() for tally in lanes.map(tried, KINDS)])
+def _for_each_kind(title: str, text: str, test: Callable[[Kind], Tally]) -> Table:
+    with ThreadPoolExecutor(2) as threads:
+        return Table(title, text, TALLY_HEADS, [tally.row() for tally in threads.map(test, KINDS)])
 
 
 def _killed(kind: Kind, kills: int) -> Tally:
-    tally, seed, usual = Tally(kind.name), random.Random(kind.name), 1.0
+    tally, rng, usual = Tally(kind.name), random.Random(kind.name), 1.0
     with store(kind) as target:
         number = 0
         while tally.tried < kills:
             number += 1
-            target.ready()
+            target.prepare()
             started = time.monotonic()
             process = target.start(target.command(number))
-            if number % 10 != 1:  # of ten runs one is let live: it is timed, and what it promised is looked for
-                time.sleep(usual * seed.uniform(0.3, 1.05))
+            if number % 10 != 1:  # one run of ten is not killed but timed
+                time.sleep(usual * rng.uniform(0.3, 1.05))
                 process.send_signal(signal.SIGKILL)
-            code = waited(process, tally)
+            code = exit_code_of(process, tally)
             usual = time.monotonic() - started if number % 10 == 1 else usual
             tally.tried += code == -signal.SIGKILL
-            target.ended(number, code)
+            target.record_exit(number, code)
             if number % 25 == 0:
-                target.look()
-        target.conclude(tally)
+                target.check()
+        target.finish(tally)
     return tally
 
 
 def _at_calls(kind: Kind, how: str) -> Tally:
     tally = Tally(kind.name)
     with store(kind) as target:
-        target.ready()
+        target.prepare()
         calls = _calls(target)
         for number, (call, injection) in enumerate(_injections(calls, how), 1):
-            target.ready()
+            target.prepare()
             trace = ["strace", "-qq", "-o", os.devnull, "-e", f"trace={call.name}", "-e"]
             command = [*trace, f"inject={call.name}:{injection}:when={call.number}", *target.command(number)]
             process = target.start(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
             out, err = process.communicate(timeout=100)
             tally.tried += how == "error" or process.returncode == -signal.SIGKILL
-            target.ended(number, process.returncode)
+            target.record_exit(number, process.returncode)
             if how == "error":
                 silent = process.returncode == 0 or not err
                 tally.lost += target.kind.args[-1] == "turn {n}" and b"You said: " not in out and silent
                 if b"Traceback" in err:
                     tally.torn += 1
                     sys.stderr.write(err.decode())
-            target.look()
-        target.conclude(tally)
+            target.check()
+        target.finish(tally)
     return tally
 
 
@@ -105,35 +105,35 @@ def _injections(calls: list[Call], how: str) -> Iterator[tuple[Call, str]]:
         if how != "error":
             yield call, how
             continue
-        for error, names in _REFUSALS.items():
+        for error, names in _DISK_ERRORS.items():
             if call.name in names:
                 yield call, f"error={error}"
 
 
 def _calls(target: Store) -> list[Call]:
-    """The calls of the main thread that name the state folder, or a file in it."""
+    """The system calls of the main thread with the state folder, or a file in it, as an argument."""
     log = Path(tempfile.mkdtemp(prefix="proof-trace-")) / "log"
     trace = ["strace", "-qq", "-y", "-o", str(log), "-e", "trace=%file,%desc"]
     process = target.start([*trace, *target.command(0)])
     assert process.wait(100) == 0
-    target.ended(0, 0)
-    place, seen, found = str(target.home.state), Counter[str](), []
+    target.record_exit(0, 0)
+    folder, counts, calls = str(target.home.state), Counter[str](), []
     for line in log.read_text(errors="replace").splitlines():
         if match := _LINE.match(line):
             name, rest = match.groups()
-            seen[name] += 1
-            if place in rest:
-                found.append(Call(name, seen[name]))
+            counts[name] += 1
+            if folder in rest:
+                calls.append(Call(name, counts[name]))
     shutil.rmtree(log.parent)
-    return found
+    return calls
 
 
 _RANDOM = """\
-A run is started and gets SIGKILL at a moment of chance between a third of its usual time and a little behind its end.
-Of ten runs one lives. *Lost* counts turns whose run ended with 0 and which no session holds. *Torn* counts session
-files that are no whole JSON. *Left behind* counts temporary files that are there an hour and a run later."""
+A run gets SIGKILL at a random moment between a third of its usual time and shortly after its end. One run of ten is not
+killed. *Lost* counts turns that are in no session although their run ended with 0. *Torn* counts session files with
+incomplete JSON. *Left behind* counts temporary files that still exist an hour and a run later."""
 _CALLS = """\
-`strace` lists the system calls of a run that touch the state folder. For each of them one run is killed right there."""
+`strace` lists the system calls of a run on the state folder. For each of them, one run is killed before that call."""
 _REFUSED = """\
-At each of these calls one run is refused: the disk is full (ENOSPC), read-only (EROFS) or broken (EIO). *Lost* also
-counts a run without its answer on stdout and without a line that says why, *torn* also a traceback."""
+Each of these calls fails in one run: the disk is full (ENOSPC), read-only (EROFS) or broken (EIO). *Lost* also counts
+runs with neither the answer on stdout nor an error message, *torn* also tracebacks."""

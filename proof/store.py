@@ -1,7 +1,7 @@
-"""Runs that write to a store, each of a kind: what is killed, refused the disk, or started by the dozen.
+"""A store under test, and the kinds of runs that write to it.
 
-What counts is what a user was promised: an answer whose run ended with 0 is on disk, a session that was there before
-still is, and every file is whole.
+These promises are checked: the turn of a run that ended with 0 is on disk, existing sessions are still there, and every
+file is complete JSON.
 """
 
 import json
@@ -22,24 +22,24 @@ from tests.support.home import COMMAND, Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.tools import call, calling, configure
 
-PATIENCE = 60  # seconds after which a run counts as hung
+TIMEOUT = 60  # seconds after which a run counts as hung
 _TURN = re.compile(r"(?:first|turn) \d+")
 _OLD = {"created_at": "2020-01-01T00:00:00.000Z", "updated_at": "2020-01-01T00:00:00.000Z"}
 
 
 class Kind(NamedTuple):
-    """One kind of run: what its home has at first, what it is started with, and what ``gptsh`` must still have."""
+    """One kind of run: its arguments, and the sessions that exist before it."""
 
     name: str
     args: tuple[str, ...]  # ``{n}`` is the number of the run
-    words: int = 0  # of a session ``@s`` that is there before
-    old: int = 0  # so many sessions of long ago are there before each run
+    words: int = 0  # in the session ``@s``, which exists before the runs
+    old: int = 0  # number of old sessions before each run
 
 
 KINDS = (
     Kind("a new session", ("turn {n}",)),
-    Kind("a session goes on", ("-s", "@s", "turn {n}"), words=1),
-    Kind("a session of 1 MB goes on", ("-s", "@s", "turn {n}"), words=80_000),
+    Kind("a resumed session", ("-s", "@s", "turn {n}"), words=1),
+    Kind("a resumed session of 1 MB", ("-s", "@s", "turn {n}"), words=80_000),
     Kind("a round of tools", ("-s", "@s", "--tools", "good", "turn {n}"), words=1),
     Kind("a compaction", ("-s", "@s", "--compact", "--apply", "turn {n}"), words=9_000),
     Kind("a title", ("-m", "lab/titled", "turn {n}")),
@@ -50,7 +50,7 @@ KINDS = (
 
 
 class Store:
-    """A home under attack, its model server, and what must be found in it."""
+    """A home under test, its model server, and the turns and sessions that must be in it."""
 
     def __init__(self, folder: Path, kind: Kind) -> None:
         self.kind = kind
@@ -66,7 +66,7 @@ class Store:
         self.acknowledged: list[str] = []
         self.torn = self.lost = 0
         if kind.words:
-            for at in range(4):  # a compaction needs turns to leave out
+            for at in range(4):  # a compaction needs several turns
                 self._process("-s", "@s", stdin=f"first {at} " + "lorem ipsum " * (kind.words // 4))
         else:
             self._process("first 0")
@@ -76,12 +76,12 @@ class Store:
         self._imported: set[str] = set()  # ids
 
     def close(self) -> None:
-        """End the server, and what is left of processes."""
+        """Stop the server and the remaining processes."""
         self.home.end()
         self.model.close()
 
-    def ready(self) -> None:
-        """As it is before each run. What was to be archived and is nowhere counts as lost."""
+    def prepare(self) -> None:
+        """Restore the state before a run. An old session that is neither stored nor archived counts as lost."""
         for number in range(self.kind.old):
             path = self.home.sessions / f"20200101-00000{number}-old{number}.json"
             archived = self.home.state / "archive" / path.name
@@ -94,14 +94,14 @@ class Store:
                 os.utime(path, (1_577_836_800,) * 2)
         self._runs += 1
         messages = [message | {"id": f"{self._runs}-{message['role']}"} for message in self._first["messages"]]
-        brought = self._first | {"id": f"i{self._runs:03}", "messages": messages}
-        (self.home.cwd / "import.json").write_text(json.dumps(brought))
+        to_import = self._first | {"id": f"i{self._runs:03}", "messages": messages}
+        (self.home.cwd / "import.json").write_text(json.dumps(to_import))
         self.model.forget()
         if "good" in self.kind.args:
             self.model.script(*calling(call("echo", text="hi")))
 
     def command(self, number: int) -> list[str]:
-        """What the run of a number is started with."""
+        """The command of run ``number``."""
         return [*COMMAND, *(arg.format(n=f"{number:05}") for arg in self.kind.args)]
 
     def start(self, command: list[str], **more: Any) -> "subprocess.Popen[bytes]":
@@ -109,36 +109,36 @@ class Store:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **more}
         return subprocess.Popen(command, env=self.home.env, cwd=self.home.cwd, **pipes)
 
-    def ended(self, number: int, code: int) -> None:
-        """Note what a run that ended so promised."""
+    def record_exit(self, number: int, code: int) -> None:
+        """Record what must be on disk after a run that ended with this exit code."""
         if code == 0 and self.kind.args[-1] == "turn {n}":
             self.acknowledged.append(f"turn {number:05}")
         if code == 0 and "--import-session" in self.kind.args:
             self._imported.add(f"i{self._runs:03}")
 
-    def look(self) -> None:
-        """Count files that are torn, and what was acknowledged and is nowhere: turns, and imported sessions."""
-        found, there = set(), set()
+    def check(self) -> None:
+        """Count the files that are torn, and the acknowledged turns and imported sessions that are missing."""
+        turns, ids = set(), set()
         for path in [*self.home.sessions.glob("*.json"), *(self.home.state / "archive").glob("*.json")]:
             try:
                 messages = json.loads(path.read_bytes())["messages"]
             except (ValueError, KeyError, FileNotFoundError):
                 self.torn += path.exists()
                 continue
-            there.add(path.name[16:20])
+            ids.add(path.name[16:20])
             for question, answer in pairwise(messages):
                 if (question["role"], answer["role"]) == ("user", "assistant"):
-                    found.update(_TURN.findall(json.dumps(question["content"])))
-        self.lost += len({*self.acknowledged} - found) + len(self._imported - there)
+                    turns.update(_TURN.findall(json.dumps(question["content"])))
+        self.lost += len({*self.acknowledged} - turns) + len(self._imported - ids)
 
-    def conclude(self, tally: Tally) -> None:
-        """Add what is lost, torn and left behind at the end to the tally."""
-        self.ready()
-        self.look()
-        tally.lost, tally.torn, tally.left = tally.lost + self.lost, tally.torn + self.torn, self.left()
+    def finish(self, tally: Tally) -> None:
+        """Add what is lost, torn and left behind to the tally."""
+        self.prepare()
+        self.check()
+        tally.lost, tally.torn, tally.left = tally.lost + self.lost, tally.torn + self.torn, self._leftovers()
 
-    def left(self) -> int:
-        """Temporary files that are still there after an hour and one more run."""
+    def _leftovers(self) -> int:
+        """The number of temporary files that still exist after an hour and another run."""
         for path in self.home.state.rglob("*.tmp"):
             os.utime(path, (time.time() - 7200,) * 2)
         self._process("-m", "echo", "and now?")
@@ -152,22 +152,22 @@ class Store:
 
 @contextmanager
 def store(kind: Kind) -> Iterator[Store]:
-    """A store in a folder of its own, gone at the end."""
+    """A store in a temporary folder, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="proof-"))
-    made = None
+    target = None
     try:
-        made = Store(folder, kind)
-        yield made
+        target = Store(folder, kind)
+        yield target
     finally:
-        if made:
-            made.close()
+        if target:
+            target.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def waited(process: "subprocess.Popen[bytes]", tally: Tally) -> int:
-    """The exit code; a run that does not end is counted and killed."""
+def exit_code_of(process: "subprocess.Popen[bytes]", tally: Tally) -> int:
+    """Wait for the exit code. A run that hangs is counted and killed."""
     try:
-        return process.wait(PATIENCE)
+        return process.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
         tally.hung += 1
         process.kill()

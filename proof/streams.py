@@ -1,4 +1,4 @@
-"""A short answer of each API, cut, stalled and spoilt at each of its bytes: none is taken for whole."""
+"""Break a short answer of each API at each of its bytes: no broken answer may count as complete."""
 
 import multiprocessing
 import tempfile
@@ -15,13 +15,13 @@ from tests.support import anthropic_server, ollama_server, server
 from tests.support.home import Home
 
 PIECES = ("An answer ", "of a few words, ", "é 😀.")
-SPOILT = 0x80  # what is changed of a byte: it is no UTF-8 then
-PATIENCE = 10  # seconds after which a run counts as hung
-HEADS = ("API", "How", "Tried", "Taken for whole", "Shown and not saved", "Tracebacks", "Hung")
+FLIPPED_BIT = 0x80  # flipping it makes the byte invalid UTF-8
+TIMEOUT = 10  # seconds after which a run counts as hung
+HEADS = ("API", "How", "Tried", "Taken for complete", "Shown and not saved", "Tracebacks", "Hung")
 
 
 class Api(NamedTuple):
-    """How one API is spoken: the bytes of the answer, and the text by which its end is known."""
+    """One API: its model, config and server, the bytes of an answer, and the text that marks its end."""
 
     model: str
     config: str
@@ -49,58 +49,58 @@ APIS = {
 
 
 class Outcome(NamedTuple):
-    """What became of one answer."""
+    """The result of one run."""
 
-    taken_for_whole: bool
+    taken_for_complete: bool
     lost: bool
     traceback: bool
     hung: bool
 
 
 def every_byte(step: int) -> Table:
-    """Each API's answer, at each ``step``-th byte."""
+    """Break the answer of each API at every ``step``-th byte."""
     rows = []
-    for how, workers in (("cut", 2), ("spoilt", 2), ("stalled", 8)):  # a stall is waiting and no work
+    for how, workers in (("cut", 2), ("corrupted", 2), ("stalled", 8)):  # a stalled run only waits
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             for name, api in APIS.items():
                 places = [(name, how, at) for at in range(0, len(api.body), step)]
-                outcomes = list(pool.map(_tried, places, chunksize=10))
+                outcomes = list(pool.map(_outcome, places, chunksize=10))
                 counts = [sum(column) for column in zip(*outcomes, strict=True)]
                 rows.append(Row((name, how, len(places), *counts), not any(counts)))
     return Table("Streams that break", _TEXT, HEADS, rows)
 
 
-def _tried(place: tuple[str, str, int]) -> Outcome:
+def _outcome(place: tuple[str, str, int]) -> Outcome:
     name, how, at = place
     api, home, model = APIS[name], *_home(name)
-    spoilt = bytearray(api.body)
-    if how == "spoilt":
-        spoilt[at] ^= SPOILT
+    corrupt = bytearray(api.body)
+    if how == "corrupted":
+        corrupt[at] ^= FLIPPED_BIT
     release = threading.Event()
     steps: dict[str, tuple[Any, ...]] = {
-        "cut": (api.body[:at], server.Cut), "stalled": (api.body[:at], release), "spoilt": (bytes(spoilt),)
+        "cut": (api.body[:at], server.Cut), "stalled": (api.body[:at], release), "corrupted": (bytes(corrupt),)
     }  # fmt: skip
     kind = "application/x-ndjson" if name == "Ollama" else "text/event-stream"
     model.forget()
-    for _ in range(5):  # what breaks before its first word may be asked for again
+    for _ in range(5):  # gptsh may ask again if the stream breaks before the first word
         model.script(*(step for step in steps[how] if step != b""), headers={"Content-Type": kind})
     for path in home.files():
         path.unlink()
-    begun = time.monotonic()
+    started = time.monotonic()
     run = home.run("-m", api.model, "--title", "t", "hi")
-    took = time.monotonic() - begun
+    seconds = time.monotonic() - started
     release.set()
     answers = [
         message["content"] for doc in home.docs() for message in doc["messages"] if message["role"] == "assistant"
     ]
     saved = answers[-1] if answers else ""
-    whole = api.body.index(b"\n", api.body.index(api.end))
+    end = api.body.index(b"\n", api.body.index(api.end))
     missing = len(saved) < len("".join(PIECES))
     return Outcome(
-        run.code == 0 and (missing if how == "spoilt" else at < whole),
+        run.code == 0 and (missing if how == "corrupted" else at < end),
         run.stdout.removesuffix("\n") != saved,
         "Traceback" in run.stderr,
-        took > PATIENCE,
+        seconds > TIMEOUT,
     )
 
 
@@ -109,12 +109,12 @@ def _home(name: str) -> tuple[Home, server.ModelServer]:
     api = APIS[name]
     home, model = Home(Path(tempfile.mkdtemp(prefix="proof-streams-"))), api.server()
     home.env["ANTHROPIC_API_KEY"] = "k"
-    impatient = "[network]\nidle_timeout = 0.3\nfirst_byte_timeout = 0.3\nretries = 0\n"
-    home.configure(f"{api.config.format(server=model)}\n{impatient}")
+    timeouts = "[network]\nidle_timeout = 0.3\nfirst_byte_timeout = 0.3\nretries = 0\n"
+    home.configure(f"{api.config.format(server=model)}\n{timeouts}")
     return home, model
 
 
 _TEXT = f"""\
-A server on loopback sends {len("".join(PIECES))} characters as each API does. The connection is cut, stands still, or
-brings a byte that is no UTF-8, at each byte of that stream. *Taken for whole* counts runs that ended with 0 before the
-end of the answer had come."""
+A server on loopback sends {len("".join(PIECES))} characters in the format of each API. At each byte of the stream, the
+connection is cut, stalls, or delivers a byte that is not UTF-8. *Taken for complete* counts runs that ended with 0
+before the end of the answer had arrived."""

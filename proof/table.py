@@ -1,23 +1,23 @@
-"""What a proof prints: tables in Markdown, with the row that failed marked as such."""
+"""The tables in Markdown; a row that failed is marked."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
 class Tally:
-    """What became of many runs of one sort."""
+    """Counts for many runs of one kind."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.tried = self.lost = self.torn = self.left = self.hung = 0
 
     def row(self) -> "Row":
-        """The row of the table: what was tried must have been, and all else is 0."""
+        """The row of the table. It holds if there were runs and every other count is 0."""
         counts = (self.lost, self.torn, self.left, self.hung)
         return Row((self.what, self.tried, *counts), self.tried > 0 and not any(counts))
 
 
-TALLIED = ("What", "Tried", "Lost", "Torn", "Left behind", "Hung")
+TALLY_HEADS = ("What", "Tried", "Lost", "Torn", "Left behind", "Hung")
 
 
 class Row(NamedTuple):
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table under a heading, with a paragraph that says how it was made."""
+    """A table with a title and a paragraph that describes the test."""
 
     title: str
     text: str
@@ -37,7 +37,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table, measured: str) -> str:
-    """The table as it stands in docs/, and when and where it was ``measured``."""
+    """The section for docs/; ``measured`` is the date and the machine."""
     return "\n".join([f"## {table.title}", "", table.text, "", measured, "", *_grid(table.heads, table.rows), ""])
 
 

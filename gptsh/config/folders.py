@@ -1,4 +1,4 @@
-"""Where gptsh keeps things: the XDG folders, on macOS too."""
+"""The XDG folders of gptsh, on macOS too."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,9 +9,9 @@ from gptsh.errors import ConfigError
 
 
 def app_folder(kind: Literal["state", "config", "cache"]) -> Path:
-    """``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or the one of another kind; it may not exist.
+    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or the folder of another kind; it may not exist.
 
-    Raises ConfigError for a user without a home.
+    Raises ConfigError if the user has no home folder.
     """
     try:
         return Path(getattr(Unix("gptsh", appauthor=False), f"user_{kind}_dir"))

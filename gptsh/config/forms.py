@@ -1,16 +1,16 @@
-"""The forms that output can have, in a file of their own: a help text and a list need no other settings."""
+"""The output formats, in a separate file: help and lists need no other settings."""
 
 from collections.abc import Mapping
 
 from gptsh.errors import ConfigError
 
-STRUCTURED = ("json", "jsonl")  # those for programs
+STRUCTURED = ("json", "jsonl")  # for programs
 OUTPUTS = ("text", "markdown", *STRUCTURED)
-FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # that a session is exported in
+FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # for the export of sessions
 
 
 def output_from(environ: Mapping[str, str]) -> str | None:
-    """The form of the output that ``GPTSH_OUTPUT`` names; None for none. Raises ConfigError for an unknown one."""
+    """Return the output format in ``GPTSH_OUTPUT``, or None if it is not set. Raises ConfigError for an unknown one."""
     output = environ.get("GPTSH_OUTPUT") or None
     if output and output not in OUTPUTS:
         raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")

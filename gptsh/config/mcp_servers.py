@@ -1,4 +1,4 @@
-"""Tool servers: those of the config file, and those of a Claude-style file beside it, read when one is wanted."""
+"""Tool servers: those in the config file, and those in a Claude-style file beside it, which is read on demand."""
 
 import json
 import os
@@ -12,26 +12,26 @@ from gptsh.config import schema
 from gptsh.config.secret import Secret, is_secret_name
 from gptsh.errors import ConfigError
 
-SEPARATOR = "__"  # between a server and its tool
+SEPARATOR = "__"  # between the names of a server and its tool
 _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
-_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}  # the key that each one needs
-_SHORTEST_SECRET = 8  # characters; a shorter value is no key, and to mask it would hide words
+_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}  # the key that each transport needs
+_MIN_SECRET = 8  # characters; a shorter value is not a key, and masking it would hide words
 
 
 class ToolServer(NamedTuple):
-    """A tool server: a program that is started, or a URL.
+    """A tool server: a program to start, or a URL.
 
-    ``tools`` are patterns of the tools that are wanted, ``secrets`` what nobody may read in what the server writes.
+    ``tools`` are patterns of the selected tools; ``secrets`` must not appear in the server's output.
     """
 
     name: str = ""
-    command: Annotated[str | None, schema.TEXT, "The program that is started."] = None
+    command: Annotated[str | None, schema.TEXT, "The program to start."] = None
     args: Annotated[tuple[str, ...], schema.LIST, "Its arguments."] = ()
-    env: Annotated[Mapping[str, str], schema.TEXTS, "Variables for it, beside the usual ones such as `PATH`."] = {}
-    url: Annotated[str | None, schema.TEXT, "The server's address, in place of `command`."] = None
+    env: Annotated[Mapping[str, str], schema.TEXTS, "Variables for it, added to the usual ones such as `PATH`."] = {}
+    url: Annotated[str | None, schema.TEXT, "The server's address, instead of `command`."] = None
     headers: Annotated[Mapping[str, str], schema.TEXTS, "Headers for every request to the URL."] = {}
     type: Annotated[str | None, schema.TEXT, "`stdio`, `http` or `streamable-http`; else by `command` or `url`."] = None
-    auto_approve: Annotated[tuple[str, ...], schema.LIST, "Patterns of tools that are called without a question."] = ()
+    auto_approve: Annotated[tuple[str, ...], schema.LIST, "Patterns of tools that run without a question."] = ()
     timeout: Annotated[float | None, schema.SECONDS, "Seconds; else 30 for its start and 300 for a call."] = None
     tools: tuple[str, ...] = ("*",)
     secrets: frozenset[str] = frozenset()
@@ -47,9 +47,9 @@ class Mcp(NamedTuple):
     servers: Annotated[Mapping[str, ToolServer], schema.Tables(ToolServer), "Programs and URLs that offer tools."] = {}
 
 
-_EXPANDED = ("command", "args", "env", "url", "headers")  # their texts may have variables
-_IN_FILE = (*_EXPANDED, "type")  # other keys are other programs'
-# What some must be when these are replaced.
+_EXPANDED = ("command", "args", "env", "url", "headers")  # their values may contain variables
+_IN_FILE = (*_EXPANDED, "type")  # other keys are for other programs
+# Rules for values after their variables are replaced.
 _RULES = {
     "command": schema.Rule("the name of a program", lambda v: bool(v.strip()), shown=False),
     "url": schema.Rule(
@@ -60,9 +60,9 @@ _RULES = {
 
 
 class ToolServers:
-    """Every tool server. The file beside the config is read, and variables are looked up, when it is asked.
+    """All tool servers. The file beside the config, and variables, are read on demand.
 
-    Asking raises ConfigError naming file or variable, key, and what was expected.
+    Each method raises ConfigError with file or variable, key, and expected value.
     """
 
     def __init__(self, config: Mcp, file: Path, environ: Mapping[str, str]) -> None:
@@ -70,27 +70,27 @@ class ToolServers:
 
     @cached_property
     def names(self) -> list[str]:
-        """Their names: those of the file beside the config, then its own."""
+        """The names of the servers: those in the file beside the config first."""
         return [*self._configured]
 
     def _resolved(self, name: str) -> ToolServer:
-        """A server with its variables replaced, and what nobody may read of it."""
+        """Return a server with its variables replaced, and its secrets."""
         server, where = self._configured[name], f"{self._file}: mcp.servers.{name}"
         transport = server.type or ("stdio" if server.command is not None else "http")
-        needs = _TRANSPORTS.get(transport)
-        if needs is None:
+        required_key = _TRANSPORTS.get(transport)
+        if required_key is None:
             raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)}, not {transport!r}")
-        if getattr(server, needs) is None or None not in (server.command, server.url):
+        if getattr(server, required_key) is None or None not in (server.command, server.url):
             raise ConfigError(f"{where}: expected either command or url")
 
         variables: dict[str, str] = {}
-        found: dict[str, Any] = {}
+        expanded: dict[str, Any] = {}
         for key in _EXPANDED:
             if (value := getattr(server, key)) is not None:
-                found[key] = self._expanded(value, f"{where}.{key}", variables)
-        for key in _RULES.keys() & found.keys():
-            _RULES[key].read(found[key], f"{where}.{key}")
-        server = server._replace(name=name, **found)
+                expanded[key] = self._expanded(value, f"{where}.{key}", variables)
+        for key in _RULES.keys() & expanded.keys():
+            _RULES[key].read(expanded[key], f"{where}.{key}")
+        server = server._replace(name=name, **expanded)
         from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
 
         url = urlsplit(server.url or "")
@@ -99,82 +99,86 @@ class ToolServers:
         for value in server.headers.values():
             secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
         for variable, value in {**variables, **server.env}.items():
-            secrets |= {value} if is_secret_name(variable) and not value.startswith("/") else set()  # a path is no key
+            if is_secret_name(variable) and not value.startswith("/"):  # a path is not a key
+                secrets.add(value)
         lines = {line for value in secrets for line in (value, *value.splitlines())}
         return server._replace(
             command=os.path.expanduser(server.command) if server.command is not None else None,
             env={variable: Secret(value) for variable, value in server.env.items()},
             url=Secret(server.url) if server.url is not None else None,
             headers={header: Secret(value) for header, value in server.headers.items()},
-            secrets=frozenset(Secret(line) for line in lines if len(line) >= _SHORTEST_SECRET),
+            secrets=frozenset(Secret(line) for line in lines if len(line) >= _MIN_SECRET),
         )
 
     def select(self, names: Iterable[str]) -> list[ToolServer]:
-        """The servers that the names choose, each with the patterns of its tools that are wanted.
+        """Return the servers that the names select, each with the patterns of its tools.
 
-        A name is that of a server, ``SERVER__TOOL`` or ``SERVER__PATTERN``; ``all`` and ``*`` are every server.
+        A name is a server, ``SERVER__TOOL`` or ``SERVER__PATTERN``; ``all`` and ``*`` select every server.
         """
-        wanted: dict[str, list[str]] = {}
+        selected: dict[str, list[str]] = {}
         for name in names:
             if name in ("all", "*") and name not in self.names:
-                wanted.update((server, ["*"]) for server in self.names)
+                selected.update((server, ["*"]) for server in self.names)
                 continue
-            # A server and a tool may have the separator in their names, too: the longest server wins.
-            servers = [server for server in self.names if name == server or name.startswith(server + SEPARATOR)]
-            if not servers:
-                known = f"known are {', '.join(self.names)}" if self.names else "add it under [mcp.servers]"
-                raise ConfigError(f"there is no tool server {name!r}", known)
-            server = max(servers, key=len)
-            wanted.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
-        return [self._resolved(server)._replace(tools=tuple(patterns)) for server, patterns in wanted.items()]
+            # Names of servers and tools may contain the separator: the longest server wins.
+            matches = [server for server in self.names if name == server or name.startswith(server + SEPARATOR)]
+            if not matches:
+                advice = f"known are {', '.join(self.names)}" if self.names else "add it under [mcp.servers]"
+                raise ConfigError(f"there is no tool server {name!r}", advice)
+            server = max(matches, key=len)
+            selected.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
+        return [self._resolved(server)._replace(tools=tuple(patterns)) for server, patterns in selected.items()]
 
     @cached_property
     def _configured(self) -> dict[str, ToolServer]:
-        """The config file's servers over those of the other file. One that sets no transport adds to the other's."""
-        servers, unset = self._of_file(), ToolServer()._asdict()
-        for name, own in self._config.servers.items():
-            if name in servers and own.command is own.url is own.type is None:
-                changes = {key: value for key, value in own._asdict().items() if value != unset[key]}
+        """The config file's servers over those of the other file.
+
+        A server without a transport of its own adds its keys to the other file's.
+        """
+        servers, defaults = self._servers_in_file(), ToolServer()._asdict()
+        for name, server in self._config.servers.items():
+            if name in servers and server.command is server.url is server.type is None:
+                changes = {key: value for key, value in server._asdict().items() if value != defaults[key]}
                 servers[name] = servers[name]._replace(**changes)
             else:
-                servers[name] = own
+                servers[name] = server
         return servers
 
-    def _of_file(self) -> dict[str, ToolServer]:
+    def _servers_in_file(self) -> dict[str, ToolServer]:
         if not self._config.servers_file:
             return {}
         path = self._file.parent / os.path.expanduser(self._config.servers_file)
         where = f"{self._file}: mcp.servers_file: {path}: "
         try:
-            found = json.loads(path.read_bytes())
+            content = json.loads(path.read_bytes())
         except OSError as err:
             raise ConfigError(f"{where}{err.strerror}") from err
         except (ValueError, RecursionError) as err:
             raise ConfigError(f"{where}not JSON: {err}") from err
-        listed = found.get("mcpServers") if isinstance(found, dict) else None
-        if not isinstance(listed, dict):
+        tables = content.get("mcpServers") if isinstance(content, dict) else None
+        if not isinstance(tables, dict):
             raise ConfigError(f"{where}mcpServers: expected a table")
-        for table in listed.values():
+        for table in tables.values():
             if isinstance(table, dict):
                 for key in table.keys() - set(_IN_FILE):
                     del table[key]
-        servers: dict[str, ToolServer] = schema.Tables(ToolServer).read(listed, f"{where}mcpServers")
+        servers: dict[str, ToolServer] = schema.Tables(ToolServer).read(tables, f"{where}mcpServers")
         return servers
 
     def _expanded(self, value: Any, where: str, variables: dict[str, str]) -> Any:
-        """The value with ``${NAME}`` and ``${NAME:-DEFAULT}`` in its texts replaced. ``variables`` gets those used."""
+        """Return the value with ``${NAME}`` and ``${NAME:-DEFAULT}`` replaced; ``variables`` collects their values."""
         if isinstance(value, tuple):
             return tuple(self._expanded(text, where, variables) for text in value)
         if isinstance(value, Mapping):
             return {key: self._expanded(text, f"{where}.{key}", variables) for key, text in value.items()}
 
-        def of_variable(found: re.Match[str]) -> str:
-            name, default = found.groups()
+        def replacement(match: re.Match[str]) -> str:
+            name, default = match.groups()
             text = self._environ.get(name)
             if text is None and default is None:
                 raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
             variables[name] = text or default or ""
             return variables[name]
 
-        text = re.sub(_VARIABLE, of_variable, value)
+        text = re.sub(_VARIABLE, replacement, value)
         return text if text == value else Secret(text)

@@ -1,4 +1,4 @@
-"""Providers as the config file and the environment set them: where a model is asked, with which key, at what price."""
+"""Providers as the config file and the environment set them: server, key and prices."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
@@ -11,7 +11,7 @@ from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
 from gptsh.models.providers import AZURE_V1, AZURE_V1_VERSIONS, CUSTOM, DIRECT, PROVIDERS, Provider, known_provider
 
-_LONGEST_NAME = 200  # characters of a model's name
+_MAX_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
 
 
@@ -21,7 +21,7 @@ class Prices(NamedTuple):
     input: Annotated[float | None, schema.USD, "Tokens of the prompt."] = None
     output: Annotated[float | None, schema.USD, "Tokens of the answer."] = None
     cached: Annotated[float | None, schema.USD, "Tokens of the prompt from the cache; else as `input`."] = None
-    cache_write: Annotated[float | None, schema.USD, "Tokens that go into the cache; else as `input`."] = None
+    cache_write: Annotated[float | None, schema.USD, "Tokens written to the cache; else as `input`."] = None
 
 
 _PRICES = "USD per million tokens, for all models; `[providers.NAME.prices.MODEL]` sets those of one."
@@ -30,51 +30,51 @@ _PRICES = "USD per million tokens, for all models; `[providers.NAME.prices.MODEL
 class ProviderTable(NamedTuple):
     """The table ``[providers.NAME]``."""
 
-    base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one will do."] = None
+    base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one works."] = None
     api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that holds the key."] = None
     api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
     model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
-    context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: the server tells."] = 0
+    context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: ask the server."] = 0
     headers: Annotated[Mapping[str, str], schema.HEADERS, "Headers for every request."] = {}
     prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
 
 
 class Providers:
-    """Every provider by name, made when it is asked for: the config file's table over what is known."""
+    """Every provider by name, made on demand: the config file's table over the built-in facts."""
 
     def __init__(self, tables: Mapping[str, ProviderTable], environ: Mapping[str, str]) -> None:
         self.tables, self._environ = tables, environ
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the config file, then those of gptsh's own table."""
+        """Yield the names in the config file, then those in gptsh's own table."""
         return iter({**self.tables, **PROVIDERS})
 
     def get(self, name: str) -> Provider | None:
-        """The provider of this name; None where nobody knows one."""
+        """Return the provider with this name, or None if it is unknown."""
         table, environ = self.tables.get(name, ProviderTable()), self._environ
-        known = known_provider(name, has_base=bool(table.base_url)) or (CUSTOM if name in self.tables else None)
-        if known is None:
+        builtin = known_provider(name, has_base=bool(table.base_url)) or (CUSTOM if name in self.tables else None)
+        if builtin is None:
             return None
         if name == "azure" and environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
-            known = AZURE_V1
-        bases = (environ.get(variable, "").strip() for variable in known.base_vars)
-        base_url = (table.base_url or next(filter(None, bases), known.base_url)).rstrip("/")
-        if known.api == "ollama":  # whose other API is below /v1
+            builtin = AZURE_V1
+        bases = (environ.get(variable, "").strip() for variable in builtin.base_vars)
+        base_url = (table.base_url or next(filter(None, bases), builtin.base_url)).rstrip("/")
+        if builtin.api == "ollama":  # its OpenAI-compatible API is below /v1
             base_url = base_url.removesuffix("/v1").rstrip("/")
-        if base_url and not base_url.endswith(known.base_path):
-            base_url += known.base_path
-        has_custom_base = base_url != known.base_url
-        key_vars = (table.api_key_env,) if table.api_key_env else known.key_vars
+        if base_url and not base_url.endswith(builtin.base_path):
+            base_url += builtin.base_path
+        has_custom_base = base_url != builtin.base_url
+        key_vars = (table.api_key_env,) if table.api_key_env else builtin.key_vars
         key_var = next((variable for variable in key_vars if environ.get(variable, "").strip()), None)
-        headers = {header: environ.get(variable, "") for header, variable in known.header_vars.items()}
+        headers = {header: environ.get(variable, "") for header, variable in builtin.header_vars.items()}
         headers = {header: text for header, text in headers.items() if text and text.isascii() and text.isprintable()}
-        return known._replace(
+        return builtin._replace(
             name=name,
             base_url=base_url,
             key=Secret(environ[key_var].strip()) if key_var else None,
             key_vars=key_vars,
             key_command=table.api_key_command,
-            needs_key=bool(table.api_key_env) or (known.needs_key and not has_custom_base),
+            needs_key=bool(table.api_key_env) or (builtin.needs_key and not has_custom_base),
             headers={**headers, **table.headers},
             model_small=full_name(table.model_small, name),
             context_window=table.context_window or None,
@@ -84,36 +84,36 @@ class Providers:
         )
 
     def full(self, model: str, otherwise: str | None = None) -> str:
-        """A model as PROVIDER/NAME: a bare name with whose it is, else with ``otherwise``, else as it is.
+        """Return a model as PROVIDER/NAME: a bare name gets its known provider, else ``otherwise``, else none.
 
-        One of Google's is meant for the API whose key is set.
+        For Google's models the provider is the API whose key is set.
         """
         if "/" in model:
             return model
-        owner = split_model(model)[0]
-        if owner == "vertex_ai" and facts("gemini", model).entry:
+        provider = split_model(model)[0]
+        if provider == "vertex_ai" and facts("gemini", model).entry:
             gemini = self.get("gemini")
-            owner = "gemini" if gemini and (gemini.key or gemini.key_command) else owner
-        return full_name(model, owner or otherwise) or model
+            provider = "gemini" if gemini and (gemini.key or gemini.key_command) else provider
+        return full_name(model, provider or otherwise) or model
 
     def of(self, model: str) -> Provider:
-        """The provider of a model, with the name by which it knows it. Raises ConfigError for one that has none."""
-        name, bare = split_model(model)
+        """Return the provider of a model, with the model's name there. Raises ConfigError if there is none."""
+        name, model_name = split_model(model)
         if name is None:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
         provider = self.get(name)
         if provider is None:
-            from difflib import get_close_matches  # noqa: PLC0415 - only an error asks
+            from difflib import get_close_matches  # noqa: PLC0415 - only for an error
 
-            near = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
-            advice = f"did you mean {near[0]}? Else set" if near else "set"
+            similar = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
+            advice = f"did you mean {similar[0]}? Else set" if similar else "set"
             advice += f" base_url under [providers.{name}]"
             raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
-        if not 0 < len(bare) <= _LONGEST_NAME:
-            raise ConfigError(f"{bare[:40]!r} is no name of a model", _HOW_TO_NAME)
+        if not 0 < len(model_name) <= _MAX_NAME:
+            raise ConfigError(f"{model_name[:40]!r} is no name of a model", _HOW_TO_NAME)
         if (provider.api in DIRECT or provider.needs_base) and not provider.base_url:
-            way = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
-            raise ConfigError(f"no base URL for {name}", f"set {way}")
+            settings = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
+            raise ConfigError(f"no base URL for {name}", f"set {settings}")
         if provider.base_url and not schema.URL.holds(provider.base_url):
             raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
-        return provider._replace(model=bare)
+        return provider._replace(model=model_name)

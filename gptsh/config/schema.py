@@ -1,10 +1,10 @@
-"""Keys of config.toml: each one is declared once, as a field of a NamedTuple with type, rule, meaning and default.
+"""Keys of config.toml: each is declared once, as a field of a NamedTuple with type, rule, meaning and default.
 
     class Network(NamedTuple):
         retries: Annotated[int, COUNT, "How often a request is sent again."] = 2
 
-``read`` checks a TOML table and makes it such a tuple; docs/configuration.md and the file of ``--init`` are made of
-the same fields. A field without a rule is no key.
+``read`` converts a TOML table to such a tuple. docs/configuration.md and the file of ``--init`` are generated from the
+same fields. A field without a rule is not a key.
 """
 
 import re
@@ -14,33 +14,33 @@ from typing import Any, NamedTuple, TypeVar
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
 
-MAX_SECONDS = 1e8  # seconds, three years: what a timer takes
+MAX_SECONDS = 1e8  # three years; the maximum of a timer
 _T = TypeVar("_T")
 
 
 class Rule(NamedTuple):
-    """What a value must be, in words for the user and as a test. ``shown``: the value may appear in an error."""
+    """The values that a key accepts, in words and as a test. ``shown``: an error may contain the value."""
 
     expected: str
     holds: Callable[[Any], bool]
     shown: bool = True
 
     def read(self, value: Any, where: str) -> Any:
-        """The value, a list as a tuple. Raises ConfigError."""
+        """Return the value, a list as a tuple. Raises ConfigError."""
         if not self.holds(value):
-            found = f", not {value!r}" if self.shown and not isinstance(value, (dict, list)) else ""
-            raise ConfigError(f"{where}: expected {self.expected}{found}")
+            actual = f", not {value!r}" if self.shown and not isinstance(value, (dict, list)) else ""
+            raise ConfigError(f"{where}: expected {self.expected}{actual}")
         return tuple(value) if isinstance(value, list) else value
 
 
 class Switch(NamedTuple):
-    """One of two words, which is True or False."""
+    """Two words that stand for True and False."""
 
     on: str
     off: str = "off"
 
     def read(self, value: Any, where: str) -> bool:
-        """Whether it is on. Raises ConfigError."""
+        """Return whether it is on. Raises ConfigError."""
         return bool(one_of(*self).read(value, where) == self.on)
 
 
@@ -50,36 +50,36 @@ class Table(NamedTuple):
     fields: Any
 
     def read(self, value: Any, where: str) -> Any:
-        """The NamedTuple. Raises ConfigError."""
+        """Return the NamedTuple. Raises ConfigError."""
         return read(self.fields, value, f"{where}.")
 
 
 class Tables(NamedTuple):
-    """Tables under names of the user's choosing. ``shared``: their keys may stand beside the names, for all of them."""
+    """Tables with names that the user chooses. ``shared``: their keys may also be set for all of them at once."""
 
     fields: Any
     shared: bool = False
 
     def read(self, value: Any, where: str) -> Any:
-        """A NamedTuple by name; what is shared has the name ``*``. Raises ConfigError."""
+        """Return a NamedTuple for each name; ``*`` has the shared keys. Raises ConfigError."""
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a table")
         tables = dict(value)
         if self.shared:
-            own = {name: tables.pop(name) for name, inner in value.items() if not isinstance(inner, dict)}
-            read(self.fields, own, f"{where}.")
-            tables = {"*": own, **{name: {**own, **inner} for name, inner in tables.items()}}
+            shared_keys = {name: tables.pop(name) for name, inner in value.items() if not isinstance(inner, dict)}
+            read(self.fields, shared_keys, f"{where}.")
+            tables = {"*": shared_keys, **{name: {**shared_keys, **inner} for name, inner in tables.items()}}
         return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
 
 
 def keys_of(fields: Any) -> dict[str, tuple[Rule | Switch | Table | Tables, str, Any]]:
-    """The keys of a NamedTuple by name: what each must be, what it means, and its default."""
-    declared = {name: getattr(kind, "__metadata__", None) for name, kind in fields.__annotations__.items()}
-    return {name: (*found, fields._field_defaults.get(name)) for name, found in declared.items() if found}
+    """Return the keys of a NamedTuple by name: rule, meaning and default."""
+    declared = {name: getattr(annotation, "__metadata__", None) for name, annotation in fields.__annotations__.items()}
+    return {name: (*metadata, fields._field_defaults.get(name)) for name, metadata in declared.items() if metadata}
 
 
 class Key(NamedTuple):
-    """A key as it is documented: what it must be, its default (None: none), and what it means."""
+    """A key as it is documented: accepted values, default (None: no default), meaning."""
 
     name: str
     expected: str
@@ -88,26 +88,26 @@ class Key(NamedTuple):
 
 
 def tables(fields: Any, name: str = "", meaning: str = "") -> Iterator[tuple[str, str, list[Key]]]:
-    """Each table of a file with its meaning and keys, the tables in it behind it. The file itself has no name."""
-    keys, own = keys_of(fields), []
-    for key, (kind, means, default) in keys.items():
+    """Yield each table of a file with its meaning and keys, then the tables in it. The file itself has no name."""
+    keys, table_keys = keys_of(fields), []
+    for key, (kind, key_meaning, default) in keys.items():
         if isinstance(kind, Switch):
-            own.append(Key(key, one_of(*kind).expected, kind.on if default else kind.off, means))
+            table_keys.append(Key(key, one_of(*kind).expected, kind.on if default else kind.off, key_meaning))
         elif isinstance(kind, Rule):
-            own.append(Key(key, kind.expected, default, means))
-    yield name, meaning, own
-    for key, (kind, means, _) in keys.items():
+            table_keys.append(Key(key, kind.expected, default, key_meaning))
+    yield name, meaning, table_keys
+    for key, (kind, key_meaning, _) in keys.items():
         path = f"{name}.{key}" if name else key
         if isinstance(kind, Tables) and not kind.shared:
-            yield from tables(kind.fields, f"{path}.NAME", means)
+            yield from tables(kind.fields, f"{path}.NAME", key_meaning)
         elif isinstance(kind, (Table, Tables)):
-            yield from tables(kind.fields, path, means)
+            yield from tables(kind.fields, path, key_meaning)
 
 
 def read(fields: Callable[..., _T], table: Any, where: str) -> _T:
-    """A table as the NamedTuple of its keys. Raises ConfigError naming file, key, and what was expected.
+    """Convert a table to the NamedTuple of its keys. Raises ConfigError with file, key and expected value.
 
-    ``where`` is what stands before a key's name in an error: the file, then the tables around it.
+    ``where`` is the prefix of a key in an error: the file, then the outer tables.
     """
     if not isinstance(table, dict):
         raise ConfigError(f"{where.rstrip('.')}: expected a table")
@@ -123,7 +123,7 @@ def read(fields: Callable[..., _T], table: Any, where: str) -> _T:
 
 
 def _are_headers(value: object) -> bool:
-    """Names and values that HTTP takes, and none that would change how the body is framed."""
+    """Whether a value maps names to values of HTTP headers, none of which changes the framing of the body."""
     return isinstance(value, dict) and all(
         re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
         and name.lower() not in ("content-length", "transfer-encoding", "host", "connection")
@@ -135,11 +135,12 @@ def _are_headers(value: object) -> bool:
 
 
 def one_of(*choices: str) -> Rule:
-    """One of these words."""
+    """Return the rule for one of these words."""
     return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
-_NUMBER, _URL = (int, float), r"https?://[^/@?#\s]+(/[^@?#\s]*)?"  # True and False are numbers to ``isinstance`` alone
+# ``type`` is compared with _NUMBER, since True and False are ints to ``isinstance``.
+_NUMBER, _URL = (int, float), r"https?://[^/@?#\s]+(/[^@?#\s]*)?"
 TEXT = Rule("a string", lambda v: isinstance(v, str))
 VARIABLE = Rule(
     "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), shown=False

@@ -1,8 +1,7 @@
-"""Anthropic's Messages API: a request to its JSON body, response bytes to an ``Answer``. No network here.
+"""Anthropic's Messages API: write a request's JSON body, read a response into an ``Answer``. No network here.
 
-Messages are blocks under alternating roles, every tool call with its result. Answers are read by shape: an event, a
-delta or a block of a kind that is not known here ends nothing. A block for which there is no other place is kept, with
-all others of its answer, so that the answer can go back as it came.
+Messages are blocks under alternating roles, every tool call with its result. Unknown events, deltas and blocks are no
+error. If an answer has a block for which a message has no key, all its blocks are saved, so that they can be sent back.
 """
 
 import json
@@ -45,13 +44,13 @@ REFUSABLE = {
     "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
     "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
 }
-THOUGHTS = ("thinking", "redacted_thinking")
-BLOCKS = "blocks"  # under ``replay``: all blocks of an answer that has one for which there is no other place
-_USUAL_LIMIT = 4096  # tokens of an answer of a model that nothing is known about
-_LEAST_ANSWER = 1024  # tokens beside thinking
-_MARK = {"cache_control": {"type": "ephemeral"}}
-# By type of a block, the keys that the API takes beside it; any other is refused. What is not listed belongs to a tool
-# that the provider runs, and goes back as it came.
+THINKING_TYPES = ("thinking", "redacted_thinking")
+BLOCKS = "blocks"  # under ``replay``: all blocks of an answer with one for which a message has no key
+_DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
+_MIN_ANSWER = 1024  # tokens in addition to thinking
+_CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
+# The keys that the API accepts in a block of each type; it refuses others. A type that is not listed belongs to a tool
+# that the provider runs, and is sent back unchanged.
 _KEYS: dict[str, tuple[str, ...]] = {
     "text": ("text", "citations"),
     "image": ("source",),
@@ -61,7 +60,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
 }
-_OF_CALL = ("id", "type", "function", "name", "input")  # what a call has a place for, in either shape
+_CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = (*PARTIAL_REASONS, "pause_turn")
 _NO_OUTPUT = "(no output)"
@@ -69,16 +68,16 @@ _NO_QUESTION = "(no question)"
 
 
 def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
-    """The JSON body, without what is refused, by the names of ``REFUSABLE``."""
-    params, asked = fit(request.params, provider).sent, request.messages
+    """The JSON body, without what is refused (names of ``REFUSABLE``)."""
+    params, conversation = fit(request.params, provider).sent, request.messages
     if request.schema is not None and "schema" in refused:
         from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
-        asked = messages_with_schema(asked, request.schema)
+        conversation = messages_with_schema(conversation, request.schema)
     elif request.schema is not None:
-        form = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
-        params["output_config"] = as_dict(params.get("output_config")) | form
-    system, messages, starts = _conversation(asked, provider, thinking="thinking" not in refused)
+        schema_format = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
+        params["output_config"] = as_dict(params.get("output_config")) | schema_format
+    system, messages, starts = _conversation(conversation, provider, thinking="thinking" not in refused)
     _reconcile(params, messages, provider)
     limit = params.pop("max_tokens", None)
     sent: dict[str, Any] = {
@@ -92,44 +91,46 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     called = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
     if request.tools:
         sent["tools"] = []
-    elif called and "tools" not in params:  # where none are offered any more those that were called are forbidden
+    elif called and "tools" not in params:  # without tools now: define those called earlier, but forbid calls
         sent["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
         sent["tool_choice"] = {"type": "none"}
-    for tool in request.tools:  # choices at the top of a schema are refused, and stand in words
-        choices = {key: tool.parameters[key] for key in ("allOf", "anyOf", "oneOf") if key in tool.parameters}
-        whole = {key: value for key, value in tool.parameters.items() if key not in choices}
-        told = json.dumps(choices, ensure_ascii=False, separators=(",", ":"))
-        words = f"The arguments must also conform to this JSON Schema: {told}" if choices else ""
-        text = "\n\n".join(filter(None, (tool.description, words)))
-        sent["tools"].append({"name": tool.name, "description": text, "input_schema": {**whole, "type": "object"}})
-    # Marks where the beginning is cached, so that a session pays for its history once. A first question without tools
-    # gets none: to cache it costs a quarter more, and most are never gone on with. The mark at the end serves the next
-    # request, and those before find what the last one left.
+    for tool in request.tools:  # alternatives at the top of a schema are refused, so the description states them
+        alternatives = {key: tool.parameters[key] for key in ("allOf", "anyOf", "oneOf") if key in tool.parameters}
+        schema = {key: value for key, value in tool.parameters.items() if key not in alternatives}
+        text = tool.description
+        if alternatives:
+            rest = json.dumps(alternatives, ensure_ascii=False, separators=(",", ":"))
+            words = f"The arguments must also conform to this JSON Schema: {rest}"
+            text = f"{text}\n\n{words}" if text else words
+        sent["tools"].append({"name": tool.name, "description": text, "input_schema": {**schema, "type": "object"}})
+    # Mark where the prompt is cached, so that a session pays for its history once. A first question without tools gets
+    # no mark: caching it costs a quarter more, and most are not continued. The mark at the end is for the next request;
+    # the marks before it find the cache of the last one.
     if not (sent.get("tools") or any(message["role"] == "assistant" for message in messages)):
         return sent
     head = next((name for name in ("system", "tools") if sent.get(name) and isinstance(sent[name], list)), None)
     if head:
         sent[head] = _marked(sent[head])
-    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    for at in {*of_user[-2:], *starts[-2:-1]}:
+    user_indexes = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in {*user_indexes[-2:], *starts[-2:-1]}:
         messages[at] = {**messages[at], "content": _marked(messages[at]["content"])}
     return sent
 
 
 def accepts(part: Part, _provider: Provider) -> bool:
-    """Whether a question has a place for what a part carries."""
+    """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and _source(media) is not None
 
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
-    """What is seen of the answer."""
-    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return sse.read(found, Reader(answer), response.limit_wait)
+    """Write the response into ``answer`` and yield its events."""
+    payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
+    return sse.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _closed(schema: Any) -> Any:
-    """The schema, its objects closed where they do not say whether they are: open ones are refused."""
+    """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones."""
     if isinstance(schema, list):
         return [_closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -139,49 +140,49 @@ def _closed(schema: Any) -> Any:
 
 
 def _limit(provider: Provider, params: dict[str, Any]) -> int:
-    """Tokens of an answer whose length nobody has limited: the API wants a number."""
+    """The ``max_tokens`` for an answer that the user does not limit: the API requires one."""
     known = likely_facts(provider.name, provider.model)
     window = provider.context_window or known.window
-    most = token_count(known.entry.get("max_output_tokens")) or _USUAL_LIMIT
+    most = token_count(known.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
     limit = min(most, window // 4) if window else most
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens")) or 0
-    return max(limit, budget + _LEAST_ANSWER if budget else 1)
+    return max(limit, budget + _MIN_ANSWER if budget else 1)
 
 
 def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider) -> None:
-    """Make thinking agree with a loop of tools that goes on, in place: either is refused without the other.
+    """Make thinking agree with an unfinished loop of tool calls, in place: else the API refuses the request.
 
-    A model with a budget thinks once, where the loop begins; if that went otherwise, it goes on without thoughts.
+    A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is turned off.
     """
-    loop: list[Part] = []  # the answers since the last question that brings no results of tools
+    loop: list[Part] = []  # the answers since the last question that has no tool results
     for message in reversed(messages):
         if message["role"] == "assistant":
             loop.insert(0, message)
         elif all(block["type"] != "tool_result" for block in message["content"]):
             break
     kind = as_dict(params.get("thinking")).get("type")
-    if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THOUGHTS:
+    if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
         del params["thinking"]
         kind = "disabled"
     known = likely_facts(provider.name, provider.model)
-    thinks_unasked = known.can("adaptive_thinking") or not known.can("reasoning")
-    if kind == "disabled" or (kind is None and not thinks_unasked):
+    thinks_by_default = known.can("adaptive_thinking") or not known.can("reasoning")
+    if kind == "disabled" or (kind is None and not thinks_by_default):
         for message in loop:
-            message["content"] = _without_thoughts(message["content"])
+            message["content"] = _without_thinking(message["content"])
 
 
 def _marked(blocks: list[Any]) -> list[Any]:
-    return [*blocks[:-1], {**blocks[-1], **_MARK}] if isinstance(blocks[-1], dict) else blocks
+    return [*blocks[:-1], {**blocks[-1], **_CACHE_MARK}] if isinstance(blocks[-1], dict) else blocks
 
 
 def _conversation(
-    asked: Sequence[Message], provider: Provider, *, thinking: bool
+    conversation: Sequence[Message], provider: Provider, *, thinking: bool
 ) -> tuple[list[Part], list[Part], list[int]]:
-    """The system prompt, the messages, and which of these, by index, begin a turn; ``thinking``: with its thoughts."""
+    """The system prompt, the messages, and the indexes of those that begin a turn; ``thinking``: include thinking."""
     system: list[Part] = []
     messages: list[Part] = []
     starts = []
-    for message in asked:
+    for message in conversation:
         role = "assistant" if message["role"] == "assistant" else "user"
         if message["role"] == "system":
             system += _text(text_of(message))
@@ -191,10 +192,10 @@ def _conversation(
         elif message["role"] == "tool":
             blocks = [_result(message)]
         else:
-            blocks = [block for part in parts_of(message) for block in _asked(part)]
+            blocks = [block for part in parts_of(message) for block in _blocks_of_part(part)]
         if not blocks:
             continue
-        if role == "assistant" and not messages:  # a user has the first word
+        if role == "assistant" and not messages:  # the first message must be the user's
             messages.append({"role": "user", "content": _text(_NO_QUESTION)})
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
@@ -203,107 +204,108 @@ def _conversation(
         if message["role"] == "user":
             starts.append(len(messages) - 1)
     for one in messages:
-        if one["content"][0]["type"] not in THOUGHTS:  # two answers that were joined, the latter with thoughts
-            one["content"] = _without_thoughts(one["content"])
+        if one["content"][0]["type"] not in THINKING_TYPES:  # two joined answers, only the second with thinking
+            one["content"] = _without_thinking(one["content"])
         one["content"] = [
             {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block}
             for block in one["content"]
         ]
     last = messages[-1]["content"][-1] if messages and messages[-1]["role"] == "assistant" else {}
     if last.get("type") == "text":
-        last["text"] = last["text"].rstrip()  # the last words may not end in white space
+        last["text"] = last["text"].rstrip()  # the API refuses white space at the end
     return system, messages, starts
 
 
 def _text(text: str) -> list[Part]:
-    """A block, where it says something: an empty one is refused."""
+    """A text block, or none for a blank text, which the API refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _asked(part: Part, *, named: bool = True, failed: bool = False) -> list[Part]:
-    """A part of a question, or of a result, as a block; for what is not taken, or is of a failed call, words."""
+def _blocks_of_part(part: Part, *, with_source: bool = True, failed: bool = False) -> list[Part]:
+    """A part of a question or a tool result as blocks; text for what the API does not accept, or for a failed call."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return _text(labelled_text(part) if named and part["text"].strip() else part["text"])
+        return _text(labelled_text(part) if with_source and part["text"].strip() else part["text"])
     media = None if failed else media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
-        return [_left_out(part)]
+        return [_placeholder(part)]
     if media.kind == "image":
         return [{"type": "image", "source": source}]
-    cited = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
-    more = {"title": name_of(part), "citations": cited}
+    citations = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
+    more = {"title": name_of(part), "citations": citations}
     return [{"type": "document", "source": source, **{key: value for key, value in more.items() if value}}]
 
 
 def _source(media: Media) -> Part | None:
-    """An image or a document in the API's shape; None for what it does not take."""
+    """The source of an image or a document in the API's form; None if the API does not accept it."""
     if media.kind == "audio":
         return None
     if media.url is not None:
         return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
-    kinds = _IMAGES if media.kind == "image" else ("application/pdf",)
-    return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in kinds else None
+    types = _IMAGES if media.kind == "image" else ("application/pdf",)
+    return {"type": "base64", "media_type": media.media_type, "data": media.data} if media.media_type in types else None
 
 
-def _left_out(part: Part) -> Part:
-    """What the model reads in the place of a part that it does not get."""
+def _placeholder(part: Part) -> Part:
+    """A text in place of a part that is not sent."""
     return {"type": "text", "text": labelled_text(not_sent(part, "this API does not take it"))}
 
 
 def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
-    """The blocks of an answer: as they came, where they were kept and are the whole of it, else from its parts.
+    """The blocks of an answer: the saved ones if they are complete, else made from its parts.
 
-    Thinking goes to the model alone that signed it. Kept blocks of an answer that broke off may be refused.
+    Thinking is sent only to the model that signed it. Saved blocks of a partial answer are not used: the API may refuse
+    them.
     """
-    own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
+    is_own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
     thinks = thinking and is_answer_of(message, provider.name, provider.model)
-    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if own else []
+    blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if is_own else []
     uses = [block for block in blocks if block.get("type") == "tool_use"]
     text = "".join(block["text"] for block in blocks if block.get("type") == "text")
     if blocks and message.get("finish_reason") not in _PARTIAL and text == text_of(message) and len(uses) == len(calls):
-        sound = {id(use): use | _tool_use(call, own=own) for use, call in zip(uses, calls, strict=True)}
-        blocks = [sound.get(id(block), block) for block in blocks]
+        valid = {id(use): use | _tool_use(call, is_own=is_own) for use, call in zip(uses, calls, strict=True)}
+        blocks = [valid.get(id(block), block) for block in blocks]
     else:
         blocks = []
         for kind, block in blocks_of(message):
             if kind == "tool_call":
-                blocks.append(_tool_use(block, own=own))
+                blocks.append(_tool_use(block, is_own=is_own))
             elif kind == "thinking":
-                blocks += [block] if block.get("type") in THOUGHTS else []
+                blocks += [block] if block.get("type") in THINKING_TYPES else []
             elif not is_text(block):
-                blocks.append(_left_out(block))
-            elif blocks and blocks[-1]["type"] == "text":  # texts in a row are one
+                blocks.append(_placeholder(block))
+            elif blocks and blocks[-1]["type"] == "text":  # join adjacent texts
                 blocks[-1] = {"type": "text", "text": blocks[-1]["text"] + block["text"]}
             else:
                 blocks.append({"type": "text", "text": block["text"]})
         blocks += _text(message.get("refusal") or "")
     sent = []
     for block in blocks:
-        is_thought, is_blank = block["type"] in THOUGHTS, block["type"] == "text" and not block["text"].strip()
-        if not is_blank and (not is_thought or (thinks and (block.get("signature") or block.get("data")))):
+        is_thinking, is_blank = block["type"] in THINKING_TYPES, block["type"] == "text" and not block["text"].strip()
+        if not is_blank and (not is_thinking or (thinks and (block.get("signature") or block.get("data")))):
             sent.append(block)
-    while sent and sent[-1]["type"] in THOUGHTS:  # no answer may end in a thought
+    while sent and sent[-1]["type"] in THINKING_TYPES:  # an answer must not end in thinking
         sent.pop()
     return sent
 
 
-def _without_thoughts(blocks: list[Part]) -> list[Part]:
-    return [block for block in blocks if block["type"] not in THOUGHTS]
+def _without_thinking(blocks: list[Part]) -> list[Part]:
+    return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
 
-def _tool_use(call: Call, *, own: bool) -> Part:
-    """A call, which a context has made sound. ``own``: who called it, if the API said so, came from here."""
+def _tool_use(call: Call, *, is_own: bool) -> Part:
+    """A valid call as a block. ``is_own``: the call came from this provider, so its ``caller`` is sent back."""
     function = call["function"]
-    used = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": as_object(function["arguments"])}
-    return {**used, "caller": call["caller"]} if own and "caller" in call else used
+    block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": as_object(function["arguments"])}
+    return {**block, "caller": call["caller"]} if is_own and "caller" in call else block
 
 
 def _result(message: Message) -> Part:
-    """What a tool gave."""
+    """A tool result as a block."""
     failed = bool(message.get("is_error"))
-    blocks = [block for part in parts_of(message) for block in _asked(part, named=False, failed=failed)]
-    words = all(block["type"] == "text" for block in blocks)
-    content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if words else blocks
+    blocks = [block for part in parts_of(message) for block in _blocks_of_part(part, with_source=False, failed=failed)]
+    is_text_only = all(block["type"] == "text" for block in blocks)
+    content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if is_text_only else blocks
     error = {"is_error": True} if failed else {}
     return {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content, **error}
 
@@ -312,11 +314,11 @@ def _result(message: Message) -> Part:
 
 
 def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
-    """What a stream would have brought of a message; ``body`` is what --debug shows of one that is none."""
+    """A message as the events of a stream. --debug shows ``body`` if it is not one."""
     if message.get("type") == "error" or "error" in message:
         yield {"type": "error", **message}
     elif not isinstance(message.get("content"), list):
-        raise ModelError("the response is no message", ADVICE, detail=debug_text(body))
+        raise ModelError("the response is not a message", ADVICE, detail=debug_text(body))
     else:
         yield {"type": "message_start", "message": message}
         for at, block in enumerate(as_dicts(message["content"])):
@@ -327,18 +329,18 @@ def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
 
 
 class Reader(sse.Reader):
-    """Writes the events of one answer into it."""
+    """Writes the events of one answer into an ``Answer``."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
         self._usage: dict[str, Any] = {}
         self._finish: str | None = None
         self._done = False
-        self._open: dict[Any, dict[str, Any]] = {}  # blocks that have not ended, by index
+        self._open: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
         self._blocks: list[dict[str, Any]] = []
 
     def add(self, payload: dict[str, Any]) -> bool:
-        """One event; whether it was the last. Raises ModelError or TooLong for an error."""
+        """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
         kind, index = payload.get("type"), payload.get("index")
         index = index if isinstance(index, int) else None
         message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
@@ -347,7 +349,7 @@ class Reader(sse.Reader):
         if kind == "message_stop":
             self._done = True
             return True
-        # Later figures are of the whole answer; a null says nothing.
+        # Each figure replaces the earlier one; null is ignored.
         usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
         self._usage |= {key: value for key, value in usage.items() if value is not None}
         if kind == "message_start":
@@ -355,40 +357,40 @@ class Reader(sse.Reader):
                 if isinstance(message.get(key), str):
                     setattr(self.answer, name, message[key])
         elif kind == "content_block_start":
-            self._end(index)  # some servers do not say that a block has ended
+            self._end_block(index)  # some servers do not send content_block_stop
             start = as_dict(payload.get("content_block"))
             self._open[index] = {key: v for key, v in start.items() if key == "type" or not isinstance(v, str)}
-            self._add(self._open[index], start)
+            self._add_piece(self._open[index], start)
         elif kind == "content_block_delta" and index in self._open:
-            self._add(self._open[index], delta)
+            self._add_piece(self._open[index], delta)
         elif kind == "content_block_stop":
-            self._end(index)
+            self._end_block(index)
         elif kind == "message_delta":
-            why = as_dict(delta.get("stop_details")).get("explanation")
-            if isinstance(why, str) and why:
-                self.answer.add_refusal(why)
+            explanation = as_dict(delta.get("stop_details")).get("explanation")
+            if isinstance(explanation, str) and explanation:
+                self.answer.add_refusal(explanation)
             if isinstance(delta.get("stop_reason"), str):
                 self._finish, stop = delta["stop_reason"], delta.get("stop_sequence")
                 self.answer.stop_sequence = stop if isinstance(stop, str) else None
-                self._conclude()
+                self._finish_answer()
         return False
 
     def end(self) -> None:
-        """Blocks without an end, tool calls that were begun, usage."""
+        """Write unfinished blocks, among them tool calls, and usage."""
         for index in list(self._open):
-            self._end(index)
+            self._end_block(index)
         if self._done or self.answer.finished:
-            self._conclude()
+            self._finish_answer()
         elif self._usage:
             self.answer.usage = usage_from(self._usage)
 
-    def _conclude(self) -> None:
+    def _finish_answer(self) -> None:
         if self._usage:
             self.answer.usage = usage_from(dict(self._usage))
         self.answer.finish(FINISH_REASONS.get(self._finish or "", self._finish))
 
-    def _add(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
-        """Add to a block; of a piece of a kind that is not known here the texts, under their own keys."""
+    def _add_piece(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
+        """Add a piece to a block; of an unknown kind of piece its texts, under their own keys."""
         for key, value in piece.items():
             if key == "citation":
                 block["citations"] = [*as_dicts(block.get("citations")), value]
@@ -401,23 +403,23 @@ class Reader(sse.Reader):
         elif kind == "thinking" and isinstance(text, str):
             self.answer.add_reasoning(text, THINKING_BLOCKS)
 
-    def _end(self, index: Any) -> None:
-        """Keep a block as it would have come in one piece."""
+    def _end_block(self, index: Any) -> None:
+        """Save a block in the form that an unstreamed answer has."""
         if index not in self._open:
             return
         block = {key: join_surrogates(v) if isinstance(v, str) else v for key, v in self._open.pop(index).items()}
         kind, arguments = block.get("type"), block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return
-        given = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else "{}"
+        initial_input = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else "{}"
         if arguments:
             block["input"] = as_object(arguments)
         self._blocks.append(block)
-        if kind in THOUGHTS:
+        if kind in THINKING_TYPES:
             self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
-        elif kind == "tool_use":  # its arguments as received, what else stands in it under its own keys
-            function = {"name": str(block.get("name") or ""), "arguments": arguments or given}
-            more = {key: value for key, value in block.items() if key not in _OF_CALL}
+        elif kind == "tool_use":  # its arguments as received, other fields under their own keys
+            function = {"name": str(block.get("name") or ""), "arguments": arguments or initial_input}
+            more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
             self.answer.add_call({"id": str(block.get("id") or ""), "type": "function", "function": function, **more})
-        if BLOCKS in self.answer.replay or block.get("citations") or kind not in (*THOUGHTS, "tool_use", "text"):
+        if BLOCKS in self.answer.replay or block.get("citations") or kind not in (*THINKING_TYPES, "tool_use", "text"):
             self.answer.replay[BLOCKS] = list(self._blocks)

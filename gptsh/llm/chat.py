@@ -1,12 +1,12 @@
-"""The OpenAI chat completions API: a request to its JSON body, response bytes to an ``Answer``. No network here.
+"""The OpenAI chat completions API: write a request's JSON body, read a response into an ``Answer``. No network here.
 
-Providers differ in where usage stands, how reasoning is named, whether tool-call deltas have an index, and in sending
-errors inside a stream of status 200; all of it is read here, by shape and not by provider.
+Providers differ in where they put usage, how they name reasoning, whether tool-call deltas have an index, and whether
+errors come inside a stream of status 200. All forms are accepted from every provider.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content import openai_parts
@@ -43,27 +43,27 @@ REFUSABLE = {
     "stream_options": "stream_options",
     "response_format": "(?i)response.?format|json.?schema",
 }
-# What is kept besides because a provider may want it back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax);
-# the signature of an answer without calls (Google); what was read from a file, so that it is not paid for twice
-# (OpenRouter). Other keys that we do not know, and citations, say nothing to a later request and are not kept.
-WANTED_BACK = (REASONING_DETAILS, "extra_content", "annotations")
+# Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax); the
+# signature of an answer without calls (Google); the text read from a file, so that it is not paid for twice
+# (OpenRouter). Citations and unknown keys are of no use to a later request, and are not saved.
+REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
-_LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; whether its newest models take more is told nowhere
+_LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; a larger limit of its newest models is not documented
 _SIGNATURE = "thought_signature"
-_GROWS = ("text", "summary", "data")  # of a piece of reasoning
+_GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
 
 
 def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
-    """The JSON body, without the fields that are refused."""
+    """The JSON body, without the refused fields."""
     if request.schema is not None and "response_format" in refused:
         from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
         request = request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
     messages: list[dict[str, Any]] = []
     for message in openai_parts.move_tool_media(request.messages):
-        is_behind_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
-        if is_behind_tool and not provider.user_after_tool:
+        is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
+        if is_after_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
     sent = {"model": provider.model, "messages": messages, **fit(request.params, provider).sent}
@@ -78,9 +78,8 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
         parameters = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
         function = {"name": tool.name, "description": text, "parameters": parameters}
         sent["tools"].append({"type": "function", "function": function})
-    if request.schema is not None:  # not strict, which takes a part of JSON Schema only: the answer is checked here
-        form = {"name": "answer", "schema": request.schema}
-        sent["response_format"] = {"type": "json_schema", "json_schema": form}
+    if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
+        sent["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}
     if request.stream:
         sent["stream"] = True
         if provider.stream_options and "stream_options" not in refused:
@@ -89,19 +88,19 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
 
 
 def accepts(part: Part, provider: Provider) -> bool:
-    """Whether a question has a place for what a part carries."""
+    """Whether a question can carry this part, which is not text."""
     return openai_parts.accepts(part, provider.parts)
 
 
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
-    """What is seen of the answer."""
-    found = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return sse.read(found, Reader(answer), response.limit_wait)
+    """Write the response into ``answer`` and yield its events."""
+    payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
+    return sse.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
-    """A message without what only gptsh, or only another model, knows; ``model`` is as ``-m`` takes it."""
-    known: Mapping[str, Any] = message
+    """A message without the keys of gptsh or of another model; ``model`` is a value for ``-m``."""
+    name: Any = message.get("name")
     sent: dict[str, Any]
     if message["role"] == "assistant":
         sent = _answer(message, provider, model)
@@ -109,33 +108,33 @@ def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]
         sent = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
         sent = {"content": openai_parts.question_content(message, provider.parts)}
-    named = {"name": known["name"]} if known.get("name") and isinstance(known["name"], str) else {}
-    return {"role": message["role"], **sent, **named}
+    return {"role": message["role"], **sent, **({"name": name} if name and isinstance(name, str) else {})}
 
 
 def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
-    """An answer: its words, its calls, and what goes back. Servers mirror parts, and some refuse them.
+    """An answer: its text, its tool calls, and what the provider wants back. Some servers refuse other keys.
 
-    What is signed or sealed is for the model that made it; reasoning in plain text its provider wants of any.
+    Signed or encrypted reasoning is only for the model that made it; plain text is for any model of the provider.
     """
-    own, replay = is_answer_of(message, provider.name, model), as_dict(message.get("replay"))
+    is_own, replay = is_answer_of(message, provider.name, model), as_dict(message.get("replay"))
     text, calls = one_text(message), message.get("tool_calls")
     sent: dict[str, Any] = {}
-    if own and replay:
-        sent = {key: replay.get(key) for key in WANTED_BACK}
+    if is_own and replay:
+        sent = {key: replay.get(key) for key in REPLAY_KEYS}
         details = as_dicts(replay.get(REASONING_DETAILS))
-        # The last piece of reasoning of an answer that broke off is not whole, unless it is signed.
-        torn = message.get("finish_reason") in PARTIAL_REASONS and details and "text" in details[-1]
-        sent[REASONING_DETAILS] = details[:-1] if torn and not details[-1].get("signature") else details
-    if own and provider.api == "litellm":
+        # The last reasoning detail of a partial answer may be incomplete, unless it is signed.
+        is_torn = message.get("finish_reason") in PARTIAL_REASONS and details and "text" in details[-1]
+        sent[REASONING_DETAILS] = details[:-1] if is_torn and not details[-1].get("signature") else details
+    if is_own and provider.api == "litellm":
         blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
         sent |= {THINKING_BLOCKS: blocks, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
     if calls:
         through_litellm = provider.api == "litellm"
-        sent["tool_calls"] = [_call(call, own=own, through_litellm=through_litellm) for call in calls]
+        sent["tool_calls"] = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
         if provider.wants_reasoning:
-            known = replay if message.get("provider") == provider.name else {}
-            sent |= {key: known[key] for key in REASONING_FIELDS if known.get(key)} or {REASONING_FIELDS[0]: " "}
+            reasoning = replay if message.get("provider") == provider.name else {}
+            fields = {key: reasoning[key] for key in REASONING_FIELDS if reasoning.get(key)}
+            sent |= fields or {REASONING_FIELDS[0]: " "}
     sent = {key: value for key, value in sent.items() if value}
     if text or not calls or provider.is_local:  # llama-cpp-python refuses null
         sent["content"] = text
@@ -144,44 +143,44 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     return sent
 
 
-def _call(call: Call, *, own: bool, through_litellm: bool) -> Call:
-    """A call, for its own model with its thought's signature: Google takes it beside, litellm within the function."""
+def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
+    """A tool call; its own model gets the signature, which Google expects beside the function and litellm inside."""
     function = {key: value for key, value in call["function"].items() if through_litellm or key in _FUNCTION_KEYS}
-    if not own:
+    if not is_own:
         plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
         return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
-    kept = {key: value for key, value in call.items() if value is not None}
+    sent = {key: value for key, value in call.items() if value is not None}
     beside = as_dict(as_dict(call.get("extra_content")).get("google")).get(_SIGNATURE)
-    within = as_dict(call["function"].get(PROVIDER_FIELDS)).get(_SIGNATURE)
-    if through_litellm and beside and not within:
+    inside = as_dict(call["function"].get(PROVIDER_FIELDS)).get(_SIGNATURE)
+    if through_litellm and beside and not inside:
         function[PROVIDER_FIELDS] = {_SIGNATURE: beside}
-    if within and not beside and not through_litellm:
-        kept["extra_content"] = {"google": {_SIGNATURE: within}}
-    return {**kept, "function": function}
+    if inside and not beside and not through_litellm:
+        sent["extra_content"] = {"google": {_SIGNATURE: inside}}
+    return {**sent, "function": function}
 
 
 # ---- answers
 
 
 def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
-    """What a stream would have brought of a ``chat.completion``; ``body`` is what --debug shows of one that is none."""
+    """A ``chat.completion`` as the chunks of a stream. --debug shows ``body`` if it is not one."""
     if not as_dicts(payload.get("choices")):
-        raise _error_in(payload) or ModelError("the response is no chat completion", ADVICE, detail=debug_text(body))
+        raise _error_in(payload) or ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
     yield from (payload, DONE)
 
 
 class Reader(sse.Reader):
-    """Writes the chunks of one answer into it, or the one object that it is."""
+    """Writes the chunks of one answer into an ``Answer``; an unstreamed answer is one chunk."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
         self._calls: list[tuple[int | None, Call]] = []  # with its index
         self._finish: str | None = None
         self._done = False
-        self._thought: list[str] = []  # the thinking block that has no signature yet
+        self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
 
     def add(self, chunk: dict[str, Any]) -> bool:
-        """One chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer = self.answer
         if chunk is DONE:
             self._done = True
@@ -189,16 +188,16 @@ class Reader(sse.Reader):
         answer.response_id = answer.response_id or _text(chunk.get("id"))
         answer.resolved_model = answer.resolved_model or _text(chunk.get("model"))
         choices = as_dicts(chunk.get("choices"))
-        # At the top, in the choice (moonshot), or in x_groq; a later null never overwrites it.
+        # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it.
         places = [chunk, *choices[:1], as_dict(chunk.get("x_groq"))]
         if usage := next(filter(None, (as_dict(place.get("usage")) for place in places)), None):
             answer.usage = usage_from(usage)
         for choice in choices:
-            if choice.get("index") in (0, None):  # more than one answer (n=2) would be one too many
-                self._take_delta(as_dict(choice.get("delta") or choice.get("message")), whole="message" in choice)
+            if choice.get("index") in (0, None):  # only the first of several answers (n=2)
+                self._add_delta(as_dict(choice.get("delta") or choice.get("message")), is_whole="message" in choice)
                 if isinstance(reason := choice.get("finish_reason"), str):
                     self._finish = reason
-                    answer.stop_sequence = _text(choice.get("stop_reason"))  # vLLM's and SGLang's word
+                    answer.stop_sequence = _text(choice.get("stop_reason"))  # so named by vLLM and SGLang
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":
@@ -208,22 +207,22 @@ class Reader(sse.Reader):
         return False
 
     def end(self) -> None:
-        """The tool calls, as far as they came: they are known only now."""
-        for _, call in self._calls:  # keys that we do not know (thought signatures) are kept
+        """Add the tool calls, complete or not: only now do they no longer change."""
+        for _, call in self._calls:  # with unknown keys, such as thought signatures
             self.answer.add_call({**call, "id": call["id"] or ""})
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
 
     def _reason(self) -> str | None:
-        """Why it ended; a "stop", or a reason that is empty (xai), means the tool calls where there are some."""
+        """The finish reason; with tool calls, "stop" or an empty reason (xai) becomes "tool_calls"."""
         return "tool_calls" if self._calls and self._finish in ("stop", "") else self._finish or None
 
-    def _take_delta(self, delta: dict[str, Any], *, whole: bool) -> None:
+    def _add_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
         answer = self.answer
-        self._take_reasoning(delta)
+        self._add_reasoning(delta)
         content = delta.get("content")
         answer.add_text(_text(content) or "")
-        for part in as_dicts(content):  # mistral's
+        for part in as_dicts(content):  # content in parts is Mistral's
             if part.get("type") == "thinking":
                 for piece in as_dicts(part.get("thinking")):
                     answer.add_reasoning(_text(piece.get("text")) or "", "thinking")
@@ -232,24 +231,24 @@ class Reader(sse.Reader):
         if refusal := _text(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._take_call(call)
-        if delta.keys() & {*WANTED_BACK, PROVIDER_FIELDS}:
-            self._keep(delta, whole=whole)
+            self._add_call_delta(call)
+        if delta.keys() & {*REPLAY_KEYS, PROVIDER_FIELDS}:
+            self._save_replay(delta, is_whole=is_whole)
 
-    def _take_reasoning(self, delta: dict[str, Any]) -> None:
+    def _add_reasoning(self, delta: dict[str, Any]) -> None:
         answer = self.answer
-        # Some servers send the same reasoning under two names: the first one that says something counts.
+        # Some servers send the same reasoning under two names: the first one that is not empty counts.
         field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
         blocks = as_dicts(delta.get(THINKING_BLOCKS))
-        for block in blocks:  # as litellm passes them on: pieces of text, then the signature of them all
+        for block in blocks:  # litellm sends pieces of text, then the signature of the whole block
             if text := _text(block.get("thinking")):
-                self._thought.append(text)
+                self._thinking.append(text)
                 answer.add_reasoning(text, THINKING_BLOCKS)
             if block.get("type") != "thinking":
                 answer.add_thinking(block)
             elif block.get("signature"):
-                answer.add_thinking({**block, "thinking": "".join(self._thought)})
-                self._thought = []
+                answer.add_thinking({**block, "thinking": "".join(self._thinking)})
+                self._thinking = []
         if field and not blocks:
             answer.add_reasoning(delta[field], field)
         elif not blocks:
@@ -257,21 +256,21 @@ class Reader(sse.Reader):
             texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
             answer.add_reasoning("".join(filter(None, texts)), "reasoning")
 
-    def _take_call(self, delta: dict[str, Any]) -> None:
-        """What one delta has of a call: the one of its index, else of its id, else the last one.
+    def _add_call_delta(self, delta: dict[str, Any]) -> None:
+        """Add a delta to the call with its index, else with its id, else to the last call.
 
-        A new id at a used index begins another call, and so does a name where index and id are missing; an empty id or
-        name says nothing (mistral, dashscope, groq).
+        A new id at a known index begins another call, and so does a name without index and id. Some providers send an
+        empty id or name, which is ignored (mistral, dashscope, groq).
         """
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
         call: Call | None = None
         for at, one in reversed(self._calls):
-            if index is None and call_id is None:  # the last one goes on, if it is not whole
+            if index is None and call_id is None:  # continues the last call, if that is not complete
                 call = None if function.get("name") and one["function"]["arguments"].endswith("}") else one
                 break
-            is_there = index is not None and at == index and None in (call_id, one["id"])
-            if is_there or (call_id == one["id"] and (index == at or None in (index, at))):
+            has_same_index = index is not None and at == index and None in (call_id, one["id"])
+            if has_same_index or (call_id == one["id"] and (index == at or None in (index, at))):
                 call = one
                 break
         if call is None:
@@ -285,20 +284,20 @@ class Reader(sse.Reader):
         inner |= {key: value for key, value in function.items() if key not in inner}
         call |= {key: v for key, v in delta.items() if key not in ("index", *call) and v not in (None, "")}
 
-    def _keep(self, delta: dict[str, Any], *, whole: bool) -> None:
-        """What the provider may want back. What is signed goes back as one piece, not in those in which it came."""
+    def _save_replay(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+        """Save what the provider may want back. Pieces of one signed reasoning detail are joined."""
         replay = self.answer.replay
         for piece in as_dicts(delta.get(REASONING_DETAILS)):
-            kept = replay.setdefault(REASONING_DETAILS, [])
-            last = kept[-1] if kept and not whole else {}
-            same = (
+            details = replay.setdefault(REASONING_DETAILS, [])
+            last = details[-1] if details and not is_whole else {}
+            is_same = all(
                 last.get(key) == piece.get(key) or None in (last.get(key), piece.get(key)) for key in ("index", "id")
             )
-            if not last or last.get("type") != piece.get("type") or not all(same):
-                kept.append(dict(piece))
+            if not last or last.get("type") != piece.get("type") or not is_same:
+                details.append(dict(piece))
                 continue
             for key, value in piece.items():
-                if key in _GROWS and isinstance(value, str) and isinstance(last.get(key), str):
+                if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
                     last[key] += value
                 elif value is not None:
                     last[key] = value
@@ -307,11 +306,11 @@ class Reader(sse.Reader):
         for note in as_dicts(delta.get("annotations")):
             if note.get("type") == "file" and note not in (files := replay.setdefault("annotations", [])):
                 files.append(note)
-        signed = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
-        for signature in signed if isinstance(signed, list) else ():
-            known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES]
-            if isinstance(signature, str) and signature not in known:
-                known.append(signature)
+        signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
+        for signature in signatures if isinstance(signatures, list) else ():
+            saved = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES]
+            if isinstance(signature, str) and signature not in saved:
+                saved.append(signature)
 
 
 def _text(value: object) -> str | None:
@@ -319,11 +318,11 @@ def _text(value: object) -> str | None:
 
 
 def _error_in(chunk: dict[str, Any]) -> GptshError | None:
-    """The error that a payload reports: under ``error``, in a choice, or bare in the place of an answer."""
+    """The error in a payload: under ``error``, in a choice, or instead of an answer."""
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
         error = error or choice.get("error")
-    bare = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
-    if not error and (bare or "error" in (chunk.get("object"), chunk.get("type"))):
+    is_error = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
+    if not error and (is_error or "error" in (chunk.get("object"), chunk.get("type"))):
         error = sse.error_fields(chunk)
     return reported(error, chunk) if error else None

@@ -1,6 +1,6 @@
-"""Ollama's own API, ``/api/chat``: a request to its JSON body, response bytes, an object a line, to an ``Answer``.
+"""Ollama's own API, ``/api/chat``: write a request's JSON body, read a response of JSON lines into an ``Answer``.
 
-It is spoken since only here a request can choose the model's window, and have a prompt refused instead of cut.
+gptsh uses it because only here a request can choose the window, and have a long prompt refused instead of truncated.
 """
 
 import json
@@ -29,23 +29,25 @@ REFUSABLE = {
     "think": r"(?i)support thinking|think value|\bthink must be|ChatRequest\.think",
     "format": r"(?i)\bformat\b|schema|grammar",
 }
-THINKING = "thinking"  # the field of reasoning, in both directions
-_BESIDE_OPTIONS = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
-_NOT_TAKEN = {"image": "images by URL", "document": "documents", "audio": "audio"}
-_KNOWN = {"message", "done", "error"}
-_OF_USAGE = ("_count", "_duration")
+THINKING = "thinking"  # the field of reasoning, in requests and answers
+# Parameters outside ``options``.
+_TOP_LEVEL = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
+_UNSUPPORTED = {"image": "images by URL", "document": "documents", "audio": "audio"}
+_ANSWER_KEYS = {"message", "done", "error"}
+_USAGE_SUFFIXES = ("_count", "_duration")
 
 
 def body(
     request: Request, provider: Provider, refused: Collection[str] = (), servers: "Servers | None" = None
 ) -> dict[str, Any]:
-    """The JSON body, without the fields that are refused. The server may be asked how the model is loaded.
+    """The JSON body, without the refused fields. The server may be asked how the model is loaded.
 
-    Without ``truncate`` and ``shift`` it drops what is oldest and reports nothing; with them it refuses.
+    With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
+    silently.
     """
     params = fit(request.params, provider).sent
-    beside = {name: params.pop(name) for name in _BESIDE_OPTIONS if name in params}
-    options = {**as_dict(params.pop("options", None)), **params}  # what it does not know it only logs
+    top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
+    options = {**as_dict(params.pop("options", None)), **params}  # the server only logs unknown options
     if "max_tokens" in options:
         options["num_predict"] = options.pop("max_tokens")
     if isinstance(options.get("stop"), str):
@@ -58,7 +60,7 @@ def body(
         "stream": request.stream,
         "truncate": False,
         "shift": False,
-        **beside,
+        **top_level,
         **({"format": request.schema} if request.schema is not None else {}),
         **({"options": options} if options else {}),
     }
@@ -68,20 +70,20 @@ def body(
 
 
 def accepts(part: Part, _provider: Provider) -> bool:
-    """Whether a question has a place for what a part carries."""
+    """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind == "image" and media.data is not None
 
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
-    """What is seen of the answer. The server may be asked for its window."""
+    """Write the response into ``answer`` and yield its events. The server may be asked for its window."""
     return sse.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded_window(provider)))
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
-    """The messages in Ollama's shape; thinking goes back to its own model alone, within its turn."""
+    """The messages in Ollama's form; thinking is sent back only to its own model, within its turn."""
     latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
-    names: dict[str, str] = {}  # of the functions, by call
+    names: dict[str, str] = {}  # of functions, by call id
     for at, message in enumerate(request.messages):
         parts, images = [], []
         for part in parts_of(message):
@@ -91,8 +93,8 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
             elif is_text(part):
                 parts.append(part)
             else:
-                lacks = f"Ollama takes no {_NOT_TAKEN[media.kind]}" if media else "Ollama takes text and images"
-                parts.append(not_sent(part, lacks))
+                reason = f"Ollama takes no {_UNSUPPORTED[media.kind]}" if media else "Ollama takes text and images"
+                parts.append(not_sent(part, reason))
         calls = []
         for call in message.get("tool_calls") or ():
             name = call["function"]["name"]
@@ -100,9 +102,9 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
             calls.append(
                 {"id": call["id"], "function": {"name": name, "arguments": as_object(call["function"]["arguments"])}}
             )
-        thought = as_dict(message.get("replay")).get(THINKING)
+        thinking = as_dict(message.get("replay")).get(THINKING)
         is_own = at > latest and is_answer_of(message, provider.name, request.model)
-        more = {"images": images, THINKING: thought if is_own else None, "tool_calls": calls}
+        more = {"images": images, THINKING: thinking if is_own else None, "tool_calls": calls}
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
             more |= {"tool_name": message.get("name") or names.get(call_id), "tool_call_id": call_id}
@@ -114,29 +116,29 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
 
 
 def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    """Each line of a body as an object. Raises ModelError for one that is none, and for what is no answer."""
+    """Parse each line of a body as an object. Raises ModelError if one is not, or if the first is not an answer."""
     lines = filter(bytes.strip, sse.lines(chunks))
     for number, line in enumerate(lines):
         try:
-            found = load(line)
+            payload = load(line)
         except ModelError:
-            if number and next(lines, None) is None:  # the end of the stream has cut it off
+            if number and next(lines, None) is None:  # the last line may be cut off
                 return
             raise
-        if not number and not _KNOWN & set(found):
-            raise ModelError("the response is no answer of Ollama", ADVICE, detail=debug_text(line))
-        yield found
+        if not number and not _ANSWER_KEYS & set(payload):
+            raise ModelError("the response is not an answer of Ollama", ADVICE, detail=debug_text(line))
+        yield payload
 
 
 class Reader(sse.Reader):
-    """Writes the lines of one answer into it. ``window`` looks up with which one the model was used."""
+    """Writes the lines of one answer into an ``Answer``. ``window`` looks up the window that the server used."""
 
     def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:
         super().__init__(answer)
         self._window = window
 
     def add(self, line: dict[str, Any]) -> bool:
-        """One line; whether it was the last. Raises ModelError or TooLong for an error."""
+        """Read one line; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer, message = self.answer, as_dict(line.get("message"))
         thinking, content, model = message.get(THINKING), message.get("content"), line.get("model")
         answer.resolved_model = model if isinstance(model, str) else None
@@ -147,15 +149,16 @@ class Reader(sse.Reader):
             name, arguments = function.get("name"), function.get("arguments")
             if not isinstance(arguments, str):
                 arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
-            called = {"name": name if isinstance(name, str) else "", "arguments": arguments}
-            answer.add_call({"id": call_id if isinstance(call_id, str) else "", "type": "function", "function": called})
+            function = {"name": name if isinstance(name, str) else "", "arguments": arguments}
+            call_id = call_id if isinstance(call_id, str) else ""
+            answer.add_call({"id": call_id, "type": "function", "function": function})
         if line.get("error"):
             raise reported(line["error"], line)
         if line.get("done") is not True:
             return False
-        usage = usage_from({key: value for key, value in line.items() if key.endswith(_OF_USAGE)})
+        usage = usage_from({key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)})
         window = self._window()
-        reason = line.get("done_reason")  # older servers end a whole answer with ``done`` alone
+        reason = line.get("done_reason")  # older servers end a complete answer with ``done`` only
         reason = reason if isinstance(reason, str) and reason else "stop"
         if reason == "length" and window:
             usage["raw"][WINDOW_KEY] = window

@@ -135,7 +135,8 @@ def with_tools(agent: Agent, flags: Flags, config: Settings, stored: Document | 
     configured = []
     for name in names:
         try:
-            configured += [name] if isinstance(name, str) and config.tool_servers.select([name]) else []
+            if isinstance(name, str) and config.tool_servers.select([name]):
+                configured.append(name)
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
     return agent._replace(tools=tuple(configured))

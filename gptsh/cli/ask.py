@@ -29,12 +29,14 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     from gptsh.cli.app import App  # noqa: PLC0415 - slow; repl imports this module before its first prompt
     from gptsh.cli.turn import Turn  # noqa: PLC0415 - slow, like App
 
+    # Read the configuration. The reporter needs the output form for errors before the agent is resolved.
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
     config = settings.load(environ, flags.config)
     named = [name for name in (flags.agent, config.agent) if name and name in config.agents]
     agent = config.agents[named[0] if named else config.default_agent]
     reporter.output = flags.output or config.output or agent.output
     with Interrupts(time_limit(flags, config)) as interrupts:
+        # Open the session and resolve the agent: errors of the command line come before the pipe is read.
         app, setup = App(config, environ, reporter), None
         ref = session_ref(flags, config)
         opened = open_session(ref)
@@ -44,11 +46,15 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         _check(flags, config, opened, has_question)
         if has_question or (reads_stdin and not flags.has_labels):
             setup = app.resolve(flags, opened.doc)
+
+        # Read the question.
         question = read_question(flags, config)
         if waits_for_stdin:
             opened = open_session(ref)  # another run may have added to it meanwhile
         reporter.expects_answer = question is not None or not flags.compact
         _check(flags, config, opened, question is not None)
+
+        # Without a question: label the session, or answer its last question.
         if question is None and not flags.compact:
             if ref is None:
                 raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
@@ -58,8 +64,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                 from gptsh.cli.manage import label  # noqa: PLC0415 - few runs only label a session
 
                 return label(opened.at or ref, flags, config.context.snapshots, opened.doc)
+
+        # Ask. If the same question has failed just now, ask it again in its own session.
         if question is not None and ref is None and saves(flags, config) and not flags.dry_run:
-            # The same question may have failed just now: then ask it again in its own session.
             unanswered = sessions.take_unanswered(question)
             if unanswered is not None:
                 opened, question = open_session(unanswered), None

@@ -147,7 +147,7 @@ class Turn:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
             self._approval = Approval(tools, session.doc)
-        self._title = None if self._flags.title else title_thread(self._app, session, self._setup.agent)
+        self._title_thread = None if self._flags.title else title_thread(self._app, session, self._setup.agent)
         try:
             session.save(("message_recorded", {"id": self._question_id, "role": "user"}), fsync=False)
             # A new compaction was only estimated so far: make its summary and save it.
@@ -234,15 +234,15 @@ class Turn:
 
     def _show(self, events: Iterator[Event]) -> None:
         """Write the answer as it arrives, each event whole or not at all. Raises what ends the answer early."""
-        form, title = self._setup.form, self._title
+        form, thread = self._setup.form, self._title_thread
         self._shown_chars = 0
         for event in events:
             if isinstance(event, Retrying):
                 self._screen.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
-                self._screen.spinner.set_text("the answer comes")
-                if title and title.is_parallel and title.ident is None and self._is_first:
-                    title.start()
+                self._screen.spinner.set_text("receiving the answer")
+                if thread and thread.is_parallel and thread.ident is None and self._is_first:
+                    thread.start()
             with self._interrupts.shielded(), self._screen.showing():
                 if isinstance(event, (Text, Refusal)):
                     is_plain = not (form.is_buffered or form.structured)
@@ -368,7 +368,7 @@ class Turn:
         return failure
 
     def _deliver(self, failure: BaseException | None) -> None:
-        """Show an answer that was buffered until complete; after a failure write the partial one to stderr."""
+        """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
         text, form = _answer_text(self._last_answer), self._setup.form
         if self._unshown_text:
             self._writer.write(Text(self._unshown_text))
@@ -391,7 +391,7 @@ class Turn:
 
         Ctrl-C while waiting ends the wait and is no failure.
         """
-        thread, finish_reason = self._title, self._last_answer and self._last_answer.get("finish_reason")
+        thread, finish_reason = self._title_thread, self._last_answer and self._last_answer.get("finish_reason")
         if thread is None or not self._is_first:
             return failure
         try:

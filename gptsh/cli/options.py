@@ -65,16 +65,16 @@ class Flags(NamedTuple):
     schema: Annotated[str | None, Row("Answer", ("--schema",),
         "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
     truncate: Annotated[str | None, Row("Answer", ("--truncate",),
-        "Where piped or attached text that does not fit may be cut.", type=click.Choice(ENDS))] = None
+        "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))] = None
     no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",),
         "Do not show the model's reasoning on stderr.")] = False
     session: Annotated[str | None, Row("Session", ("-s", "--session"),
-        "Go on with a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
+        "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
         metavar="REF", value="session")] = None
     continue_: Annotated[bool, Row("Session", ("-c", "--continue", "continue_"),
-        "Go on with the session last used in this project.")] = False
+        "Continue the session last used in this project.")] = False
     resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
-    new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, whatever GPTSH_SESSION says.")] = False
+    new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")] = False
     title: Annotated[str | None, Row("Session", ("--title",),
         "Title of the session, set by hand.", metavar="TEXT", filled=True)] = None
     tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
@@ -91,7 +91,7 @@ class Flags(NamedTuple):
         "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)] = None
     full: Annotated[bool, Row("Manage", ("--full",), "With --show-session: tool calls and results in full.")] = False
     search_sessions: Annotated[str | None, Row("Manage", ("--search-sessions",),
-        "List sessions that have all these words, and where.", metavar="TEXT", filled=True)] = None
+        "List sessions that contain all these words, with the place of the match.", metavar="TEXT", filled=True)] = None
     export_session: Annotated[str | None, Row("Manage", ("--export-session",),
         "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)] = None
     format: Annotated[str | None, Row("Manage", ("--format",),
@@ -107,7 +107,7 @@ class Flags(NamedTuple):
         "Archive a session: in no list, still found by its id. Repeatable.",
         metavar="REF", value="session", filled=True, many=True)] = ()
     delete_snapshot: Annotated[str | None, Row("Manage", ("--delete-snapshot",),
-        "Delete a snapshot; all messages stay.", metavar="REF@NAME", value="session", filled=True)] = None
+        "Delete a snapshot; no message is deleted.", metavar="REF@NAME", value="session", filled=True)] = None
     prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes delete them.")] = False
     keep: Annotated[int | None, Row("Manage", ("--keep",),
@@ -223,27 +223,27 @@ SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
 
   gptsh "why is the sky blue"             ask; the answer goes to stdout
-  git diff | gptsh "review this"          piped text goes under the prompt
+  git diff | gptsh "review this"          piped text is added below the prompt
   gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
-  gptsh -s 0 "shorter, please"            go on with the newest session
-  gptsh -s @work "and now?"               one conversation under a name of yours
-  gptsh -c "more"                         the session last used in this project
-  gptsh -i -s 0                           go on at a prompt; -r picks the session from a list
+  gptsh -s 0 "shorter, please"            continue the newest session
+  gptsh -s @work "and now?"               a conversation with a name of your choice
+  gptsh -c "more"                         continue the session last used in this project
+  gptsh -i -s 0                           continue at a prompt; -r picks the session from a list
   gptsh -m ollama/qwen3 "hello"           choose the model
   gptsh -m echo "hello"                   try it without a model or network
   gptsh --no-save "secret"                save nothing
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one
   gptsh --search-sessions "nginx 502"     find the ones with these words
-  gptsh --export-session 0 > chat.md      take one elsewhere; --format html, openai, …
-  gptsh --import-session ~/.claude        bring the history of another tool
+  gptsh --export-session 0 > chat.md      export one; --format html, openai, …
+  gptsh --import-session ~/.claude        import the history of another tool
   gptsh --usage                           tokens and cost, by day and by model
 
 All options: gptsh --help
 """
 
 INTRO = """\
-Ask a language model. The prompt is the words; piped text goes under it, or is the prompt where there are no words.
+Ask a language model. The prompt is the words; piped text is added below, or is the prompt if there are no words.
 Every conversation is saved as a JSON file. stdout is the answer and nothing else.
 """
 

@@ -85,7 +85,7 @@ class Planner:
         self._uses_tokenizer = False  # until a prompt may be too large for an estimate from its bytes
         self._trusts_reports = True  # the token counts that servers reported for earlier prompts of the session
         self._summary_calls_left = _MAX_SUMMARY_CALLS
-        self._noted_questions = 0  # left out, as the last note says
+        self._noted_omissions = 0  # omitted questions that a note has reported
         messages = session.doc["messages"]
         self._unsupported_kinds = self._find_unsupported(messages)
         self._memory = self._read_memory() if setup.agent.memory and setup.agent.system != "" else ""
@@ -168,8 +168,8 @@ class Planner:
         is_sent = not (dry and choice.is_new) and not self._flags.dry_run
         if is_sent and choice.is_new:
             self.keep_compaction(choice, messages)
-        if is_sent and (questions := choice.prompt.omitted_questions) > self._noted_questions:
-            self._noted_questions = questions
+        if is_sent and (questions := choice.prompt.omitted_questions) > self._noted_omissions:
+            self._noted_omissions = questions
             verb = "is" if questions == 1 else "are"
             stdio.note(f"{quantity(questions, 'earlier question')} {verb} left out: the session outgrew the window")
         sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
@@ -262,8 +262,9 @@ class Planner:
         if earlier:
             earlier_size = size_with({}, earlier) - size_with({}, [])
             limit = max(round(_QUESTION_SHARE * limit), round(self.rules.compact_at * limit) - earlier_size)
-        all_text = {ident: [[at, 0, len(part["text"])] for at, part in parts.items()] for ident, parts in texts.items()}
-        room = limit - size_with(all_text)
+        # The room for text is what remains when all of it is cut.
+        cut_all = {ident: [[at, 0, len(part["text"])] for at, part in parts.items()] for ident, parts in texts.items()}
+        room = limit - size_with(cut_all)
         cuts: dict[str, shorten.Cuts] = {}
         size = size_with(cuts)
         while size > limit and (new := shorten.truncate(cuttable, room, end)) is not None:

@@ -56,9 +56,8 @@ class Reporter:
         ends = [match.end() for match in re.finditer(_CONFIG_TABLE, text)]
         with contextlib.suppress(ConfigError):  # without a home folder there is no path
             if ends and (file := str(config_path(os.environ, parse_leniently(self._argv).config))) not in text:
-                err.args = (
-                    f"{text[: ends[-1]]} in {file}{text[ends[-1] :]}",
-                )  # after the last one: the advice is at the end
+                end = ends[-1]  # of the last table, which the advice names
+                err.args = (f"{text[:end]} in {file}{text[end:]}",)
 
     def _write_json(self, err: GptshError, output: str, *, is_question: bool) -> None:
         from gptsh.render import structured  # noqa: PLC0415 - only -o json and jsonl need it

@@ -63,7 +63,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                     raise UsageError("--title, --tag and --snapshot need a saved session", _SAVE_HINT)
                 from gptsh.cli.manage import label  # noqa: PLC0415 - few runs only label a session
 
-                return label(opened.at or ref, flags, config.context.snapshots, opened.doc)
+                return label(opened.location or ref, flags, config.context.snapshots, opened.doc)
 
         # Ask. If the same question has failed just now, ask it again in its own session.
         if question is not None and ref is None and saves(flags, config) and not flags.dry_run:

@@ -57,7 +57,7 @@ class Consolidation:
             return None
         self._interrupts.restart_deadline(_MOST)
         try:
-            self._next_piece(session.name or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0)
+            self._next_piece(session.filename or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0)
         except StoreBusy:
             return None
         except (GptshError, Interrupted) as err:

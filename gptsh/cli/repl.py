@@ -103,7 +103,7 @@ class Conversation:
     @property
     def ref(self) -> str | None:
         """The session's reference for a command line; None if it has no file, or no longer has one."""
-        at = self.session.at
+        at = self.session.location
         return references.ref_of(at) if at and not at.startswith("@") and references.exists(at) else None
 
     @property
@@ -114,7 +114,7 @@ class Conversation:
     @property
     def origin(self) -> str | None:
         """The reference of the session that a fork is made from; None if no file has all of it."""
-        if self.is_unsaved or self.session.at:
+        if self.is_unsaved or self.session.location:
             return None if self.is_unsaved else self.ref
         return references.split_ref(self.session.ref)[0] if self.session.ref else None
 
@@ -167,7 +167,7 @@ class Conversation:
 
     def refresh(self) -> None:
         """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
-        at = self.session.at
+        at = self.session.location
         if self.is_unsaved or at is None:
             return
         try:
@@ -220,7 +220,9 @@ class Conversation:
         session = turn.session
         if not session.save_attempted:
             return
-        self.session = OpenedSession(session.name or self.session.ref, session.doc, session.name or session.at)
+        self.session = OpenedSession(
+            session.filename or self.session.ref, session.doc, session.filename or session.location
+        )
         self.is_unsaved, self.last_plan = not session.is_saved, turn.sent or self.last_plan
         self.prefill = ""
         self.flags = self.flags._replace(prompt=(), file=() if was_asked else self.flags.file, snapshot=None)
@@ -336,10 +338,10 @@ class Conversation:
         """Save what an earlier save could not; whether everything that should be on disk is there."""
         if not (self.is_unsaved and self.saves and self.doc):
             return True
-        session = Session(self.doc, self.session.at, self.flags, self.settings)
+        session = Session(self.doc, self.session.location, self.flags, self.settings)
         if not session.save(fsync=True):
             return False
-        self.session = self.session._replace(ref=session.name, at=session.name)
+        self.session = self.session._replace(ref=session.filename, location=session.filename)
         self.is_unsaved, self.flags = False, self.flags.without_labels
         return True
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class OpenedSession(NamedTuple):
     """The session that a turn continues; without a ``ref`` a new one.
 
-    ``doc`` is None if the session does not exist yet. ``at`` is its file name, or the ``@NAME`` that the first save
-    creates.
+    ``doc`` is None if the session does not exist yet. ``location`` is its file name, or the ``@NAME`` that the first
+    save creates.
     """
 
     ref: str | None = None
     doc: Document | None = None
-    at: str | None = None
+    location: str | None = None
 
 
 def session_ref(flags: Flags, config: Settings) -> str | None:
@@ -130,17 +130,17 @@ def start_session(
             meta["mcp_allowed_servers"] = tools
         doc = {**stored, "meta": meta, "agent": {**stored["agent"], **agent_info}}
         doc["provider"] = {**stored["provider"], **provider}
-    session = Session(doc, opened.at, flags, config)
+    session = Session(doc, opened.location, flags, config)
     point = references.split_ref(opened.ref)[1] if opened.ref else None
     if point and not document.is_numbered(point):
         origin, _ = references.split_ref(doc["meta"]["forked_from"])
-        session.due.append(("snapshot_restored", {"snapshot": point, "session": origin}))
+        session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if flags.snapshot is not None:
         from gptsh.context import tokens  # noqa: PLC0415 - few runs take a snapshot
         from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
 
         size = tokens.estimate(doc["messages"])
-        session.due += snapshots.record(doc, config.context.snapshots, name=flags.snapshot, tokens=size)
+        session.pending_events += snapshots.record(doc, config.context.snapshots, name=flags.snapshot, tokens=size)
     if question is not None:
         sessions.append_messages(doc, [question], None)
     return session
@@ -150,16 +150,16 @@ class Session:
     """The session of a turn, saved several times as the turn proceeds.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer.
-    ``at`` is the file that the session was read from, or the ``@NAME`` that the first save creates. ``name`` is its
-    file name, None until the first save. ``failure`` is that of the last save. ``save_attempted``: ``save`` was called.
-    Events in ``due`` are emitted once the session is on disk.
+    ``location`` is the file that the session was read from, or the ``@NAME`` that the first save creates. ``filename``
+    is None until the first save. ``failure`` is that of the last save. ``save_attempted``: ``save`` was called. The
+    ``pending_events`` are emitted once the session is on disk.
     """
 
-    def __init__(self, doc: Document, at: str | None, flags: Flags, config: Settings) -> None:
-        self.doc, self.at = doc, at
-        self.name = None if at is None or at.startswith("@") else at
+    def __init__(self, doc: Document, location: str | None, flags: Flags, config: Settings) -> None:
+        self.doc, self.location = doc, location
+        self.filename = None if location is None or location.startswith("@") else location
         self.failure: StoreError | None = None
-        self.due: list[SessionEvent] = []
+        self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = self._noted_failure = False
         self._flags, self._keep_snapshots = flags, config.context.snapshots
@@ -176,16 +176,16 @@ class Session:
         A busy lock is not noted without ``fsync``: the question is saved again with the answer.
         """
         self.save_attempted = True
-        self.due += events
+        self.pending_events += events
         if not self._saves:
             return False
         with shielded():
             try:
                 self._write(fsync=fsync)
                 self.failure = None
-                for kind, fields in self.due:
+                for kind, fields in self.pending_events:
                     self.emit(kind, **fields)
-                self.due.clear()
+                self.pending_events.clear()
             except (StoreError, BadSession) as err:
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
                 if not self._noted_failure and (fsync or not isinstance(err, StoreBusy)):
@@ -208,12 +208,12 @@ class Session:
             self.doc,
             title=self._flags.title,
             tags=self._flags.tag,
-            at=self.at,
+            at=self.location,
             keep_snapshots=self._keep_snapshots,
             moves=not self._flags.compact,
             fsync=fsync,
         )
-        self.name = os.path.basename(path)
+        self.filename = os.path.basename(path)
 
     def resume_hint(self, message: Message | None) -> str:
         """How the user can continue after a failure; "" if nothing was saved. ``message`` is the last answer."""
@@ -234,4 +234,4 @@ class Session:
     @property
     def ref(self) -> str:
         """The reference for a command line: the id, or the file name if the id looks like an index."""
-        return references.ref_of(self.name) if self.name else self.doc["id"]
+        return references.ref_of(self.filename) if self.filename else self.doc["id"]

@@ -85,7 +85,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
     Raises Interrupted for a signal other than Ctrl-C during the consolidation.
     """
     _save_before_leaving(chat)
-    at, interrupted = chat.session.at, None
+    at, interrupted = chat.session.location, None
     if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.values()):
         try:
             seconds = time_limit(chat.flags, chat.settings)
@@ -100,7 +100,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
 
 def do_resume(chat: "Conversation", args: str) -> None:
     """Open another session; without a reference the user picks it from the list."""
-    ref = args or pick(chat.session.at)
+    ref = args or pick(chat.session.location)
     if ref == "":
         do_new(chat, "")
     elif ref:
@@ -115,7 +115,7 @@ def do_resume(chat: "Conversation", args: str) -> None:
 def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = [
-        visible(f"{'*' if item['filename'] == chat.session.at else ' '} {listing_line(item, aligned=True)}")
+        visible(f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item, aligned=True)}")
         for item in passing(Flags(here=not args))
     ]
     _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
@@ -134,7 +134,7 @@ def do_history(chat: "Conversation", args: str) -> None:
 
 
 def do_session_info(chat: "Conversation", _args: str) -> None:
-    doc, at = _current_doc(chat), chat.session.at
+    doc, at = _current_doc(chat), chat.session.location
     details = [("title", title_of(doc)), *reading.details_of(doc, chat.ref)]
     details.append(("file", str(references.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
     width = max(len(label) for label, _ in details)

@@ -129,12 +129,12 @@ class Turn:
 
                 return print_request(app.client, self._plan, setup.form)
             if is_new:
-                session.due.insert(0, ("session_created", {"session": session.doc["id"]}))
+                session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
             with self._planner.screen.exclusive(interrupts.before_kill):
                 self._ask_and_save(tools)
         rules = app.settings.sessions
-        if is_new and session.is_saved and session.name and (rules.archive_after_days or rules.max_sessions):
-            self._archive_old(session.name)
+        if is_new and session.is_saved and session.filename and (rules.archive_after_days or rules.max_sessions):
+            self._archive_old(session.filename)
         return session.failure.exit_code if session.failure else 0
 
     def _ask_and_save(self, tools: Tools | None) -> None:
@@ -163,8 +163,8 @@ class Turn:
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
-            if self._last_answer is None and session.is_saved and session.name and self._is_first:
-                sessions.remember_unanswered(session.name)
+            if self._last_answer is None and session.is_saved and session.filename and self._is_first:
+                sessions.remember_unanswered(session.filename)
             failure.hint = failure.hint or session.resume_hint(self._last_answer)
             raise failure
 

@@ -1,4 +1,4 @@
-"""What providers say when they refuse: statuses and error bodies of every shape seen, as one line without secrets."""
+"""Read refusals of providers, in every known form of status and error body, as one error line without secrets."""
 
 import json
 import re
@@ -13,18 +13,18 @@ from gptsh.models.providers import Provider
 
 _WIDTH = 400  # characters of an error line
 _KEYS = ("message", "detail", "error", "msg", "details")
-_AGAIN = (408, 409, 429)  # and every 5xx
+_RETRY_STATUSES = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
-# What an error inside an answer is called, or its status, where another try may do better.
-_PASSING = (
+# The codes, statuses and types of errors inside an answer that a retry may avoid.
+_TEMPORARY = (
     "(?i)408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
     "|server_error|internal_server_error|service_unavailable|unavailable|resource_exhausted"
 )
-_HOPELESS = r'option \\?"\w+\\?" must be of type'  # Ollama finds it while it loads a model: 500
-# Words, and schemas, whose names are the user's own.
-_NO_PARAMETERS = ("messages", "response_format", "format", "output_config", "properties")
-# How servers say that a prompt does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
-_TOO_LONG = (  # not compiled, as few servers refuse
+_NEVER_RETRY = r'option \\?"\w+\\?" must be of type'  # Ollama's 500 for a wrong parameter
+# Keys of texts and schemas: names inside them are the user's own, not those of parameters.
+_NOT_MASKED = ("messages", "response_format", "format", "output_config", "properties")
+# Errors for a prompt that does not fit: OpenAI and vLLM, llama.cpp, Anthropic, Google, Mistral, Ollama, others.
+_TOO_LONG = (  # not compiled: few runs need it
     r"(?i)context_length_exceeded|exceed_context_size|ContextWindowExceeded|maximum context length"
     r"|(?:exceed\w*|beyond|(?:larg|long|great)er than) (?:the |its )?"
     r"(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)"
@@ -35,24 +35,24 @@ _TOO_LONG = (  # not compiled, as few servers refuse
     r"|prompt token count .{0,40}exceeds|exceeded model token limit|range of input length|configured context size"
     r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is"
 )
-_ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # as in JSON, which may stand in JSON
+_ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
 _N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"
-# How they name the window, the surest way first. A figure behind "requested" or "at least" is the prompt's.
+# How errors name the window, the most reliable first. A figure after "requested" or "at least" is the prompt's.
 _WINDOW = (
     rf"\bn_ctx\W{{1,6}}{_N}",
     rf"(?:too long|context limit): [^>]{{1,60}}> {_N}|\[1, {_N}\]|\b{_N} maximum context length",
     r"(?:\b(?:context|allowed|max|maximum|less than)\b|limit|supports up to|cannot exceed|must be <=)"
     rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
 )
-_WINDOWS = range(256, 10**8 + 1)  # what can be one
-_MOST_TIMES = 16  # the window: a larger figure is no size of a prompt
-_REFUSED_FOR_LENGTH = (400, 413, 422, 500)
+_WINDOWS = range(256, 10**8 + 1)  # valid windows
+_MAX_PROMPT = 16  # times the window: a larger figure is not the size of a prompt
+_TOO_LONG_STATUSES = (400, 413, 422, 500)
 
 
 def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
-    """A refusing response as an error: what to do, and when to try again. ``headers`` have lower-case names."""
-    reason, detail, name = said(body), body.decode("utf-8", "replace"), provider.name
-    if status in _REFUSED_FOR_LENGTH and means_too_long(detail):
+    """The error for a response that is not 200, with advice and when to retry. ``headers`` have lower-case names."""
+    reason, detail, name = message_in_body(body), body.decode("utf-8", "replace"), provider.name
+    if status in _TOO_LONG_STATUSES and means_too_long(detail):
         return too_long(f"{name} has no room for the prompt: {reason}", reason, detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
     what, todo = f"{name} refused {reason}", ""
@@ -61,63 +61,65 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
         source = provider.key_var or next(iter(provider.key_vars), f"api_key_env under {where}")
         what = f"{name} refused the key {reason}"
         todo = f"check {f'api_key_command under {where}' if provider.key_command else source}"
-    elif "location" in headers and 300 <= status < 400:  # not followed: the key would go along
+    elif "location" in headers and 300 <= status < 400:  # not followed: it would get the key
         what, todo = f"{url} redirects to {headers['location']}", "change base_url"
     elif status == 404:  # the model or the path
-        pulls = provider.api == "ollama" and "model" in reason
+        can_pull = provider.api == "ollama" and "model" in reason
         what = f"{url} does not know {provider.model!r} {reason}"
-        todo = f"ollama pull {provider.model}, or see -m" if pulls else "see -m and base_url"
+        todo = f"ollama pull {provider.model}, or see -m" if can_pull else "see -m and base_url"
     elif "not support tools" in reason:
         what, todo = f"{provider.model} takes no tools {reason}", "choose another model with -m"
     err, hint = ModelError(what, todo, detail=detail), headers.get("x-should-retry")
-    may_pass = hint == "true" or (hint != "false" and (status in _AGAIN or status >= _SERVER_ERROR))
+    is_temporary = hint == "true" or (hint != "false" and (status in _RETRY_STATUSES or status >= _SERVER_ERROR))
     err.status, err.retry_after = status, retry_after(headers)
-    err.can_retry = may_pass and not re.search(_HOPELESS, detail)
+    err.can_retry = is_temporary and not re.search(_NEVER_RETRY, detail)
     return err
 
 
 def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
-    """An error that stands in an answer; ``payload`` is what --debug prints. An overload may soon be over."""
+    """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
-    err.can_retry = any(re.fullmatch(_PASSING, str(codes.get(key))) for key in ("code", "status", "type"))
+    err.can_retry = any(re.fullmatch(_TEMPORARY, str(codes.get(key))) for key in ("code", "status", "type"))
     return err
 
 
 def means_too_long(text: str) -> bool:
-    """Whether an error says that the prompt does not fit the model's window."""
+    """Whether an error means that the prompt does not fit the model's window."""
     return bool(re.search(_TOO_LONG, _unescaped(text)))
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """The error for a prompt that does not fit, with the window that the server names, and what the prompt takes.
+    """The error for a prompt that does not fit, with the window and the prompt's tokens if the server names them.
 
-    The largest figure beyond the window is the prompt's, maybe with its answer.
+    The largest figure above the window is the prompt's, perhaps including its answer.
     """
     err = TooLong(what, detail=detail)
     for text in map(_unescaped, (reason, detail)):
-        named = (_figures(found[0]) for way in _WINDOW for found in re.finditer(way, text, re.IGNORECASE))
-        err.window = err.window or next((one[-1] for one in named if one and one[-1] in _WINDOWS), None)
-        most = _MOST_TIMES * (err.window or 0)
-        err.prompt = err.prompt or max((one for one in _figures(text) if (err.window or 0) < one < most), default=None)
+        matches = (match for pattern in _WINDOW for match in re.finditer(pattern, text, re.IGNORECASE))
+        figures = (_figures(match[0]) for match in matches)
+        err.window = err.window or next((found[-1] for found in figures if found and found[-1] in _WINDOWS), None)
+        window = err.window or 0
+        sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
+        err.prompt = err.prompt or max(sizes, default=None)
     return err
 
 
 def _figures(text: str) -> list[int]:
-    """The whole numbers of a text, whatever separates their thousands."""
-    return [int(re.sub(r"\D", "", found)) for found in re.findall(_N, text)]
+    """The integers in a text, with any thousands separator."""
+    return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
 
 
 def _unescaped(text: str) -> str:
-    """The text with ``\\u003e`` and its like as what they stand for."""
-    return re.sub(_ESCAPED, lambda found: chr(int(found[1], 16)), text)
+    """Decode escapes such as ``\\u003e``."""
+    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait: ``retry-after-ms``, or ``retry-after`` in seconds or as a date."""
+    """Seconds to wait by the server's ``retry-after-ms``, or its ``retry-after`` in seconds or as a date."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
@@ -130,8 +132,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def said(body: bytes) -> str:
-    """The provider's message in an error body; the beginning of the body where it holds none; empty if that is."""
+def message_in_body(body: bytes) -> str:
+    """The provider's message in an error body; the whole text if the body is not JSON."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):
@@ -140,43 +142,41 @@ def said(body: bytes) -> str:
 
 
 def message_in(payload: Any, depth: int = 4) -> str:
-    """The first string found where providers put their message: ``{"error": {"message"}}``, bare, or in a list."""
+    """The first string where providers put their message, as in ``{"error": {"message": "…"}}``, bare, or in a list."""
     if isinstance(payload, str):
         return " ".join(payload.split())
-    inner = (
-        payload[:1]
-        if isinstance(payload, list)
-        else [payload.get(key) for key in _KEYS]
-        if depth and isinstance(payload, dict)
-        else []
-    )
+    inner = []
+    if isinstance(payload, list):
+        inner = payload[:1]
+    elif depth and isinstance(payload, dict):
+        inner = [payload.get(key) for key in _KEYS]
     return next(filter(None, (message_in(item, depth - 1) for item in inner)), "")
 
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
-    """The same error, with the secrets masked wherever they could be shown, and then cut to the width of a line."""
+    """The same error, with secrets masked wherever they could be shown, then shortened to one line."""
     text = mask(str(err), secrets)
     err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
     err.detail = mask(err.detail, secrets)
     cause: BaseException | None = err
-    while cause is not None:  # --debug shows what it came from
+    while cause is not None:  # --debug shows the causes
         if cause.__cause__ is not None and mask(repr(cause.__cause__), secrets) != repr(cause.__cause__):
             cause.__cause__ = cause.__context__ = None
         cause = cause.__cause__
     return err
 
 
-def without_secret_parameters(value: Any, *, hides: bool = False) -> Any:
-    """A request with every text masked that stands under a telling name, or among headers. Numbers are not secret."""
+def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
+    """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
     if isinstance(value, str):
-        return MASK if hides else value
+        return MASK if hide else value
     if isinstance(value, list):
-        return [without_secret_parameters(item, hides=hides) for item in value]
+        return [without_secret_parameters(item, hide=hide) for item in value]
     if not isinstance(value, dict):
         return value
     return {
         name: inner
-        if name in _NO_PARAMETERS
-        else without_secret_parameters(inner, hides=hides or is_secret_name(name) or name.lower().endswith("headers"))
+        if name in _NOT_MASKED
+        else without_secret_parameters(inner, hide=hide or is_secret_name(name) or name.lower().endswith("headers"))
         for name, inner in value.items()
     }

@@ -1,7 +1,7 @@
-"""The way to every provider whose API gptsh does not speak: litellm, whose import takes seconds. The only file with it.
+"""Requests to providers without one of gptsh's own APIs, through litellm. Only this file imports litellm.
 
-litellm works in threads of its own. So the main thread hears signals and its own clock at any moment, and the import
-goes on while standard input is read. Whatever it prints goes to stderr: stdout is the answer's.
+The import takes seconds. It runs in a thread while gptsh reads standard input; the calls run in threads too, so that
+signals and timeouts reach the main thread. Everything that litellm prints goes to stderr: stdout is for the answer.
 """
 
 import gc
@@ -24,18 +24,18 @@ from gptsh.messages import Event
 from gptsh.models.providers import Provider
 
 _SWITCHES = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import fetches the model table
-    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else the first call fetches a list of headers
-    "LITELLM_MODE": "PRODUCTION",  # else a .env file is read
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import downloads the model table
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else the first call downloads a list of headers
+    "LITELLM_MODE": "PRODUCTION",  # else litellm reads a .env file
     "LITELLM_LOG": "ERROR",
     "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself is an error
 }
-_GRACE = 30.0  # seconds that litellm's own timeout comes after ours
+_GRACE = 30.0  # seconds by which litellm's timeout is longer than gptsh's
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-# Where litellm has seen no reason for ending it makes up "stop", and a stream that was cut off would look whole. It
-# notes what it has seen, but not of Google's.
-_CUT_OR_WHOLE = ("gemini", "vertex_ai", "vertex_ai_beta")
+# Without a finish reason from the provider litellm makes up "stop", so that a partial stream looks complete. It records
+# the reasons that it has received, but not for these providers.
+_UNRECORDED_REASONS = ("gemini", "vertex_ai", "vertex_ai_beta")
 _NOISE = re.compile(
     r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
     r"|\s+(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
@@ -46,7 +46,7 @@ _REQUEST_IDS = ("llm_provider-request-id", "llm_provider-x-request-id", "llm_pro
 
 
 class Bridge:
-    """One process's calls through litellm."""
+    """Calls through litellm for one process."""
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
@@ -54,13 +54,13 @@ class Bridge:
         self._loading = threading.Thread(target=self._load, daemon=True)
 
     def preload(self) -> None:
-        """Begin the import, if it has not begun."""
+        """Start the import, if it has not started."""
         if self._loading.ident is None:
             os.environ.update(_SWITCHES)
             os.environ.pop("LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD", None)
             for name in ("NO_PROXY", "no_proxy"):
                 os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
-            if bundle := next(filter(None, map(self._environ.get, _BUNDLES)), None):  # as for all other servers
+            if bundle := next(filter(None, map(self._environ.get, _BUNDLES)), None):  # also for other servers
                 os.environ["SSL_CERT_FILE"] = bundle
             warnings.simplefilter("ignore")
             logging.disable(logging.CRITICAL)
@@ -68,87 +68,87 @@ class Bridge:
             self._loading.start()
 
     def _load(self) -> None:
-        """Import litellm. What that makes stays until the end: to look through it for garbage would cost a second."""
+        """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
         gc.disable()
         try:
             import litellm  # noqa: PLC0415 - the reason for this file
 
             litellm.suppress_debug_info = True
-            litellm.disable_hf_tokenizer_download = True  # else a stream without usage is counted with a file from afar
-        except BaseException as err:  # noqa: BLE001 - it is raised again where it is waited for
+            litellm.disable_hf_tokenizer_download = True  # else counting a stream without usage downloads a file
+        except BaseException as err:  # noqa: BLE001 - ``read`` raises it again
             self._failure = err
 
     def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
-        """What is seen of the answer. Raises ModelError, TimedOut or TooLong."""
+        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
         self.preload()
         self._loading.join()
         if self._failure:
-            raise _in_our_words(self._failure, provider)
+            raise _as_gptsh_error(self._failure, provider)
         call = arguments(request, provider, self._network)
-        patience = self._network.first_byte_timeout
-        incoming = sse.Incoming(_work(call, provider), provider.name)
+        timeout = self._network.first_byte_timeout
+        incoming = sse.Incoming(_run_call(call, provider), provider.name)
 
         def chunks() -> Iterator[dict[str, Any]]:
-            nonlocal patience
-            while (chunk := incoming.next_item(patience)) is not None:
+            nonlocal timeout
+            while (chunk := incoming.next_item(timeout)) is not None:
                 if not gc.isenabled():
                     gc.freeze()
                     gc.enable()
                 answer.request_id = chunk.pop("request_id", None) or answer.request_id
                 yield chunk
-                patience = self._network.idle_timeout
+                timeout = self._network.idle_timeout
 
-        found = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
-        return sse.read(found, chat.Reader(answer), incoming.limit_wait)
+        payloads = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
+        return sse.read(payloads, chat.Reader(answer), incoming.limit_wait)
 
 
-def _work(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
-    """The chunks of one call, in litellm's thread. Raises ModelError or TooLong for what litellm reports."""
+def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
+    """In the thread: make one call and yield its chunks. Raises ModelError or TooLong."""
     try:
         import litellm  # noqa: PLC0415 - the reason for this file
 
         response = litellm.completion(**call)
         for number, chunk in enumerate(response if call["stream"] else [response]):
-            told = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
-            request_id = next((str(told[name]) for name in _REQUEST_IDS if told.get(name)), None)
+            received = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
+            request_id = next((str(received[name]) for name in _REQUEST_IDS if received.get(name)), None)
             yield {"request_id": request_id} | _plain(chunk, response, provider)
     except Exception as err:  # noqa: BLE001 - litellm raises exceptions of all its libraries
-        raise _in_our_words(err, provider) from None  # its causes may show the key
+        raise _as_gptsh_error(err, provider) from None  # its causes may show the key
 
 
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
-    """What litellm is called with. What gptsh does not know of a provider litellm finds in the environment itself."""
-    by_responses = provider.name == "openai"  # only models that chat completions do not serve come this way
+    """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
+    uses_responses = provider.name == "openai"  # only models without chat completions are asked through litellm
     call = {
         **json.loads(sse.encode(chat.body(request, provider))),
-        "model": f"{provider.name}/{'responses/' if by_responses else ''}{provider.model}",
+        "model": f"{provider.name}/{'responses/' if uses_responses else ''}{provider.model}",
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, network.idle_timeout) + _GRACE,
         "max_retries": 0,
         "num_retries": 0,
         "stream_options": {"include_usage": True} if request.stream else None,
         "extra_headers": headers(provider) or None,
-        "api_key": str(provider.key or "none") if by_responses or provider.key else None,
+        "api_key": str(provider.key or "none") if uses_responses or provider.key else None,
         "api_base": provider.base_url.removesuffix(provider.base_path) or None,  # for Google's own API
     }
     return {name: value for name, value in call.items() if value is not None}
 
 
 def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
-    """A chunk as it would have come from a server: without ids, costs, ends and estimates that litellm made up."""
+    """A chunk without the ids, costs, finish reasons and estimates that litellm made up."""
     plain: dict[str, Any] = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
     if _MADE_UP_ID.match(plain.get("id") or ""):
         del plain["id"]
-    if provider.name not in _CUT_OR_WHOLE and getattr(stream, "received_finish_reason", "?") is None:
+    if provider.name not in _UNRECORDED_REASONS and getattr(stream, "received_finish_reason", "?") is None:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
     if "usage" in plain and hasattr(stream, "chunks"):
-        reported = [one.usage for one in stream.chunks if getattr(one, "usage", None)]
-        plain["usage"] = reported[-1].model_dump(exclude_none=True) if reported else {}
+        usages = [one.usage for one in stream.chunks if getattr(one, "usage", None)]
+        plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
-    if "claude" in provider.model:  # Anthropic does not report them: an estimate
+    if "claude" in provider.model:  # litellm's estimate: Anthropic does not report them
         usage.get("completion_tokens_details", {}).pop("reasoning_tokens", None)
     if not usage.get("total_tokens"):
         plain.pop("usage", None)
@@ -158,20 +158,20 @@ def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
 # ---- errors
 
 
-def _in_our_words(error: BaseException, provider: Provider) -> GptshError:
-    """litellm's error as ours: by the response that it came from, else by what litellm makes of it."""
-    if refusing := _cause(error, "HTTPStatusError"):
-        response: Any = refusing.response  # type: ignore[attr-defined]
-        told = {name.lower(): value for name, value in response.headers.items()}
+def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
+    """litellm's error as gptsh's: from the provider's response, else from litellm's text."""
+    if status_error := _cause(error, "HTTPStatusError"):
+        response: Any = status_error.response  # type: ignore[attr-defined]
+        received = {name.lower(): value for name, value in response.headers.items()}
         try:
             body = bytes(response.content)
-        except RuntimeError:  # httpx.StreamError: it broke off before it was read
+        except RuntimeError:  # httpx.StreamError: the body was not read
             body = b""
-        return errors.refusal(str(response.url).partition("?")[0], response.status_code, told, body, provider)
+        return errors.refusal(str(response.url).partition("?")[0], response.status_code, received, body, provider)
     text = str(error)
-    while (shorter := _NOISE.sub("", text.strip())) != text:  # before what the provider said, and behind it
+    while (shorter := _NOISE.sub("", text.strip())) != text:  # around the provider's message
         text = shorter
-    text = errors.said(text.encode("utf-8", "replace"))
+    text = errors.message_in_body(text.encode("utf-8", "replace"))
     where = f"{provider.name} ({provider.base_url})" if provider.base_url else provider.name
     if errors.means_too_long(str(error)):
         return errors.too_long(f"{provider.name} has no room for the prompt: {text}", text, repr(error))
@@ -179,18 +179,18 @@ def _in_our_words(error: BaseException, provider: Provider) -> GptshError:
         secure = "CERTIFICATE_VERIFY_FAILED" in text
         todo = "SSL_CERT_FILE names another CA bundle" if secure else ""
         return ModelError(f"{'no secure connection to' if secure else 'nothing answers at'} {where}: {text}", todo)
-    if "No module named" in text:  # litellm takes the SDK of tool servers for OpenAI's Responses API
+    if "No module named" in text:  # litellm needs the MCP SDK for OpenAI's Responses API
         todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
         return ModelError(f"{provider.name} needs a Python package: {text}", todo, detail=repr(error))
-    broke_off = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
-    what = f"the connection to {provider.name} broke off" if broke_off else f"{provider.name} failed: {text}"
+    connection_lost = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
+    what = f"the connection to {provider.name} broke off" if connection_lost else f"{provider.name} failed: {text}"
     err = ModelError(what, detail=repr(error))
-    err.can_retry = bool(broke_off) and "without sending a response" in text
+    err.can_retry = bool(connection_lost) and "without sending a response" in text
     return err
 
 
 def _cause(error: BaseException | None, kind: str) -> BaseException | None:
-    """The exception of this class among those that led to the error. By name: their packages need not be imported."""
+    """The cause of an error with this class name, or None. By name, so that its package is not imported."""
     while error is not None and type(error).__name__ != kind:
         error = error.__cause__ or error.__context__
     return error

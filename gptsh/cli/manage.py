@@ -21,7 +21,7 @@ from gptsh.render.plain import look
 if TYPE_CHECKING:
     from gptsh.core.search import Found
     from gptsh.core.usage import Report
-    from gptsh.tools.toolbox import Offered
+    from gptsh.tools.toolbox import OfferedTool
 
 _NARROWEST = 40  # columns that a match is not made to fit into
 
@@ -160,6 +160,6 @@ def list_tools(flags: Flags) -> int:
     return 0
 
 
-def _tool_object(item: "Offered") -> dict[str, Any]:
+def _tool_object(item: "OfferedTool") -> dict[str, Any]:
     tool = item.tool._asdict()
     return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}

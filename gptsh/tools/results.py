@@ -1,4 +1,4 @@
-"""What a tool returned, as the message that the model will read."""
+"""A tool's result as a message for the model."""
 
 import base64
 import json
@@ -11,9 +11,9 @@ from gptsh.text import format_size
 
 
 def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
-    """A result in the shape of MCP's ``CallToolResult`` as the message of the role ``tool``.
+    """Turn a ``CallToolResult`` of MCP into a message with the role ``tool``.
 
-    ``raw`` has structured content that says more than its text, and the ``blocks`` that can only be named to a model.
+    ``raw`` has structured content that the text does not repeat, and the ``blocks`` that no model accepts.
     """
     blocks: list[dict[str, Any]] = result.get("content") or []
     structured = result.get("structuredContent")
@@ -23,7 +23,7 @@ def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
         content = "\n".join(block["text"] for block in blocks)
         if not content and structured is not None:
             content = json.dumps(structured, ensure_ascii=False)
-    made: Message = {
+    result_message: Message = {
         "role": "tool",
         "tool_call_id": call["id"],
         "name": call["function"]["name"],
@@ -34,15 +34,15 @@ def message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
     raw: dict[str, Any] = {}
     if structured is not None and not _repeats(content, structured):
         raw["structured"] = structured
-    if left := [block for block, part in zip(blocks, parts, strict=True) if part is None]:
-        raw["blocks"] = left
+    if unsent := [block for block, part in zip(blocks, parts, strict=True) if part is None]:
+        raw["blocks"] = unsent
     if raw:
-        made["raw"] = raw
-    return made
+        result_message["raw"] = raw
+    return result_message
 
 
 def _part(block: Mapping[str, Any]) -> Part | None:
-    """A block as a model takes it; None for what none takes."""
+    """A block as a part of a message; None for a type that no model accepts."""
     match block:
         case {"type": "text", "text": text}:
             return _text(text)
@@ -61,20 +61,21 @@ def _text(text: str) -> Part:
 
 
 def _media(data: str, uri: str = "") -> Part | None:
-    """Data as ``-f`` would attach them: by their bytes, whatever they are called. Only a file may be text, too."""
-    found = _bytes(data)
-    kind = detect_type(found) if found else None
-    if found and kind is None and uri:
-        return _text(f"{uri}:\n{found.decode(errors='surrogateescape')}")
-    if found is None or kind not in SENDABLE:
+    """A part for base64 data. As with ``-f`` the bytes decide the type; only data with a URI may be text."""
+    content = _bytes(data)
+    kind = detect_type(content) if content else None
+    if content and kind is None and uri:
+        return _text(f"{uri}:\n{content.decode(errors='surrogateescape')}")
+    if content is None or kind not in SENDABLE:
         return None
-    part = media_part(uri, kind, found)
+    part = media_part(uri, kind, content)
     if not uri:
         part.pop("source")
     return part
 
 
 def _bytes(data: str) -> bytes | None:
+    """Decode base64; None if it is not valid."""
     try:
         return base64.b64decode(data, validate=True)
     except ValueError:
@@ -82,22 +83,22 @@ def _bytes(data: str) -> bytes | None:
 
 
 def _placeholder(block: Mapping[str, Any]) -> str:
-    """What the model reads in the place of data, such as ``[application/zip, 3 bytes]``; a file under its URI."""
+    """The text that replaces data for the model, such as ``[application/zip, 3 bytes]``, after the URI of a file."""
     data = block.get("resource", block)
-    found = _bytes(data.get("blob") or data.get("data", ""))
-    size = "no base64" if found is None else format_size(len(found))
-    named = f"[{data.get('mimeType') or 'application/octet-stream'}, {size}]"
-    return f"{data['uri']}:\n{named}" if "uri" in data else named
+    content = _bytes(data.get("blob") or data.get("data", ""))
+    size = "no base64" if content is None else format_size(len(content))
+    placeholder = f"[{data.get('mimeType') or 'application/octet-stream'}, {size}]"
+    return f"{data['uri']}:\n{placeholder}" if "uri" in data else placeholder
 
 
 def _repeats(content: str | list[Part], structured: Any) -> bool:
-    """Whether structured content is just what the text says; the SDK wraps a bare value as ``{"result": …}``."""
+    """Whether the text repeats the structured content; the SDK wraps a bare value as ``{"result": …}``."""
     if not isinstance(content, str):
         return False
-    same = [structured]
+    values = [structured]
     if isinstance(structured, dict) and set(structured) == {"result"}:
-        same.append(structured["result"])
+        values.append(structured["result"])
     try:
-        return content in same or json.loads(content) in same
+        return content in values or json.loads(content) in values
     except (ValueError, RecursionError):
         return False

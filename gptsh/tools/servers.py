@@ -1,4 +1,4 @@
-"""One MCP server as the SDK talks to it, in an asyncio loop. Imported late: the SDK takes half a second and more."""
+"""The connection to one MCP server, in an asyncio loop. Imported late: the SDK takes more than half a second."""
 
 import contextlib
 import json
@@ -27,25 +27,25 @@ from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
 
-Opened = tuple[str, list[Tool]]  # the name of a server that is ready, and its tools under their own names
+ListedTools = tuple[str, list[Tool]]  # the name of a server that is ready, and its tools under their own names
 
-_STARTING = 30.0  # seconds, where the config names none
-_CALLING = 300.0
-_CONNECTING = 30.0
-_EXITING = 0.3  # seconds until the exit status of a process, or what broke a connection, is known
-_LARGEST = 1 << 26  # bytes of an event over HTTP, characters of a line
-_MOST_TOOLS, _MOST_PAGES = 2000, 200  # of a server
-_MOST_CHARACTERS = 4_000_000  # of their descriptions and schemas: more than any window holds
-_TAIL = 20_000  # bytes at the end of stderr that are looked at
+_START_TIMEOUT = 30.0  # seconds, unless the config sets a timeout
+_CALL_TIMEOUT = 300.0
+_CONNECT_TIMEOUT = 30.0
+_EXIT_TIMEOUT = 0.3  # seconds to wait for the exit status of a process, or the cause of a broken connection
+_MAX_MESSAGE = 1 << 26  # bytes of an event over HTTP, characters of a line
+_MAX_TOOLS, _MAX_PAGES = 2000, 200  # of a server
+_MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into any window
+_STDERR_TAIL = 20_000  # bytes at the end of stderr that errors quote from
 _LINES = (2, 20)  # of stderr in an error's line, and in its detail
-_WIDTH = 200  # characters of a server's own words in an error's line
+_WIDTH = 200  # characters of a server's text in an error's line
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
-_REFUSED = 400  # and above: status of a refusal
-_CLOSED = ("Connection closed", "SSE stream")  # the SDK's words for an end; servers use its code for their own errors
+_FIRST_ERROR_STATUS = 400
+_CLOSED = ("Connection closed", "SSE stream")  # the SDK's messages; servers use its error code for their own errors
 
 
 class Server:
-    """A tool server from its first message to its last: a process and the file with its stderr, or a URL."""
+    """The connection to a tool server: a process with a file for its stderr, or a URL."""
 
     def __init__(
         self,
@@ -57,52 +57,52 @@ class Server:
         self._config, self._environ, self._process, self._stderr = config, environ, process, stderr
         self._session: ClientSession | None = None
         self._failure: ToolServerError | None = None
-        self._stray = ""  # the last line on its stdout that was no message
-        self._garbled = False  # that line was to be one
+        self._stray_line = ""  # the last line on its stdout that is not a message
+        self._is_garbled = False  # that line is a broken message
 
-    async def serve(self, report: Callable[[Opened | ToolServerError], None]) -> None:
-        """Connect, report the tools or what failed, and stay connected until cancelled."""
+    async def serve(self, report: Callable[[ListedTools | ToolServerError], None]) -> None:
+        """Connect, report the tools or the error, and stay connected until cancelled."""
         transport = self._over_pipes(self._process) if self._process else self._over_http()
-        us = mcp_types.Implementation(name="gptsh", version=__version__)
-        patience = self._config.timeout or _STARTING
+        client_info = mcp_types.Implementation(name="gptsh", version=__version__)
+        timeout = self._config.timeout or _START_TIMEOUT
         try:
             async with (
                 transport as (incoming, outgoing),
-                ClientSession(incoming, outgoing, client_info=us, message_handler=self._on_message) as session,
+                ClientSession(incoming, outgoing, client_info=client_info, message_handler=self._on_message) as session,
             ):
                 try:
-                    with anyio.fail_after(patience):
-                        tools = await _tools(session)
+                    with anyio.fail_after(timeout):
+                        tools = await _list_tools(session)
                 except Exception as err:  # noqa: BLE001 - reported before the transport ends, which may take long
-                    report(await self._failed(err, patience))
+                    report(await self._error(err, timeout))
                     return
                 self._session = session
                 report((self._config.name, tools))
                 await anyio.sleep_forever()
         except Exception as err:  # noqa: BLE001 - the SDK's transports raise groups of anything
-            report(await self._failed(err, patience))
+            report(await self._error(err, timeout))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """A tool's ``CallToolResult``, and after how many milliseconds. Raises ToolServerError."""
+        """Call a tool; return its ``CallToolResult`` and the duration in milliseconds. Raises ToolServerError."""
         assert self._session  # it has reported its tools
         started = time.monotonic()
-        patience = self._config.timeout or _CALLING
-        # Not ``call_tool``, which holds a result against the tool's own schema: that is for the model to judge.
+        timeout = self._config.timeout or _CALL_TIMEOUT
+        # Not ``call_tool``, which checks a result against the tool's schema: the model can judge it better.
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         try:
-            with anyio.fail_after(patience):
-                found = await self._session.send_request(request, mcp_types.CallToolResult)
-            result = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            with anyio.fail_after(timeout):
+                response = await self._session.send_request(request, mcp_types.CallToolResult)
+            result = response.model_dump(mode="json", by_alias=True, exclude_unset=True)
         except TimeoutError as err:
-            raise await self._failed(err, patience) from None
+            raise await self._error(err, timeout) from None
         except MCPError as err:
             if err.code == mcp_types.CONNECTION_CLOSED and err.message.startswith(_CLOSED):
-                raise await self._failed(err, patience) from None
-            result = _error(err.message)
+                raise await self._error(err, timeout) from None
+            result = _error_result(err.message)
         except ValidationError:
-            result = _error("the result cannot be read")
+            result = _error_result("the result cannot be read")
         except ValueError as err:
-            result = _error(f"the arguments cannot be sent: {err}")
+            result = _error_result(f"the arguments cannot be sent: {err}")
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._config.secrets]
         masked_result: dict[str, Any] = json.loads(mask(json.dumps(result, ensure_ascii=False), keys))
         return masked_result, round(1000 * (time.monotonic() - started))
@@ -111,10 +111,10 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _over_pipes(self, process: "subprocess.Popen[str]") -> AsyncIterator[Any]:
-        """The SDK's streams over the pipes of a process, whose input ends with them.
+        """The SDK's streams over the pipes of a process; its stdin is closed at the end.
 
-        The SDK's stdio transport for servers takes any two files; that for clients starts the process itself, when the
-        SDK is loaded, and does not give its id, without which a run cannot kill it.
+        This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the
+        process itself, only once the SDK is loaded, and hides the process id that is needed to kill it.
         """
         assert process.stdin
         assert process.stdout
@@ -127,12 +127,12 @@ class Server:
                         process.stdin.close()
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        """Remember a line that is no message, as a banner; kill a process that writes half a message."""
+        """Remember a line that is not a message, such as a banner; kill a process that writes a broken message."""
         if isinstance(message, ValidationError) and self._process:
             line = str(message.errors(include_url=False)[0]["input"]).strip()
-            self._stray = line or self._stray
-            if re.search("[\"']jsonrpc[\"']", line):  # as text, or parsed where it is JSON
-                self._garbled = True
+            self._stray_line = line or self._stray_line
+            if re.search("[\"']jsonrpc[\"']", line):  # the line as text, or the repr of the parsed JSON
+                self._is_garbled = True
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -140,35 +140,38 @@ class Server:
     async def _over_http(self) -> AsyncIterator[Any]:
         """The SDK's streams to a URL."""
         url = httpx2.URL(str(self._config.url))
-        bundle = self._environ.get("REQUESTS_CA_BUNDLE")  # which httpx does not know
+        bundle = self._environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
         client = httpx2.AsyncClient(
             headers=dict(self._config.headers),
-            timeout=httpx2.Timeout(_CONNECTING, read=None),
+            timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
             trust_env=url.host not in _LOOPBACK,
             verify=ssl.create_default_context(cafile=bundle) if bundle else True,
-            event_hooks={"response": [_refuse]},
+            event_hooks={"response": [_raise_for_status]},
         )
-        async with client, streamable_http_client(str(url), http_client=client, max_sse_event_size=_LARGEST) as streams:
+        connection = streamable_http_client(str(url), http_client=client, max_sse_event_size=_MAX_MESSAGE)
+        async with client, connection as streams:
             yield streams
 
     # ---- failures
 
-    async def _failed(self, err: BaseException, patience: float) -> ToolServerError:
-        """Why the server is of no use any more, with its last words."""
+    async def _error(self, err: BaseException, timeout: float) -> ToolServerError:
+        """The error for a server that can no longer be used, with the last lines that it printed."""
         while isinstance(err, BaseExceptionGroup):
             err = err.exceptions[0]
-        if isinstance(err, MCPError):
-            with anyio.move_on_after(_EXITING):
+        if isinstance(err, MCPError):  # the cause may follow
+            with anyio.move_on_after(_EXIT_TIMEOUT):
                 while self._failure is None and self._status is None:
-                    await anyio.sleep(_EXITING / 30)
+                    await anyio.sleep(_EXIT_TIMEOUT / 30)
         if self._failure:
             return self._failure
-        reason, secrets = self._reason(err, patience), self._config.secrets
-        lines = self._last_lines() or ([] if self._garbled or not self._stray else [f"printed {self._stray!r}"])
+        reason, secrets = self._reason(err, timeout), self._config.secrets
+        lines = self._last_lines()
+        if not lines and self._stray_line and not self._is_garbled:
+            lines = [f"printed {self._stray_line!r}"]
         lines = [mask(line, secrets) for line in lines]
         what = f"tool server {self._config.name} {shorten(mask(reason, secrets), _WIDTH)}"
-        said = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
-        self._failure = ToolServerError(what, said, detail="\n".join(lines[-_LINES[1] :]))
+        hint = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
+        self._failure = ToolServerError(what, hint, detail="\n".join(lines[-_LINES[1] :]))
         self._failure.__suppress_context__ = True  # its causes may show a key
         return self._failure
 
@@ -176,28 +179,28 @@ class Server:
     def _status(self) -> int | None:
         return self._process.poll() if self._process else None
 
-    def _reason(self, err: BaseException, patience: float) -> str:
-        """What is wrong, as it goes on behind the server's name."""
+    def _reason(self, err: BaseException, timeout: float) -> str:
+        """What the server did wrong: the predicate of a sentence with its name."""
         status = self._status
         match err:
-            case _ if self._garbled:
-                return f"answered what is no JSON-RPC: {self._stray!r}"
+            case _ if self._is_garbled:
+                return f"sent a line that is not JSON-RPC: {self._stray_line!r}"
             case _ if status is not None and status < 0:
                 return f"was ended by {signal.strsignal(-status)}"
             case _ if status is not None:
                 return f"ended with exit status {status}"
             case TimeoutError():
-                return f"did not answer within {patience:g} s"
+                return f"did not answer within {timeout:g} s"
             case MCPError(code=code, message=message):
                 return "closed the connection" if code == mcp_types.CONNECTION_CLOSED else f"refused: {message}"
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
-                return f"answered what MCP does not know: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            case httpx2.HTTPStatusError() | _TooMuch():
+                return f"sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            case httpx2.HTTPStatusError() | _TooLarge():
                 return str(err)
             case httpx2.ConnectError() | httpx2.ConnectTimeout():
                 return f"cannot be reached: {err}"
-            case RuntimeError():  # from the handshake alone
+            case RuntimeError():  # only the handshake raises it
                 return f"speaks another protocol: {err}"
         return f"failed: {err}"
 
@@ -206,64 +209,64 @@ class Server:
         if self._stderr is None:
             return []
         size = os.fstat(self._stderr.fileno()).st_size
-        # Not by ``seek``: the process shares the position.
-        data = os.pread(self._stderr.fileno(), _TAIL, max(0, size - _TAIL))
-        if size > _TAIL:
-            data = data.partition(b"\n")[2]  # what is left of a line may begin within a key
+        # Not with ``seek``: the process shares the position in the file.
+        data = os.pread(self._stderr.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL))
+        if size > _STDERR_TAIL:
+            data = data.partition(b"\n")[2]  # a partial line may start within a key, which could not be masked
         return [line.strip() for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
 
 
-class _TooMuch(Exception):
-    """A server sends more than anybody has a use for."""
+class _TooLarge(Exception):
+    """A server sent more than gptsh accepts."""
 
 
 class _Lines(anyio.AsyncFile[str]):
-    """The lines of a process. Raises _TooMuch for one that would take all memory."""
+    """The stdout of a process, line by line. Raises _TooLarge for a line that would fill the memory."""
 
     async def readline(self) -> str:
-        line = await anyio.to_thread.run_sync(self.wrapped.readline, _LARGEST)
-        if len(line) == _LARGEST:
-            raise _TooMuch("sent a line without end")
+        line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_MESSAGE)
+        if len(line) == _MAX_MESSAGE:
+            raise _TooLarge("sent a line without end")
         return line
 
 
-async def _tools(session: ClientSession) -> list[Tool]:
-    """Agree on a protocol and list the tools. Raises _TooMuch where there is no end of them."""
+async def _list_tools(session: ClientSession) -> list[Tool]:
+    """Agree on a protocol version and list the tools. Raises _TooLarge for too many."""
     try:
         await session.initialize()
     except MCPError as err:
         if err.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
             raise
-        await session.discover()  # servers of 2026 may know no other way
+        await session.discover()  # newer servers may support nothing else
     tools: list[Tool] = []
     cursor: str | None = None
     characters = 0
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         try:
             page = await session.list_tools(params=mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None)
         except MCPError as err:
             if err.code != mcp_types.METHOD_NOT_FOUND:
                 raise
-            return tools  # it offers something else, such as resources
+            return tools  # it offers only other things, such as resources
         for tool in page.tools:
             tools.append(Tool(tool.name, tool.description or tool.title or "", tool.input_schema))
             characters += len(tools[-1].description) + len(json.dumps(tool.input_schema))
-            if len(tools) > _MOST_TOOLS or characters > _MOST_CHARACTERS:
-                raise _TooMuch(f"lists more than {_MOST_TOOLS:,} tools, or {_MOST_CHARACTERS:,} characters of them")
+            if len(tools) > _MAX_TOOLS or characters > _MAX_CHARACTERS:
+                raise _TooLarge(f"lists more than {_MAX_TOOLS:,} tools, or {_MAX_CHARACTERS:,} characters of them")
         cursor = page.next_cursor
         if not cursor:
             return tools
-    raise _TooMuch(f"lists its tools on more than {_MOST_PAGES} pages")
+    raise _TooLarge(f"lists its tools on more than {_MAX_PAGES} pages")
 
 
-async def _refuse(response: httpx2.Response) -> None:
-    """Raise HTTPStatusError for a refusal that is none of MCP's, with the words that the SDK leaves out."""
-    if response.request.method == "POST" and response.status_code >= _REFUSED:
+async def _raise_for_status(response: httpx2.Response) -> None:
+    """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error."""
+    if response.request.method == "POST" and response.status_code >= _FIRST_ERROR_STATUS:
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' not in body:
-            said = f"answered {response.status_code} {response.reason_phrase}: {body}"
-            raise httpx2.HTTPStatusError(said.rstrip(": "), request=response.request, response=response)
+            reason = f"answered {response.status_code} {response.reason_phrase}: {body}"
+            raise httpx2.HTTPStatusError(reason.rstrip(": "), request=response.request, response=response)
 
 
-def _error(what: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": f"error: {what}"}], "isError": True}
+def _error_result(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": f"error: {text}"}], "isError": True}

@@ -1,7 +1,7 @@
-"""The tools of one run: servers started at once, their tools offered under unique names, called in parallel.
+"""The tools of a run: servers start in parallel, tools get unique names, calls run in parallel.
 
-The SDK lives in a thread of its own, with an asyncio loop. Signals reach the main thread, which only ever waits for
-that one, and which ends the servers.
+The MCP SDK runs in a thread with an asyncio loop. Signals reach the main thread, which waits for that thread and ends
+the servers.
 """
 
 import contextlib
@@ -33,77 +33,77 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from gptsh.tools.servers import Opened, Server
+    from gptsh.tools.servers import ListedTools, Server
 
-Own = tuple[str, str]  # the name of a server, and that of its tool
+ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
 
-LONGEST = 64  # characters of a name; no provider takes more
-_HASH = 8  # characters
-_FEW = 20  # tools, all of which are listed in an error
-_LEAVING = 1.0  # seconds in which servers end, once their input has ended
-_AT_SIGTERM = 0.5  # seconds more
-_AT_SIGKILL = 0.3  # seconds until the system has removed them
-# What a server gets of the user's environment. A key, a proxy or a path that one needs is named in its entry.
+MAX_NAME = 64  # characters; no provider accepts more
+_HASH_LENGTH = 8  # characters
+_MAX_LISTED = 20  # tools that an error lists
+_EXIT_SECONDS = 1.0  # for servers to end after their stdin was closed
+_SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
+_SIGKILL_SECONDS = 0.3  # then, for the system to remove them
+# The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
 _INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
 _INSTALL = "pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools"
 
 
-class Offered(NamedTuple):
-    """A tool as it is offered: ``tool`` under its name for the model, ``own`` its name on its server."""
+class OfferedTool(NamedTuple):
+    """A tool with its name for the model, its server, and ``name_on_server``."""
 
     tool: Tool
     server: str
-    own: str
+    name_on_server: str
     auto_approve: bool
 
 
 class Toolbox:
-    """The tools of the servers that are wanted. Nothing is started before ``start``, and ``close`` ends all.
+    """The tools of some servers. ``start`` starts the servers, ``close`` ends them.
 
-    ``lenient``: a pattern that fits no tool is no failure, but one of ``missing``, as ``SERVER__PATTERN``.
+    ``lenient``: a pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``, and is not an error.
     """
 
     def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], *, lenient: bool = False) -> None:
         self.missing: list[str] = []
         self._lenient, self._environ = lenient, environ
         self._configs = {server.name: server for server in servers}
-        self._thread = threading.Thread(target=self._work, name="tools", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="tools", daemon=True)
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._errlogs: dict[str, IO[bytes]] = {}
-        self._opened: queue.SimpleQueue[Opened | BaseException] = queue.SimpleQueue()
-        self._offered: dict[str, Offered] | None = None
-        self._starting = threading.Lock()  # held while a process is started, so that ``close`` knows of it
+        self._stderr_files: dict[str, IO[bytes]] = {}
+        self._reports: queue.SimpleQueue[ListedTools | BaseException] = queue.SimpleQueue()
+        self._offered: dict[str, OfferedTool] | None = None
+        self._start_lock = threading.Lock()  # around the start of each process, so that ``close`` misses none
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._servers: dict[str, Server] = {}
-        self._main: asyncio.Task[Any] | None = None
+        self._serve_task: asyncio.Task[Any] | None = None
 
-    # ---- from start to end
+    # ---- start and end
 
     def start(self) -> None:
-        """Start all servers, in parallel and in a thread of its own. Raises ConfigError where the SDK is missing."""
+        """Start all servers in parallel, in a thread. Raises ConfigError if the SDK is missing."""
         if self._configs:
             if importlib.util.find_spec("mcp") is None:
                 raise ConfigError("tools need the package mcp", _INSTALL)
             self._thread.start()
 
-    def _work(self) -> None:
-        """Start the processes, which load what they need while this one loads the SDK, and talk to them."""
+    def _run_thread(self) -> None:
+        """Start the processes, import the SDK while they start up, and serve them until ``close``."""
         try:
             for config in self._configs.values():
-                with self._starting:
+                with self._start_lock:
                     if config.command and not self._closing:
                         self._start_process(config)
             import asyncio  # noqa: PLC0415 - 40 ms that only tools need
-            import logging  # noqa: PLC0415 - the SDK loads it in any case
-            import warnings  # noqa: PLC0415 - the same
+            import logging  # noqa: PLC0415 - only tools need it
+            import warnings  # noqa: PLC0415 - only tools need it
 
-            logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what the SDK logs
+            logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
             warnings.simplefilter("ignore")
 
-            gc.disable()  # what the SDK makes stays until the end: to look through it is a fifth of its import
+            gc.disable()  # collections are a fifth of the import, and the SDK's objects live until the end anyway
             try:
-                from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK: half a second and more
+                from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK takes over half a second
             except ImportError as err:
                 raise ConfigError(f"the package mcp cannot be used: {err}", _INSTALL) from err
             finally:
@@ -111,11 +111,11 @@ class Toolbox:
                 gc.enable()
             asyncio.run(self._serve(Server))
         except BaseException as err:  # noqa: BLE001 - raised in the main thread, which waits for it
-            self._opened.put(err)
+            self._reports.put(err)
 
     def _start_process(self, config: ToolServer) -> None:
-        """Start a server in a session of its own, out of reach of the terminal's Ctrl-C, its stderr in a file."""
-        self._errlogs[config.name] = errlog = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the toolbox
+        """Start a server with its stderr in a file, in a new process session, which Ctrl-C does not reach."""
+        self._stderr_files[config.name] = stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
         try:
             self._processes[config.name] = subprocess.Popen(
                 [str(config.command), *config.args],
@@ -123,7 +123,7 @@ class Toolbox:
                 | {**config.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=errlog,
+                stderr=stderr_file,
                 encoding="utf-8",
                 errors="replace",
                 start_new_session=True,
@@ -133,47 +133,48 @@ class Toolbox:
             what = f"tool server {config.name} cannot be started: {why}: {config.command}"
             raise ToolServerError(mask(what, config.secrets)) from None
 
-    async def _serve(self, connect: "Callable[..., Server]") -> None:
-        import asyncio  # noqa: PLC0415 - as above
+    async def _serve(self, server_class: "type[Server]") -> None:
+        """Serve all servers until the task is cancelled."""
+        import asyncio  # noqa: PLC0415 - 40 ms that only tools need
 
         for name, config in self._configs.items():
-            process, errlog = self._processes.get(name), self._errlogs.get(name)
-            self._servers[name] = connect(config, self._environ, process, errlog)
+            process, stderr_file = self._processes.get(name), self._stderr_files.get(name)
+            self._servers[name] = server_class(config, self._environ, process, stderr_file)
         if self._closing:
             return
         async with asyncio.TaskGroup() as tasks:
             for server in self._servers.values():
-                tasks.create_task(server.serve(self._opened.put))
-            self._main, self._loop = asyncio.current_task(), asyncio.get_running_loop()
-            await self._loop.create_future()  # until it is cancelled
+                tasks.create_task(server.serve(self._reports.put))
+            self._serve_task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+            await self._loop.create_future()  # until the task is cancelled
 
     def close(self) -> None:
-        """End all servers, within some two seconds. May be called again."""
+        """End all servers, within about two seconds. May be called again."""
         if self._closing:
             return
-        with self._starting:
+        with self._start_lock:
             self._closing = True
         processes = list(self._processes.values())
-        if self._loop and self._main:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._main.cancel)
+        if self._loop and self._serve_task:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._serve_task.cancel)
         else:
             for process in processes:
                 if process.stdin:
                     process.stdin.close()
-        _wait(_LEAVING, lambda: not self._thread.is_alive() and None not in [each.poll() for each in processes])
-        for signum, seconds in ((signal.SIGTERM, _AT_SIGTERM), (signal.SIGKILL, _AT_SIGKILL)):
-            if not all(map(_is_gone, processes)):
+        _wait(_EXIT_SECONDS, lambda: not self._thread.is_alive() and None not in [each.poll() for each in processes])
+        for signum, seconds in ((signal.SIGTERM, _SIGTERM_SECONDS), (signal.SIGKILL, _SIGKILL_SECONDS)):
+            if not all(map(_has_ended, processes)):
                 for process in processes:
-                    _send(process, signum)
-                _wait(seconds, lambda: all(map(_is_gone, processes)))
-        for errlog in self._errlogs.values():
-            errlog.close()
+                    _send_signal(process, signum)
+                _wait(seconds, lambda: all(map(_has_ended, processes)))
+        for stderr_file in self._stderr_files.values():
+            stderr_file.close()
 
     def kill(self) -> None:
-        """End all server processes at once, wherever the run is; for a run that is itself ended so."""
+        """Kill all server processes at once, for a run that is itself being killed."""
         for process in list(self._processes.values()):
-            _send(process, signal.SIGKILL)
+            _send_signal(process, signal.SIGKILL)
 
     @property
     def ready(self) -> bool:
@@ -185,23 +186,24 @@ class Toolbox:
         """Whether a server has ended since it listed its tools."""
         return self.ready and any(process.poll() is not None for process in self._processes.values())
 
-    # ---- what is offered
+    # ---- the tools
 
     def tools(self) -> tuple[Tool, ...]:
-        """The tools, as soon as all servers are ready. Raises as ``offered``."""
+        """The tools, once all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())
 
-    def offered(self) -> tuple[Offered, ...]:
-        """The tools, as soon as all servers are ready. Raises ToolServerError, and ConfigError for a wrong pattern."""
+    def offered(self) -> tuple[OfferedTool, ...]:
+        """The tools, once all servers are ready. Raises ToolServerError, and ConfigError for a wrong pattern."""
         if self._offered is None:
             listed: dict[str, list[Tool]] = {}
             while len(listed) < len(self._configs):
-                opened = self._opened.get()
-                if isinstance(opened, BaseException):
-                    raise opened
-                listed[opened[0]] = opened[1]
-            # In the order of the config and of each server; of two tools of one name the first.
-            found: dict[Own, Tool] = {}
+                report = self._reports.get()
+                if isinstance(report, BaseException):
+                    raise report
+                server, listed_tools = report
+                listed[server] = listed_tools
+            # In the order of the config and of each server; of two tools with the same name, the first.
+            chosen: dict[ToolKey, Tool] = {}
             for config in self._configs.values():
                 tools = listed[config.name]
                 for pattern in config.tools:
@@ -209,58 +211,60 @@ class Toolbox:
                         continue
                     self.missing.append(f"{config.name}{SEPARATOR}{pattern}")
                     if not self._lenient:
-                        known = ", ".join(tool.name for tool in tools[:_FEW]) or "none"
-                        way = f"it has {known}; --tools names others, --no-tools does without"
+                        names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
+                        way = f"it has {names}; --tools names others, --no-tools does without"
                         raise ConfigError(f"tool server {config.name} has no tool {pattern!r}", way)
                 for tool in tools:
                     if matches(tool.name, config.tools):
-                        found.setdefault((config.name, tool.name), tool)
+                        chosen.setdefault((config.name, tool.name), tool)
             self._offered = {}
-            for (server, own), name in names_for_model(found).items():
-                approved = matches(own, self._configs[server].auto_approve)
-                self._offered[name] = Offered(found[server, own]._replace(name=name), server, own, approved)
+            for key, name in names_for_model(chosen).items():
+                auto_approve = matches(key[1], self._configs[key[0]].auto_approve)
+                self._offered[name] = OfferedTool(chosen[key]._replace(name=name), *key, auto_approve)
         return tuple(self._offered.values())
 
     # ---- calls
 
     def approved(self, call: Call) -> bool:
-        """Whether a call needs no question, by the patterns of its server; nor does one that will not be made."""
+        """Whether a call needs no approval by the user: its server's config allows it, or there is no such tool."""
         offered = (self._offered or {}).get(call["function"]["name"])
         return offered is None or offered.auto_approve
 
     def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
-        """Make the calls, all in parallel; each result as it comes. A call that cannot be made has that as its result.
+        """Run the calls in parallel; yield each result as it arrives. A call that cannot start gets an error result.
 
-        Raises ToolServerError, behind the results of all others.
+        Raises ToolServerError, after the results of all other calls.
         """
-        made = [(call, self._begin(call)) for call in calls]
-        begun = {future: call for call, future in made if not isinstance(future, str)}
+        started = [(call, self._start_call(call)) for call in calls]
+        running = {future: call for call, future in started if not isinstance(future, str)}
         failure: ToolServerError | None = None
         try:
-            yield from (ToolResult(error_result(call, f"error: {why}")) for call, why in made if isinstance(why, str))
+            for call, error in started:
+                if isinstance(error, str):
+                    yield ToolResult(error_result(call, f"error: {error}"))
             done: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
-            for future in begun:
+            for future in running:
                 future.add_done_callback(done.put)
-            for _ in begun:
+            for _ in running:
                 future = done.get()
-                if isinstance(error := future.exception(), ToolServerError):
-                    failure = failure or error
+                if isinstance(exception := future.exception(), ToolServerError):
+                    failure = failure or exception
                 else:
-                    yield ToolResult(results.message(begun[future], *future.result()))
+                    yield ToolResult(results.message(running[future], *future.result()))
         finally:
-            for future in begun:
+            for future in running:
                 future.cancel()
         if failure:
             raise failure
 
-    def _begin(self, call: Call) -> "Future[tuple[dict[str, Any], int]] | str":
-        """Begin a call, which results in a ``CallToolResult`` and milliseconds; or why it cannot be made."""
+    def _start_call(self, call: Call) -> "Future[tuple[dict[str, Any], int]] | str":
+        """Start a call; the future has its ``CallToolResult`` and duration in milliseconds. Or the error as a text."""
         name = call["function"]["name"]
-        known = self._offered or {}
-        if name not in known:
-            import difflib  # noqa: PLC0415 - few models make up a name
+        offered = self._offered or {}
+        if name not in offered:
+            import difflib  # noqa: PLC0415 - few models invent names
 
-            near = difflib.get_close_matches(name, known, cutoff=0.5) or [*known][:_FEW]
+            near = difflib.get_close_matches(name, offered, cutoff=0.5) or [*offered][:_MAX_LISTED]
             return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
         try:
             arguments = json.loads(call["function"].get("arguments") or "{}")
@@ -268,51 +272,54 @@ class Toolbox:
         except (TypeError, ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            return "the arguments are no JSON object, so the tool was not called"
-        import asyncio  # noqa: PLC0415 - the thread has loaded it
+            return "the arguments are not a JSON object, so the tool was not called"
+        import asyncio  # noqa: PLC0415 - already loaded by the thread
 
-        assert self._loop  # it has reported the tool
+        assert self._loop  # its thread has reported the tool
+        tool = offered[name]
         return asyncio.run_coroutine_threadsafe(
-            self._servers[known[name].server].call(known[name].own, arguments), self._loop
+            self._servers[tool.server].call(tool.name_on_server, arguments), self._loop
         )
 
 
 # ---- names
 
 
-def names_for_model(tools: Iterable[Own]) -> dict[Own, str]:
-    """A name for each tool: ``SERVER__TOOL`` of letters that every provider takes, unique, whatever their order.
+def names_for_model(tools: Iterable[ToolKey]) -> dict[ToolKey, str]:
+    """Unique names ``SERVER__TOOL`` with characters that every provider accepts, whatever the order of the tools.
 
-    A hash is added where that is too long, or two would have one name: to each that does not have this very name.
+    A hash replaces the end of a long name, and is added to equal names. Of tools with equal names, the only one
+    without replaced characters keeps its name.
     """
-    wanted = {own: SEPARATOR.join(own) for own in tools}
-    plain = {own: re.sub("[^a-zA-Z0-9_-]", "_", name) for own, name in wanted.items()}
-    exact = Counter(name for own, name in plain.items() if name == wanted[own])
-    all_of = Counter(plain.values())
+    full_names = {key: SEPARATOR.join(key) for key in tools}
+    safe_names = {key: re.sub("[^a-zA-Z0-9_-]", "_", name) for key, name in full_names.items()}
+    counts = Counter(safe_names.values())
+    unchanged_counts = Counter(name for key, name in safe_names.items() if name == full_names[key])
     names = {}
-    for own, name in plain.items():
-        is_unique = all_of[name] == 1 or (name == wanted[own] and exact[name] == 1)
-        digest = hashlib.sha256("\0".join(own).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
-        names[own] = name if is_unique and len(name) <= LONGEST else f"{name[: LONGEST - _HASH - 1]}_{digest}"
+    for key, name in safe_names.items():
+        is_unique = counts[name] == 1 or (name == full_names[key] and unchanged_counts[name] == 1)
+        digest = hashlib.sha256("\0".join(key).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+        hashed = f"{name[: MAX_NAME - _HASH_LENGTH - 1]}_{digest}"
+        names[key] = name if is_unique and len(name) <= MAX_NAME else hashed
     return names
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a tool's own name is one of the patterns, or fits one, as a shell would match it."""
+    """Whether a tool's name on its server equals a pattern, or matches it as in a shell."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 # ---- processes
 
 
-def _send(process: "subprocess.Popen[str]", signum: int) -> None:
-    """Send a signal to a process and to all that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses where all are dead
+def _send_signal(process: "subprocess.Popen[str]", signum: int) -> None:
+    """Send a signal to the process group of a server."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses if all are dead
         os.killpg(process.pid, signum)
 
 
-def _is_gone(process: "subprocess.Popen[str]") -> bool:
-    """Whether neither a process nor anything that it has started runs any more."""
+def _has_ended(process: "subprocess.Popen[str]") -> bool:
+    """Whether no process of a server's process group runs."""
     if process.poll() is None:
         return False
     try:
@@ -322,7 +329,7 @@ def _is_gone(process: "subprocess.Popen[str]") -> bool:
     return False
 
 
-def _wait(seconds: float, done: Callable[[], bool]) -> None:
-    until = time.monotonic() + seconds
-    while not done() and time.monotonic() < until:
+def _wait(seconds: float, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
         time.sleep(0.01)

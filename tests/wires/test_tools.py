@@ -159,7 +159,7 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
                 "endless": "tool server bad lists its tools on more than 200 pages",
                 "wordy": "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them",
                 "flood": "tool server bad sent a line without end",
-                "nameless": "tool server bad answered what MCP does not know: tools.0.inputSchema: ",
+                "nameless": "tool server bad sent an invalid answer: tools.0.inputSchema: ",
             }.items()
         ),
     ],
@@ -186,7 +186,7 @@ def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str
 @pytest.mark.parametrize(("tool", "said"), [
     ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
     ("hang", "tool server bad did not answer within 1 s"),
-    ("garble", 'tool server bad answered what is no JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
+    ("garble", 'tool server bad sent a line that is not JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
 ])  # fmt: skip
 def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     home: Home, model: ModelServer, tool: str, said: str
@@ -259,7 +259,7 @@ BROKEN = {  # the rest of a line that is no JSON-RPC, which ends the server
     "no object": '"result": [1]',
     "too deep": '"result": {"a": ' + "[" * 300 + "]" * 300 + "}",
 }
-NO_OBJECT = "error: the arguments are no JSON object, so the tool was not called"
+NO_OBJECT = "error: the arguments are not a JSON object, so the tool was not called"
 ASKED: list[tuple[str, str, str]] = [  # a tool, arguments as a model may write them, and what the model is told
     ("bad__refuse", "", "error: not today"),
     ("bad__leak", "[]", NO_OBJECT),
@@ -293,7 +293,7 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home
 def test_an_answer_that_is_no_json_rpc_ends_its_server(home: Home, model: ModelServer, how: str) -> None:
     line = f'{{"jsonrpc": "2.0", "id": ID, {BROKEN[how]}}}'
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line}))
-    assert (run.stdout, run.code, "answered what is no JSON-RPC" in run.stderr) == ("", 3, True)
+    assert (run.stdout, run.code, "sent a line that is not JSON-RPC" in run.stderr) == ("", 3, True)
 
 
 def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(home: Home, model: ModelServer) -> None:

@@ -188,8 +188,8 @@ def blocks_of(message: Message) -> list[Block]:
     text, calls.
     """
     thinking, calls = message.get("thinking"), message.get("tool_calls")
-    listed = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
-    blocks = {f"{kind}:{at}": (kind, block) for kind, items in listed.items() for at, block in enumerate(items)}
+    by_kind = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
+    blocks = {f"{kind}:{index}": (kind, block) for kind, items in by_kind.items() for index, block in enumerate(items)}
     order: Any = message.get("order")
     named_keys = [key for key in order if isinstance(key, str) and key in blocks] if isinstance(order, list) else []
     return [blocks[key] for key in dict.fromkeys([*named_keys, *blocks])]
@@ -232,15 +232,15 @@ def is_empty(message: Message) -> bool:
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """Return the answer with its blocks replaced by these, in this order; see ``blocks_of``."""
-    listed: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
+    by_kind: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
     kinds = []
     for kind, block in blocks:
         kinds.append(kind)
-        listed[kind].append(block)
+        by_kind[kind].append(block)
     order = order_of(kinds) if is_interleaved(kinds) else []
-    replaced = {"thinking": listed["thinking"], "tool_calls": listed["tool_call"], "order": order}
+    replaced = {"thinking": by_kind["thinking"], "tool_calls": by_kind["tool_call"], "order": order}
     rest: Any = {key: value for key, value in message.items() if key not in replaced}
-    new: Message = rest | {"content": listed["text"], **{key: value for key, value in replaced.items() if value}}
+    new: Message = rest | {"content": by_kind["text"], **{key: value for key, value in replaced.items() if value}}
     return new
 
 
@@ -252,7 +252,7 @@ def is_interleaved(kinds: Sequence[str]) -> bool:
 
 def order_of(kinds: Sequence[str]) -> list[str]:
     """Return an answer's ``order``: each block's kind and number."""
-    return [f"{kind}:{kinds[:at].count(kind)}" for at, kind in enumerate(kinds)]
+    return [f"{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
 
 
 def without_reasoning(text: str) -> str:
@@ -269,5 +269,5 @@ def token_count(value: object) -> int | None:
 
 def sum_costs(costs: Iterable[float | None]) -> float | None:
     """Return the sum of the known costs in USD, or None if none is known."""
-    known = [cost for cost in costs if isinstance(cost, (int, float))]
-    return round(sum(known), 10) if known else None
+    known_costs = [cost for cost in costs if isinstance(cost, (int, float))]
+    return round(sum(known_costs), 10) if known_costs else None

@@ -106,12 +106,12 @@ def row_starts(text: str, width: int) -> list[int]:
     from wcwidth import wcwidth  # noqa: PLC0415 - 40 ms, and most texts are ASCII
 
     starts, column = [], 0
-    for at, character in enumerate(text):
-        wide = 8 - column % 8 if character == "\t" else abs(wcwidth(character)) or int(character == _COLOURED)
-        if column and column + wide > width:
-            starts.append(at)
+    for index, character in enumerate(text):
+        cells = 8 - column % 8 if character == "\t" else abs(wcwidth(character)) or int(character == _COLOURED)
+        if column and column + cells > width:
+            starts.append(index)
             column = 0
-        column += wide
+        column += cells
     return starts
 
 

@@ -148,7 +148,7 @@ def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is
                 report.unread.append((source.name, doc))
                 continue
             try:
-                imported = importer.take(doc)
+                imported = importer.add(doc)
             except BadSession as err:
                 report.unread.append((source.name, source.skipped(str(err))))
                 continue

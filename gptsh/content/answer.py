@@ -123,10 +123,10 @@ class Answer:
 
     def add_call(self, call: Call) -> None:
         """Add a tool call. Ids are made unique within the answer, so that results are not mixed up."""
-        calls, ident = self.calls, call["id"] or new_call_id()
-        is_duplicate = any(ident == other["id"] for other in calls)
+        calls, call_id = self.calls, call["id"] or new_call_id()
+        is_duplicate = any(call_id == other["id"] for other in calls)
         function = {**call["function"], "arguments": join_surrogates(call["function"]["arguments"])}
-        call = {**call, "id": f"{ident}_{len(calls) + 1}" if is_duplicate else ident, "function": function}
+        call = {**call, "id": f"{call_id}_{len(calls) + 1}" if is_duplicate else call_id, "function": function}
         self._blocks.append(("tool_call", call))
         self._events.append(ToolCall(call))
 

@@ -59,8 +59,8 @@ def detect_type(data: bytes | bytearray) -> str | None:
     import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for data that looks binary
 
     # Text in an older encoding may begin like a file signature, but has no control characters.
-    found = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
-    return _SENT.get(found, found) if found else BINARY if is_odd else None
+    mime_type = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
+    return _SENT.get(mime_type, mime_type) if mime_type else BINARY if is_odd else None
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -80,10 +80,10 @@ def _answer(message: Message) -> Message:
 
 
 def _call(part: Part) -> Part:
-    ident, call_input = part.get("id"), part.get("input")
+    call_id, call_input = part.get("id"), part.get("input")
     arguments = _as_string({} if call_input is None else call_input)
     function = {"name": part.get("name"), "arguments": arguments}
-    call = {"id": ident if isinstance(ident, str) else "", "type": "function", "function": function}
+    call = {"id": call_id if isinstance(call_id, str) else "", "type": "function", "function": function}
     return {**call, "caller": part["caller"]} if "caller" in part else call
 
 

@@ -24,14 +24,14 @@ _MAX_SUMMARIES = 5  # in a session, besides the one that its compaction uses
 Document = dict[str, Any]
 
 
-def blank(ident: str, moment: str) -> Document:
+def blank(session_id: str, created_at: str) -> Document:
     """A document without messages, its keys in the order of the file."""
     return {
         "version": VERSION,
-        "id": ident,
+        "id": session_id,
         "title": None,
-        "created_at": moment,
-        "updated_at": moment,
+        "created_at": created_at,
+        "updated_at": created_at,
         "provider": {"name": None},
         "usage": {"tokens": dict.fromkeys(TOKEN_KEYS), "cost": None, "calls": []},
         "stats": {"turns": 0, "messages": 0, "preview": ""},
@@ -119,10 +119,10 @@ def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
         return result
     if isinstance(shape, list) and isinstance(value, list):
         items = []
-        for at, item in enumerate(value):
-            valid = _validated(item, shape[0], f"{path}[{at}]", malformed)
+        for index, item in enumerate(value):
+            valid = _validated(item, shape[0], f"{path}[{index}]", malformed)
             if isinstance(valid, dict) and not valid.get("id"):
-                malformed.append(f"{path}[{at}].id")
+                malformed.append(f"{path}[{index}].id")
             elif valid is not None:
                 items.append(valid)
         return items
@@ -132,38 +132,38 @@ def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
     return value if fits else None
 
 
-def complete(value: object, ident: str | None = None, moment: str | None = None) -> tuple[Document, list[str]]:
+def complete(value: object, session_id: str | None = None, created: str | None = None) -> tuple[Document, list[str]]:
     """Return the JSON value of a session file as a document with all keys, and the paths of its malformed parts.
 
-    Malformed parts are left out. ``ident`` and ``moment`` come from the file's name: ``ident`` replaces the id in the
-    file, ``moment`` a missing time of creation. A version of 0, or none, is a file of gptsh-cli 0.8: its times have
-    seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
+    Malformed parts are left out. The file's name provides ``session_id``, which replaces the id in the file, and
+    ``created``, for a missing time of creation. A version of 0, or none, is a file of gptsh-cli 0.8: its times
+    have seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
     Raises ValueError if the messages cannot be read.
     """
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
     valid = _validated({key: item for key, item in value.items() if key != "messages"}, _DOCUMENT, "", malformed)
-    ident = ident or str(valid.get("id") or "")
-    created = valid.get("created_at") or (moment if _is_time(moment) else None)
-    new = blank(ident, created or "1970-01-01T00:00:00.000Z")
+    session_id = session_id or str(valid.get("id") or "")
+    created = valid.get("created_at") or (created if _is_time(created) else None)
+    new = blank(session_id, created or "1970-01-01T00:00:00.000Z")
     for key, item in valid.items():
         if key in _DOCUMENT and isinstance(item, dict):
             table = {inner: new[key].get(inner) if value is None else value for inner, value in item.items()}
             new[key] = table | {inner: value for inner, value in new[key].items() if inner not in table}
         elif item is not None or key not in new:
             new[key] = item
-    new |= {"id": ident, "version": max(valid.get("version") or 0, VERSION)}
+    new |= {"id": session_id, "version": max(valid.get("version") or 0, VERSION)}
     messages: list[Message] = []
-    for at, message in enumerate(value["messages"]):
-        messages += normalize_message(_validated(checked_message(message), _MESSAGE, f"messages[{at}]", malformed))
+    for index, message in enumerate(value["messages"]):
+        messages += normalize_message(_validated(checked_message(message), _MESSAGE, f"messages[{index}]", malformed))
     seen: set[str] = set()
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         message_id = message.get("id")
         if not message_id or message_id in seen:
             from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms, and few files need it
 
-            message_id = str(uuid5(NAMESPACE_URL, f"gptsh:{ident} {new['created_at']} {at}"))
+            message_id = str(uuid5(NAMESPACE_URL, f"gptsh:{session_id} {new['created_at']} {index}"))
             message = {**message, "id": message_id}
         seen.add(message_id)
         new["messages"].append(message)
@@ -186,7 +186,7 @@ def checked_message(value: Any) -> Message:
         if not isinstance(call, dict) or not (
             isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
         ):
-            raise ValueError("not a session: a message whose 'tool_calls' are none")
+            raise ValueError("not a session: a message with malformed 'tool_calls'")
     checked: Message = message
     return checked
 
@@ -223,7 +223,7 @@ def is_unsaved(doc: Document) -> bool:
 
 def turns(messages: Sequence[Message]) -> list[int]:
     """The index of each message that starts a turn."""
-    return [at for at, message in enumerate(messages) if starts_turn(message)]
+    return [index for index, message in enumerate(messages) if starts_turn(message)]
 
 
 def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
@@ -377,9 +377,9 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
 
     Two turns asked in parallel become question, answer, question, answer.
     """
-    known = {message["id"] for message in theirs}
+    their_ids = {message["id"] for message in theirs}
     by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first question
-    for messages, skipped in ((theirs, set()), (ours, known)):
+    for messages, skipped in ((theirs, set()), (ours, their_ids)):
         question: str | None = None
         for message in messages:
             if starts_turn(message):

@@ -85,12 +85,12 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def as_store_error(what: str, folder: Path) -> Iterator[None]:
-    """Raise an OSError of the block as StoreError: ``what`` failed, then the file or else ``folder``."""
+def as_store_error(problem: str, folder: Path) -> Iterator[None]:
+    """Raise an OSError of the block as StoreError: ``problem``, then the file or else ``folder``."""
     try:
         yield
     except OSError as err:
-        raise StoreError(f"{what}: {err.filename2 or err.filename or folder}: {err.strerror}") from err
+        raise StoreError(f"{problem}: {err.filename2 or err.filename or folder}: {err.strerror}") from err
 
 
 def sweep(folder: Path, names: list[str]) -> None:
@@ -150,8 +150,8 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
-    moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
-    doc, malformed = complete(value, name[16:20], moment)
+    default_time = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
+    doc, malformed = complete(value, name[16:20], default_time)
     if doc["updated_at"] == doc["created_at"]:  # other programs write this; here it would mean never saved
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
@@ -199,8 +199,8 @@ def read_head(path: str) -> Document:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
             size = _size(descriptor)
-            while _CONTEXT not in data and (more := os.read(descriptor, len(data))):
-                data += more
+            while _CONTEXT not in data and (block := os.read(descriptor, len(data))):
+                data += block
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
         os.close(descriptor)

@@ -79,7 +79,7 @@ class Importer:
         for origin in _origins(head) if head else ():
             self._filenames.setdefault(origin, []).append(filename)
 
-    def take(self, doc: Document) -> Imported:
+    def add(self, doc: Document) -> Imported:
         """Save a document under a new name, or merge it into the session of which it is a copy.
 
         Raises BadSession if that session must not be written, StoreError as ``save_session`` does.
@@ -93,7 +93,7 @@ class Importer:
                 read = listing.try_read(str(path), files.read_document)
                 if read and not isinstance(read, listing.Unreadable) and is_copy(doc, read[0]):
                     theirs = read[0]
-                    new = joined(doc, theirs)
+                    new = merge_copy(doc, theirs)
                     if new == theirs:
                         return Imported("known", name, theirs)
                     sessions.refuse_newer(theirs, name)
@@ -169,7 +169,7 @@ def is_copy(doc: Document, theirs: Document) -> bool:
         return bool(doc["created_at"] == theirs["created_at"])
     if _format_of(doc) == _OURS:
         pairs = [(ours[message["id"]], message) for message in shared]
-        return bool(pairs) and all(_extends(one, other) and _extends(other, one) for one, other in pairs)
+        return bool(pairs) and all(_extends(mine, other) and _extends(other, mine) for mine, other in pairs)
     imported = [message["id"] for message in theirs["messages"] if document.is_imported(message)]
     return bool(shared) and (imported[-1:] == [shared[-1]["id"]] or ours.keys() <= set(imported))
 
@@ -188,27 +188,28 @@ def _extends(new: Message, old: Message) -> bool:
     return is_same_block and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
 
 
-def joined(doc: Document, theirs: Document) -> Document:
+def merge_copy(doc: Document, theirs: Document) -> Document:
     """Return the store's document with what is new in a copy of it, or ``theirs`` itself if nothing is.
 
     ``agent`` and ``provider`` do not change.
     """
     incoming = {message["id"]: message for message in doc["messages"]}
-    known: dict[str, Message] = {}
+    stored: dict[str, Message] = {}
     for message in theirs["messages"]:
         new = incoming.get(message["id"])
         has_ended = new and new.get("finish_reason") and not message.get("finish_reason")
         if new and new["role"] == "assistant" and _extends(new, message) and (has_ended or not _extends(message, new)):
             message = {**message, **new}  # the copy in the store was still incomplete
-        known[message["id"]] = message
-    if [ident for ident in incoming if ident in known] == [*known]:  # the copy has all messages, in this order
-        messages = [known.get(ident, message) for ident, message in incoming.items()]
+        stored[message["id"]] = message
+    if [message_id for message_id in incoming if message_id in stored] == [*stored]:  # all, in the same order
+        messages = [stored.get(message_id, message) for message_id, message in incoming.items()]
     else:
-        messages = document.join_messages(doc["messages"], [*known.values()])
+        messages = document.join_messages(doc["messages"], [*stored.values()])
     result, meta = {**theirs, "messages": messages}, theirs["meta"]
     old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
     imported = {message["id"] for message in theirs["messages"] if document.is_imported(message)}
-    is_newer = _format_of(theirs) == _format_of(doc) != _OURS and imported <= incoming.keys()  # it has all of them
+    # The copy is newer if it has all imported messages and was last changed later.
+    is_newer = _format_of(theirs) == _format_of(doc) != _OURS and imported <= incoming.keys()
     is_newer = is_newer and new_import["as_of"] >= str(old_import.get("as_of") or "")
     # A title that differs from the imported one was set here.
     if theirs["title"] is None or (is_newer and theirs["title"] == old_import.get("title")):

@@ -124,8 +124,8 @@ def filename_of(ref: str) -> str:
         for count, name in enumerate(newest_first(), 1):
             if count > int(ref):
                 return name
-        range_text = f"{count} are kept, 0 is the newest" if count else "none is kept"
-        raise UnknownSession(f"there is no session {ref}", range_text)
+        available = f"there are {count}, 0 is the newest" if count else "there are none"
+        raise UnknownSession(f"there is no session {ref}", available)
     if FILENAME.fullmatch(ref) and exists(ref):
         return ref
     # Sessions are read twice: another run may move a file back from the archive while both folders are read.

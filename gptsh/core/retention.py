@@ -46,8 +46,8 @@ def remove(
     leftovers = [place / name for place in folders for name in names_in(place) if name.endswith(".tmp")]
     try:
         for filename, updated_at in sessions.items():
-            what = f"the session cannot be {'archived' if archive else 'deleted'}"
-            with files.as_store_error(what, folder), files.locked(folder.parent / ".lock", wait):
+            problem = f"the session cannot be {'archived' if archive else 'deleted'}"
+            with files.as_store_error(problem, folder), files.locked(folder.parent / ".lock", wait):
                 path, archived = references.path_of(filename), archive_path / filename
                 was = summary_at(filename)
                 change = Change(filename, "deleted", was, names.get(filename, ()))
@@ -104,10 +104,10 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
     excluded = {just_used, *names_in(archive_folder())}
     old: dict[str, str | None] = {}
-    for at, (file_time, name) in enumerate(dated):
-        if name not in excluded and (at < excess or file_time < since) and len(old) < _AT_ONCE:
+    for position, (file_time, name) in enumerate(dated):
+        if name not in excluded and (position < excess or file_time < since) and len(old) < _AT_ONCE:
             head = try_read(str(references.path_of(name)), files.read_head)
-            if isinstance(head, dict) and (at < excess or imported_at(as_dict(head.get("meta"))) < since):
+            if isinstance(head, dict) and (position < excess or imported_at(as_dict(head.get("meta"))) < since):
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass

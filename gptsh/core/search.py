@@ -89,7 +89,7 @@ class Query:
             cut = f"…{cut[1:]}" if first else cut
             line = f"{cut[:-1]}…" if first + room < len(line) else cut
         match = start + line
-        return match, [found.span() for found in self._pattern.finditer(match, len(start))]
+        return match, [word_match.span() for word_match in self._pattern.finditer(match, len(start))]
 
 
 def _needle(word: str) -> bytes:

@@ -98,7 +98,7 @@ def _read(path: Path, note: Note | None = None) -> Document:
         raise BadSession(f"{path}: {err}", "the file is left as it is") from err
     if malformed and note:
         more = ", …" if len(malformed) > _MAX_LISTED else ""
-        note(f"session {doc['id']}: left out what is malformed: {', '.join(malformed[:_MAX_LISTED])}{more}")
+        note(f"session {doc['id']}: left out malformed keys: {', '.join(malformed[:_MAX_LISTED])}{more}")
     return doc
 
 
@@ -136,11 +136,11 @@ def fork_session(doc: Document, point: str) -> Document:
     return {**doc, **fresh, "meta": meta, "messages": list(doc["messages"])}
 
 
-def new_id(taken: Sequence[str] | set[str]) -> str:
-    """Return four characters of base36 that are not taken, and not all digits: those are indexes."""
+def new_id(used_ids: Sequence[str] | set[str]) -> str:
+    """Return four characters of base36 that are not in use, and not all digits: those are indexes."""
     while True:
         candidate = "".join(random.choices(references.BASE36, k=4))
-        if not candidate.isdigit() and candidate not in taken:
+        if not candidate.isdigit() and candidate not in used_ids:
             return candidate
 
 
@@ -267,13 +267,13 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
     if at and (joined := references.filename_of_name(at)):
         doc["id"] = joined[ID]
         return references.path_of(joined)
-    taken = set()
+    used_ids = set()
     for place in (folder, references.archive_folder(), references.names_folder(), folder.parent):
         names = references.names_in(place)
         files.sweep(place, names)
-        taken |= {name[ID] for name in names}
-    if doc["id"] in taken:
-        doc["id"] = new_id(taken)
+        used_ids |= {name[ID] for name in names}
+    if doc["id"] in used_ids:
+        doc["id"] = new_id(used_ids)
     return folder / name_for(doc)
 
 

@@ -24,7 +24,7 @@ def check_name(name: str) -> None:
 def check_position(messages: Sequence[Message]) -> None:
     """Raise UsageError if the session has no messages."""
     if not messages:
-        raise UsageError("a new session has nothing yet to take a snapshot of", "leave out --snapshot")
+        raise UsageError("a new session has no messages to take a snapshot of", "leave out --snapshot")
 
 
 def record(
@@ -91,7 +91,7 @@ def delete(doc: Document, name: str) -> None:
     remaining = [item for item in snapshots if item.get("name") != name]
     if remaining == snapshots:
         names = ", ".join(str(item.get("name")) for item in reversed(snapshots))
-        raise UsageError(f"there is no snapshot named {name!r}", f"there is {names or 'none'}")
+        raise UsageError(f"there is no snapshot named {name!r}", f"known are {names}" if names else "it has none")
     doc["context"] = {**doc["context"], "snapshots": remaining}
 
 
@@ -138,6 +138,6 @@ def context_at(
         "compaction": compaction,
         "summaries": summaries,
         "snapshots": [item for item in context["snapshots"] if item.get("message") in remaining],
-        "cuts": {ident: cut for ident, cut in context["cuts"].items() if ident in remaining},
+        "cuts": {message_id: cut for message_id, cut in context["cuts"].items() if message_id in remaining},
         "consolidated": consolidated,
     }

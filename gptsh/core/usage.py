@@ -115,6 +115,6 @@ def _local_day(moment: str | None) -> str | None:
 
 
 def _row(sums: Sums) -> Row:
-    known = {key: sums.get(key) for key in FIELDS}
+    row = {key: sums.get(key) for key in FIELDS}
     counts = {key: sums[key] for key in ("answers", "unpriced")}
-    return {**known, **counts, "cost": sum_costs([sums.get("cost")])}
+    return {**row, **counts, "cost": sum_costs([sums.get("cost")])}

@@ -82,11 +82,11 @@ PRICE_KEYS = {
 _ABOVE = r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)"
 
 
-def cost(facts: Facts, usage: Usage, at: datetime | None = None) -> float | None:
+def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | None:
     """Return the cost of one answer in USD: the one that the provider reports, else its tokens at the model's prices.
 
-    Prices in the config file override a reported 0, which a proxy sends for a model with an unknown price. ``at`` is
-    the time of the answer, now by default. None if the price is unknown.
+    Prices in the config file override a reported 0, which a proxy sends for a model with an unknown price. ``moment``
+    is the time of the answer, now by default. None if the price is unknown.
     """
     raw = usage["raw"]
     reported = raw.get("cost")  # OpenRouter, LiteLLM's proxy
@@ -102,7 +102,7 @@ def cost(facts: Facts, usage: Usage, at: datetime | None = None) -> float | None
     if facts.provider == "perplexity":  # it has no separate price for cached tokens
         cached = cache_writes = 0
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
-    rates = _rates(facts, prompt, at or datetime.now(UTC)) if facts.entry else {}
+    rates = _rates(facts, prompt, moment or datetime.now(UTC)) if facts.entry else {}
     if not {"input", "output"} & rates.keys():
         return None
     rate_in, rate_out = rates.get("input", 0.0), rates.get("output", 0.0)
@@ -119,7 +119,7 @@ def cost(facts: Facts, usage: Usage, at: datetime | None = None) -> float | None
     return total
 
 
-def _rates(facts: Facts, prompt: int, at: datetime) -> dict[str, float]:
+def _rates(facts: Facts, prompt: int, moment: datetime) -> dict[str, float]:
     """Return USD per token by kind, for a prompt of this length at this time. A kind without a price is missing."""
     entry = facts.entry
     rates = _prices_in(entry)
@@ -139,7 +139,7 @@ def _rates(facts: Facts, prompt: int, at: datetime) -> dict[str, float]:
             if prompt > limit or (facts.provider == "xai" and prompt == limit):
                 rates |= _prices_in(entry, ending)
     off_peak = as_dict(entry.get("off_peak_pricing"))  # hours (UTC) on days of the week; 1 is Monday
-    now = at.astimezone(UTC)
+    now = moment.astimezone(UTC)
     clock = f"{now:%H:%M}"
     for window in as_dicts(off_peak.get("windows")):
         hours = window.get("hours_utc") or []

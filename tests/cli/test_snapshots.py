@@ -66,7 +66,7 @@ REFUSED = [
     (["-s", "0", "--snapshot", "a@b"], "letters, digits"),
     (["-s", "0", "--snapshot", "a" * 65], "at most 64 characters"),
     (["-s", "0", "--snapshot", "auto-7", "hi"], "automatic"),
-    (["--snapshot", "a", "hi"], "nothing yet"),
+    (["--snapshot", "a", "hi"], "has no messages"),
     (["--snapshot", "a"], "no prompt"),
     (["-s", "0@1", "--snapshot", "a"], "a point cannot be labelled"),
     (["-s", "0", "--no-save", "--snapshot", "a"], "save"),
@@ -105,7 +105,7 @@ def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: H
     assert one.run("--delete-snapshot", "0@here") == (f"deleted snapshot here of session {ident}\n", "", 0)
     assert (named(one.doc()), one.doc()["messages"]) == (["there"], messages)
     again = one.run("--delete-snapshot", f"{ident}@here")
-    assert (again.stdout, again.code, "there is there" in again.stderr) == ("", 2, True)
+    assert (again.stdout, again.code, "known are there" in again.stderr) == ("", 2, True)
     done = json.loads(one.run("--delete-snapshot", "0@there", "-o", "json").stdout)
     assert done == [{"session": ident, "snapshot": "there", "state": "deleted"}]
     assert [one.run("--delete-snapshot", ref).code for ref in ("0", "0@", "zzzz@there")] == [2, 2, 2]

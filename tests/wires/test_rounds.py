@@ -159,7 +159,7 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
     tooled.files()[0].write_text(json.dumps(doc))
     run = tooled.run("-s", "0", "on")
     odd = ", ".join(f"meta.mcp_allowed_servers[{at}]" for at in (3, 4, 5))
-    malformed = f"gptsh: session {doc['id']}: left out what is malformed: {odd}\n"
+    malformed = f"gptsh: session {doc['id']}: left out malformed keys: {odd}\n"
     lacking = "gptsh: the session goes on without some of its tools: good__gone\n"
     assert (run.code, run.stderr) == (0, malformed + lacking)
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]

@@ -19,8 +19,7 @@ _CANNOT_RUN = (126, 127)  # exit codes of a shell for a command that it cannot r
 def show(lines: Callable[[], Iterable[str]]) -> None:
     """Show lines that are safe for a terminal in the pager; write them to stdout if it cannot run.
 
-    The user may quit the pager early. Raises Interrupted for a signal once the pager has ended: it has the terminal
-    until then.
+    Raises Interrupted for a signal, but only after the pager, which has the terminal until then.
     """
     default = _DEFAULT if obeys_escapes(os.environ) and shutil.which(_DEFAULT) else ""
     command = os.environ.get("PAGER", default)

@@ -69,7 +69,7 @@ class Painter(Writer):
     def _end_answer(self) -> None:
         if self._has_undrawn_text:
             with waiting():  # for a slow reader
-                self._call_in_thread(self._finish)
+                self._call_in_thread(lambda: self._canvas.finish() if self._canvas else None)
             self._has_undrawn_text = False
             self._raise_failure()
 
@@ -125,10 +125,6 @@ class Painter(Writer):
                     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
                         cleanup.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
             yield
-
-    def _finish(self) -> None:
-        if self._canvas:
-            self._canvas.finish()
 
     def _erase_open_block(self) -> None:
         if self._region:

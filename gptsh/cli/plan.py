@@ -394,11 +394,7 @@ class Planner:
 
 
 def _placeholder_summary(
-    summaries: list[dict[str, Any]],
-    older: Sequence[Message],
-    fresh: Sequence[Message],
-    previous: str | None,
-    size: int,
+    summaries: list[dict[str, Any]], older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
 ) -> dict[str, Any]:
     """The record of a summary that is not made yet; its size is estimated as a third of its source at most."""
     size = min(size, (tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))) // 3)

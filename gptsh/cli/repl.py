@@ -223,7 +223,7 @@ class Conversation:
         self.session = OpenedSession(
             session.filename or self.session.ref, session.doc, session.filename or session.location
         )
-        self.is_unsaved, self.last_plan = not session.is_saved, turn.sent or self.last_plan
+        self.is_unsaved, self.last_plan = not session.is_saved, turn.sent_plan or self.last_plan
         self.prefill = ""
         self.flags = self.flags._replace(prompt=(), file=() if was_asked else self.flags.file, snapshot=None)
         if session.is_saved:

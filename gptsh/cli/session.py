@@ -151,7 +151,7 @@ class Session:
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer.
     ``location`` is the file that the session was read from, or the ``@NAME`` that the first save creates. ``filename``
-    is None until the first save. ``failure`` is that of the last save. ``save_attempted``: ``save`` was called. The
+    is None until the file exists. ``save_attempted``: ``save`` was called; ``failure`` is that of the last save. The
     ``pending_events`` are emitted once the session is on disk.
     """
 

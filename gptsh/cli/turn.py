@@ -62,7 +62,7 @@ _TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
 class Turn:
     """One question and its answer, or a compaction that the user asked for.
 
-    ``session``, and ``sent``, the last plan that was sent, are valid after a failure, too.
+    ``session`` and ``sent_plan``, the last plan that was sent, are valid after a failure, too.
     """
 
     _planner: Planner
@@ -82,7 +82,7 @@ class Turn:
             error = f"no prompt, and session {opened.ref} has no question without an answer"
             raise UsageError(error, "give words or pipe text in")
         self.session = start_session(opened, question, setup.agent, setup.form.output, flags, app.settings)
-        self.sent: Plan | None = None
+        self.sent_plan: Plan | None = None
         self._app, self._flags, self._interrupts, self._setup = app, flags, interrupts, setup
         self._only_compacts = flags.compact and question is None
         self._lenient_tools = opened.doc is not None and not flags.chooses_tools
@@ -203,7 +203,7 @@ class Turn:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""
         answer, planner = Answer(), self._planner
         partial_reason: str | None = "error"  # None: the server has completed the answer
-        self._plan = self.sent = plan
+        self._plan = self.sent_plan = plan
         try:
             with self._screen.spinning(f"waiting for {planner.model}"):
                 self._show(self._app.client.ask(plan.request, answer))

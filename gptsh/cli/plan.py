@@ -173,7 +173,7 @@ class Planner:
             verb = "is" if questions == 1 else "are"
             stdio.note(f"{quantity(questions, 'earlier question')} {verb} left out: the session outgrew the window")
         sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
-        answer_tokens = room.reserve if room.asked is not None else min(room.reserve, _TYPICAL_ANSWER)
+        answer_tokens = room.reserve if room.max_tokens is not None else min(room.reserve, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
         total_tokens = max(size.at_most, full_window) + answer_tokens
@@ -228,7 +228,7 @@ class Planner:
     def _find_window(self, messages: Sequence[Message]) -> None:
         """Look up the model's window; for a prompt that fits any model only if the user sees it."""
         size, truncates = self._size(self._sendable(messages)).tokens, self._flags.truncate is not None
-        answer_tokens = size // 3 if self.room.asked is None else self.room.asked
+        answer_tokens = size // 3 if self.room.max_tokens is None else self.room.max_tokens
         asks_server = size > _FITS_ANY_MODEL or truncates
         is_shown = self._flags.dry_run or self.form.structured
         window = self._provider.context_window

@@ -29,18 +29,18 @@ _NO_RESULT = "error: this tool call was interrupted and has no result"
 class Room(NamedTuple):
     """A model's window in tokens (None: unknown), and the share of it that is reserved for the answer.
 
-    ``asked``: the tokens of the answer, if a parameter sets them.
+    ``max_tokens``: the tokens of the answer, if a parameter sets them.
     """
 
     window: int | None
     share: float = 0
-    asked: int | None = None
+    max_tokens: int | None = None
 
     @property
     def reserve(self) -> int:
         """Tokens reserved for the answer."""
-        if self.asked is not None:
-            return self.asked
+        if self.max_tokens is not None:
+            return self.max_tokens
         return _UNKNOWN_RESERVE if self.window is None else int(self.window * self.share)
 
     @property

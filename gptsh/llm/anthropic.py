@@ -13,7 +13,7 @@ from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.errors import reported
+from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
@@ -141,10 +141,10 @@ def _closed(schema: Any) -> Any:
 
 def _limit(provider: Provider, params: dict[str, Any]) -> int:
     """The ``max_tokens`` for an answer that the user does not limit: the API requires one."""
-    known = likely_facts(provider.name, provider.model)
-    window = provider.context_window or known.window
-    most = token_count(known.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
-    limit = min(most, window // 4) if window else most
+    facts = likely_facts(provider.name, provider.model)
+    window = provider.context_window or facts.window
+    max_output = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
+    limit = min(max_output, window // 4) if window else max_output
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens")) or 0
     return max(limit, budget + _MIN_ANSWER if budget else 1)
 
@@ -164,8 +164,8 @@ def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider)
     if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
         del params["thinking"]
         kind = "disabled"
-    known = likely_facts(provider.name, provider.model)
-    thinks_by_default = known.can("adaptive_thinking") or not known.can("reasoning")
+    facts = likely_facts(provider.name, provider.model)
+    thinks_by_default = facts.can("adaptive_thinking") or not facts.can("reasoning")
     if kind == "disabled" or (kind is None and not thinks_by_default):
         for message in loop:
             message["content"] = _without_thinking(message["content"])
@@ -345,7 +345,7 @@ class Reader(sse.Reader):
         index = index if isinstance(index, int) else None
         message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
         if kind == "error" or payload.get("error"):
-            raise reported(payload.get("error") or payload, payload)
+            raise reported_error(payload.get("error") or payload, payload)
         if kind == "message_stop":
             self._done = True
             return True

@@ -15,7 +15,7 @@ from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.errors import reported
+from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
@@ -259,20 +259,22 @@ class Reader(sse.Reader):
     def _add_call_delta(self, delta: dict[str, Any]) -> None:
         """Add a delta to the call with its index, else with its id, else to the last call.
 
-        A new id at a known index begins another call, and so does a name without index and id. Some providers send an
-        empty id or name, which is ignored (mistral, dashscope, groq).
+        A new id at the index of a call begins another call. Without index and id, a name does so once the last call is
+        complete. Some providers send an empty id or name, which is ignored (mistral, dashscope, groq).
         """
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
         call: Call | None = None
-        for at, one in reversed(self._calls):
-            if index is None and call_id is None:  # continues the last call, if that is not complete
-                call = None if function.get("name") and one["function"]["arguments"].endswith("}") else one
-                break
-            has_same_index = index is not None and at == index and None in (call_id, one["id"])
-            if has_same_index or (call_id == one["id"] and (index == at or None in (index, at))):
-                call = one
-                break
+        if index is None and call_id is None:
+            last = self._calls[-1][1] if self._calls else None
+            is_new = last and function.get("name") and last["function"]["arguments"].endswith("}")
+            call = None if is_new else last
+        else:
+            for at, one in reversed(self._calls):
+                has_same_index = index is not None and at == index and None in (call_id, one["id"])
+                if has_same_index or (call_id == one["id"] and (index == at or None in (index, at))):
+                    call = one
+                    break
         if call is None:
             call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append((index, call))
@@ -325,4 +327,4 @@ def _error_in(chunk: dict[str, Any]) -> GptshError | None:
     is_error = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
     if not error and (is_error or "error" in (chunk.get("object"), chunk.get("type"))):
         error = sse.error_fields(chunk)
-    return reported(error, chunk) if error else None
+    return reported_error(error, chunk) if error else None

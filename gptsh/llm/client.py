@@ -1,4 +1,4 @@
-"""Ask a model: choose its API, leave out what the server has refused, and retry what may pass."""
+"""Ask a model: choose its API, leave out what the server has refused, and retry temporary failures."""
 
 import contextlib
 import random

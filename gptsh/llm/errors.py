@@ -76,7 +76,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     return err
 
 
-def reported(error: Any, payload: Mapping[str, Any]) -> GptshError:
+def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"

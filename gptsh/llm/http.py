@@ -75,7 +75,7 @@ class Response:
         target, proxy, host = self._endpoint.target, self._endpoint.proxy, self._endpoint.host
         path = quote(target.path or "/", safe=_SAFE)
         if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
-            path, headers = f"http://{host}{path}", {**headers, **_login(proxy)}
+            path, headers = f"http://{host}{path}", {**headers, **_proxy_headers(proxy)}
         connection = _connect(self._endpoint)
         self._sock = connection.sock
         self._sock.settimeout(max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE)
@@ -131,7 +131,7 @@ def _connect(endpoint: Endpoint) -> HTTPConnection:
     try:
         if proxy and not uses_socks:
             if target.scheme == "https":
-                connection.set_tunnel(*_address(target), _login(proxy))
+                connection.set_tunnel(*_address(target), _proxy_headers(proxy))
             connection.connect()
         else:
             name, port = _address(target)
@@ -220,13 +220,13 @@ def _address(parts: SplitResult) -> tuple[str, int]:
 # ---- proxies
 
 
-def _login(proxy: SplitResult) -> dict[str, str]:
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
     login = proxy.netloc.rpartition("@")[0]
     return {"Proxy-Authorization": f"Basic {_basic(login)}"} if login else {}
 
 
 def _basic(login: str) -> str:
-    """A percent-encoded login for a Basic header."""
+    """Encode a login of a proxy URL, which is percent-encoded, for a Basic header."""
     import base64  # noqa: PLC0415 - few proxies need one
 
     return base64.b64encode(unquote(login).encode()).decode()

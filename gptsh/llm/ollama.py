@@ -12,7 +12,7 @@ from gptsh.content.attachments import media_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
-from gptsh.llm.errors import reported
+from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit
 from gptsh.llm.sse import ADVICE, as_object, debug_text, load
 from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
@@ -153,7 +153,7 @@ class Reader(sse.Reader):
             call_id = call_id if isinstance(call_id, str) else ""
             answer.add_call({"id": call_id, "type": "function", "function": function})
         if line.get("error"):
-            raise reported(line["error"], line)
+            raise reported_error(line["error"], line)
         if line.get("done") is not True:
             return False
         usage = usage_from({key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)})

@@ -74,18 +74,18 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
 
 def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | None:
     """The fields that make Claude think, or not; None if the model does not support that."""
-    known = likely_facts(provider.name, provider.model)
-    if known.can("adaptive_thinking"):
+    facts = likely_facts(provider.name, provider.model)
+    if facts.can("adaptive_thinking"):
         if effort == "none":
-            return None if known.entry.get("thinking_always_on") else {"thinking": {"type": "disabled"}}
-        if effort in ("xhigh", "max") and not known.can(f"{effort}_reasoning_effort"):
+            return None if facts.entry.get("thinking_always_on") else {"thinking": {"type": "disabled"}}
+        if effort in ("xhigh", "max") and not facts.can(f"{effort}_reasoning_effort"):
             effort = "high"
         level = "low" if effort == "minimal" else effort
         # Without ``display``, thinking comes as a signature without text.
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
     if effort == "none":
         return {}  # these models do not think by default
-    if known.can("reasoning") is False or effort not in _BUDGETS:
+    if facts.can("reasoning") is False or effort not in _BUDGETS:
         return None
     budget = _BUDGETS[effort]
     if type(limit) is int:  # limits thinking and answer together

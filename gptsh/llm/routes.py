@@ -106,10 +106,11 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
         return "litellm" if documents or not set(params) <= _GOOGLE_PARAMETERS else "chat"
     if provider.api != "chat" or provider.name not in OPENAIS or re.match(_CHAT_MODELS, provider.model):
         return provider.api
-    known = facts(provider.name, provider.model)
+    model_facts = facts(provider.name, provider.model)
     # A proxy at OpenAI's base_url may serve only chat completions, and can handle tools.
     with_tools = (tools or bool(params.get("tools"))) and not (provider.has_custom_base and provider.name == "openai")
-    return "litellm" if not known.has_chat_api or (with_tools and chat_refuses_tools(known, params)) else "chat"
+    is_served = model_facts.has_chat_api and not (with_tools and chat_refuses_tools(model_facts, params))
+    return "chat" if is_served else "litellm"
 
 
 def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:

@@ -150,7 +150,7 @@ def objects(
 
 
 def error_fields(error: dict[str, Any]) -> Any:
-    """The telling fields of a payload that is itself an error; True if it has none."""
+    """The message and code of a payload that is itself an error; True if it has none."""
     return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
 
 
@@ -173,7 +173,7 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
-        elif field and not line.isascii():  # not a comment, and no server sends this: it was damaged
+        elif field and not line.isascii():  # no comment and no known field: damaged on its way
             raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=debug_text(line))
         elif field == b"event":
             name = value.decode()
@@ -214,7 +214,7 @@ class Reader:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Write what is known only at the end, whole or broken off."""
+        """Write what is known only at the end, also of a partial answer."""
 
 
 def read(

@@ -1,4 +1,4 @@
-"""A session carried out in the format of another tool."""
+"""``--export-session``: a session in another format."""
 
 from collections.abc import Iterable
 
@@ -12,42 +12,42 @@ from gptsh.jsonio import encode_json
 
 
 def export_session(flags: Flags) -> int:
-    """Write a session to stdout in another format; notes say what of it the format cannot carry."""
-    ref, form = references.pin_ref(flags.export_session or ""), flags.format or "markdown"
+    """Write a session to stdout in another format; a note lists what that format cannot store."""
+    ref, format_name = references.pin_ref(flags.export_session or ""), flags.format or "markdown"
     doc = sessions.load_at(ref, stdio.note)
-    stdio.write_pieces(exported(doc, ref, form))
-    if note := losses.note(doc, form):
+    stdio.write_pieces(exported(doc, ref, format_name))
+    if note := losses.note(doc, format_name):
         stdio.note(note)
     return 0
 
 
-def exported(doc: Document, ref: str | None, form: str) -> Iterable[str]:
-    """A session that a reference means, in one of ``config.forms.FORMATS``. ``ref`` None: one that is on no disk."""
-    if form == "json":
+def exported(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
+    """A session in one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
+    if format_name == "json":
         return [f"{encode_json(doc).decode()}\n"]
-    if form == "html":
-        from gptsh.render import html  # noqa: PLC0415 - an export needs one format
+    if format_name == "html":
+        from gptsh.render import html  # noqa: PLC0415 - only this format
 
         return html.page(doc, details_of(doc, ref))
-    if form == "openai":
-        from gptsh.formats import openai  # noqa: PLC0415 - the same
+    if format_name == "openai":
+        from gptsh.formats import openai  # noqa: PLC0415 - only this format
 
         return openai.write(doc)
-    if form == "nanobot":
-        from gptsh.formats import nanobot  # noqa: PLC0415 - the same
+    if format_name == "nanobot":
+        from gptsh.formats import nanobot  # noqa: PLC0415 - only this format
 
         key = nanobot.session_key(doc, _name_of(ref) if ref else None)
         old, new = nanobot.file_names(key)
         stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
         return nanobot.write(doc, key)
-    from gptsh.formats import markdown  # noqa: PLC0415 - the same
-    from gptsh.render.transcript import transcript  # noqa: PLC0415 - the same
+    from gptsh.formats import markdown  # noqa: PLC0415 - only this format
+    from gptsh.render.transcript import transcript  # noqa: PLC0415 - only this format
 
     return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
 
 
 def _name_of(ref: str) -> str | None:
-    """The ``@NAME`` of a session; of several the one that it was asked for by, else the first."""
+    """The ``@NAME`` of a session: the one that the user gave, else the first."""
     base = references.split_ref(ref)[0]
     if base.startswith("@"):
         return base

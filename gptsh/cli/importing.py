@@ -1,4 +1,4 @@
-"""--import-session: sessions of this and of other tools taken in, from files that nobody vouches for."""
+"""``--import-session``: import sessions of this and of other tools from untrusted files."""
 
 import os
 import sys
@@ -19,15 +19,15 @@ from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.text import one_line, quantity
 
-_SHOWN = 20  # pieces of one file that could not be read, each of which is named
-_NAMED = 3  # files of no known format
-_ENDINGS = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of files that a folder is searched for
-_UNKNOWN = "of no format that is known"
+_MAX_NOTES = 20  # for the unreadable parts of one file
+_MAX_FILES = 3  # of unknown formats that a note names
+_SUFFIXES = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of the files that are read in a folder
+_UNKNOWN = "unknown format"
 _PIPE = "standard input"
 
 
-class _Taken(NamedTuple):
-    """A session that was in a source, and what became of it."""
+class _Row(NamedTuple):
+    """A line of the output: a session of a source, and what the import did with it."""
 
     imported: Imported
     source: str
@@ -36,7 +36,7 @@ class _Taken(NamedTuple):
     name: str | None = None
 
     def line(self) -> str:
-        """Such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
+        """The line for users, such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
         state, filename, doc, added, completed = self.imported
         news = {"imported": "message", "grown": "more message"}.get(state)
         counts = [quantity(added, news) if news else "nothing new", f"{completed} completed" if completed else ""]
@@ -46,66 +46,75 @@ class _Taken(NamedTuple):
         return one_line(f"{state} {filename[references.ID]}{named}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The object for programs."""
         state, filename, doc, added, completed = self.imported
-        found = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
-        found |= {"source": self.source, "format": self.format, "messages": self.messages}
-        return {**found, "added": added, "completed": completed}
+        return {
+            "state": state,
+            "session": filename[references.ID],
+            "name": self.name,
+            "title": doc["title"],
+            "source": self.source,
+            "format": self.format,
+            "messages": self.messages,
+            "added": added,
+            "completed": completed,
+        }
 
 
 class _Report:
-    """What was taken, and what could not be read of which file."""
+    """The number of imported sessions, and the input that was skipped, each with the name of its file."""
 
     def __init__(self) -> None:
-        self.taken = 0
-        self.could_be: list[str] = []  # names that sessions could have
-        self.unread: list[tuple[str, Skipped]] = []
+        self.imported = 0
+        self.possible_names: list[str] = []  # that --name would give
+        self.skipped: list[tuple[str, Skipped]] = []
 
-    def close(self, name: str, *, single: bool) -> None:
-        """Print it, of a file so many pieces. Raises UsageError where nothing was taken of what has this name."""
-        known = f"what is read: {', '.join(NAMES)}"
-        if single and not self.taken and len(self.unread) < 2:
-            where, why, _ = self.unread[0][1] if self.unread else Skipped(name, "no session is in it")
-            raise UsageError(f"{where}: {why}", known if why == _UNKNOWN else "")
-        spoilt = Counter[str]()
-        for file, unread in self.unread:
-            spoilt[file] += not unread.is_foreign
-            if not unread.is_foreign and spoilt[file] <= _SHOWN:
-                stdio.note(f"{unread.where}: {unread.why}")
-        if count := spoilt.total():
-            more = sum(max(0, count - _SHOWN) for count in spoilt.values())
-            stdio.note(f"not read: {count}{f', {more} of them not named' if more else ''}")
-        if foreign := [file for file, unread in self.unread if unread.is_foreign]:
-            names = ", ".join(foreign[:_NAMED]) + ", …" * (len(foreign) > _NAMED)
+    def finish(self, name: str, *, single: bool) -> None:
+        """Print notes about a file or folder (``single``: a file). Raises UsageError if nothing was imported."""
+        formats = f"known formats: {', '.join(NAMES)}"
+        if single and not self.imported and len(self.skipped) < 2:
+            where, why, _ = self.skipped[0][1] if self.skipped else Skipped(name, "no session is in it")
+            raise UsageError(f"{where}: {why}", formats if why == _UNKNOWN else "")
+        unreadable = Counter[str]()  # parts by file
+        for file, skipped in self.skipped:
+            unreadable[file] += not skipped.is_foreign
+            if not skipped.is_foreign and unreadable[file] <= _MAX_NOTES:
+                stdio.note(f"{skipped.where}: {skipped.why}")
+        if total := unreadable.total():
+            more = sum(max(0, count - _MAX_NOTES) for count in unreadable.values())
+            stdio.note(f"not read: {total}{f', {more} of them not named' if more else ''}")
+        if foreign := [file for file, skipped in self.skipped if skipped.is_foreign]:
+            names = ", ".join(foreign[:_MAX_FILES]) + ", …" * (len(foreign) > _MAX_FILES)
             stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
-        if self.could_be:
-            stdio.note(f"--name would name them {references.abbreviate(self.could_be)}")
-        if not self.taken:
-            raise UsageError(f"{name}: nothing that could be imported", known)
+        if self.possible_names:
+            stdio.note(f"--name would name them {references.abbreviate(self.possible_names)}")
+        if not self.imported:
+            raise UsageError(f"{name}: nothing that could be imported", formats)
 
 
 def import_session(flags: Flags) -> int:
-    """Take in what a file or a folder has; a line for each session, behind them a note for each piece that cannot be
-    read. Raises UsageError where nothing was taken.
+    """Import a file or a folder; print a line for each session, then a note for each part that cannot be read.
+
+    Raises UsageError if nothing was imported.
     """
     path, report = flags.import_session or "", _Report()
 
-    def all_of_it() -> Iterator[_Taken]:
-        yield from _taken(importer, _sources(path, report), report, is_named=flags.name)
-        report.close(_PIPE if path == "-" else path, single=not os.path.isdir(path))
+    def rows() -> Iterator[_Row]:
+        yield from _rows(importer, _sources(path, report), report, is_named=flags.name)
+        report.finish(_PIPE if path == "-" else path, single=not os.path.isdir(path))
 
     with importing() as importer:
-        taken = all_of_it()
+        imported = rows()
         try:
-            stdio.write_lines(lines_of(flags, taken, _Taken.line, _Taken.fields))
-        except BrokenPipeError:  # the reader has what it wanted, the store has not
-            for _ in taken:
+            stdio.write_lines(lines_of(flags, imported, _Row.line, _Row.fields))
+        except BrokenPipeError:  # import the rest all the same
+            for _ in imported:
                 pass
     return 0
 
 
 def _sources(path: str, report: _Report) -> Iterator[Source]:
-    """The files that a path means. Raises UsageError where there is none."""
+    """The readable files of a path. Raises UsageError if the path does not exist."""
     if path == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("--import-session - reads standard input", "pipe a file in")
@@ -114,71 +123,72 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         except BadInput as err:
             raise UsageError(f"{_PIPE}: {err}") from err
         return
-    if not os.path.exists(path):  # unlike Path.exists, False where it cannot be one
+    if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
         raise UsageError(f"{path}: no such file or folder")
     for file in _files(path, report) if os.path.isdir(path) else [path]:
         try:
             yield Source(file, Path(file))
         except BadInput as err:
-            report.unread.append((file, Skipped(file, str(err))))
+            report.skipped.append((file, Skipped(file, str(err))))
 
 
 def _files(folder: str, report: _Report) -> Iterator[str]:
-    """The files under a folder that may hold sessions, hidden ones too, by the alphabet. No link is followed."""
-    left = [folder]
-    while left:
-        here = left.pop()
+    """The files under a folder that may contain sessions, hidden ones too, sorted by name. Links are not followed."""
+    folders = [folder]
+    while folders:
+        folder = folders.pop()
         try:
-            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as err:
-            report.unread.append((here, Skipped(here, err.strerror or str(err))))
+            report.skipped.append((folder, Skipped(folder, err.strerror or str(err))))
             continue
         for entry in entries:
-            is_named = os.path.splitext(entry.name)[1].lower() in _ENDINGS and not IGNORED_PATHS.search(entry.path)
-            if is_named and entry.is_file(follow_symlinks=False):
+            may_match = os.path.splitext(entry.name)[1].lower() in _SUFFIXES and not IGNORED_PATHS.search(entry.path)
+            if may_match and entry.is_file(follow_symlinks=False):
                 yield entry.path
-        left += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+        folders += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
-def _taken(importer: Importer, sources: Iterable[Source], report: _Report, *, is_named: bool) -> Iterator[_Taken]:
+def _rows(importer: Importer, sources: Iterable[Source], report: _Report, *, is_named: bool) -> Iterator[_Row]:
+    """Import the sessions of all sources, and record in ``report`` what cannot be read."""
     for source in sources:
-        form, found = read(source) or ("", iter([_of_no_format(source)]))
-        for doc in found:
+        format_name, results = read(source) or ("", iter([_unknown(source)]))
+        for doc in results:
             if isinstance(doc, Skipped):
-                report.unread.append((source.name, doc))
+                report.skipped.append((source.name, doc))
                 continue
             try:
                 imported = importer.add(doc)
             except BadSession as err:
-                report.unread.append((source.name, source.skipped(str(err))))
+                report.skipped.append((source.name, source.skipped(str(err))))
                 continue
-            report.taken += 1
+            report.imported += 1
             name = _name(importer, imported, report, is_named=is_named)
-            yield _Taken(imported, source.name, form, len(doc["messages"]), name)
+            yield _Row(imported, source.name, format_name, len(doc["messages"]), name)
 
 
-def _of_no_format(source: Source) -> Skipped:
-    """A file that is not even what its name or its beginning says is worth a word of its own."""
-    start, ending = source.data.lstrip()[:1], source.path.suffix if source.path else ""
-    if start and ending == ".json" and source.json_error:
+def _unknown(source: Source) -> Skipped:
+    """The reason why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
+    start, suffix = source.data.lstrip()[:1], source.path.suffix if source.path else ""
+    if start and suffix == ".json" and source.json_error:
         return source.skipped(source.json_error)
-    meant = start in (b"{", b"[") and ending != ".md"
-    why = (source.json_error if meant else "") or (_UNKNOWN if start else "empty")
+    looks_like_json = start in (b"{", b"[") and suffix != ".md"
+    why = (source.json_error if looks_like_json else "") or (_UNKNOWN if start else "empty")
     return Skipped(source.name, why, is_foreign=True)
 
 
 def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: bool) -> str | None:
-    """The @NAME that a session gets by its key in the other tool, if it is to be named; else one that it could have."""
+    """With --name, name a session @KEY by its key in the other tool, and return the name; else only record the name."""
     key = as_dict(imported.doc["meta"].get("imported")).get("name")
     name = f"@{key}"
     if not isinstance(key, str) or not references.is_name(name):
         return None
-    held = references.filename_of_name(name)
-    if is_named and held in (None, imported.filename):
+    owner = references.filename_of_name(name)
+    if is_named and owner in (None, imported.filename):
         importer.name(name, imported.filename)
         return name
     if is_named:
-        stdio.note(f"{name} stays with another session: {str(held)[references.ID]}")
-    elif imported.state == "imported" and held is None and name not in report.could_be:
-        report.could_be.append(name)
+        stdio.note(f"{name} stays with another session: {str(owner)[references.ID]}")
+    elif imported.state == "imported" and owner is None and name not in report.possible_names:
+        report.possible_names.append(name)
     return None

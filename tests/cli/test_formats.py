@@ -203,7 +203,7 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
         written(folder, value, name)
     run = imported(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
-    known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip().split(", ")
+    known = imported(home, written(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
     assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(unread(run, folder)) - 1 == 2
     assert set(states(imported(home, folder))) == {"known"}
@@ -315,7 +315,7 @@ TORN_HERE = ":{0}: not JSON at line {0} column 2"
 BAD_MESSAGE = "not a readable message"
 NO_WORDS = ": a message whose content is neither text nor parts"
 NO_ROLE = ": a message without a role"
-UNKNOWN = ": of no format that is known"
+UNKNOWN = ": unknown format"
 
 # The name of a file, what it holds, what is told of its sessions, what is said on stderr (the path left out).
 ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
@@ -394,7 +394,7 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
     items, docs = [json.loads(item) for item in run.stdout.splitlines()], {doc["id"]: doc for doc in home.docs()}
     taken = [docs[item["session"]] for item in items if "session" in item]
     assert [told(doc) for doc in taken] == expected
-    assert [line.partition(": what is read: ")[0] for line in unread(run, path)] == complaints
+    assert [line.partition(": known formats: ")[0] for line in unread(run, path)] == complaints
     assert run.code == (0 if taken else 2)
     for doc in taken:
         assert doc["meta"]["imported"]["format"] == re.split("[:,]", row)[0] or row not in SHAPES

@@ -314,7 +314,7 @@ def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
     run = home.run("--import-session", str(folder), "-o", "json")
     assert run.code == 2
     assert "nothing that could be imported" in json.loads(run.stdout)["error"]["message"]
-    assert run.stderr.startswith(f"gptsh: of no format that is known: 1 ({folder}/one.json)\ngptsh: {folder}: nothing")
+    assert run.stderr.startswith(f"gptsh: unknown format: 1 ({folder}/one.json)\ngptsh: {folder}: nothing")
 
 
 # ---- what is said
@@ -322,7 +322,7 @@ def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
 
 def test_the_page_has_a_row_for_each_format_and_its_commands_read(home: Home) -> None:
     section = EXCHANGE.partition("\n## Import\n")[2].partition("\n## ")[0]
-    known = imported(home, written(home.folder, [1])).stderr.rpartition("what is read: ")[2].strip()
+    known = imported(home, written(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip()
     assert set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == set(known.split(", "))
     shutil.copytree(HISTORIES / "claude_code", home.folder / ".claude")
     written(home.cwd, [{"role": "user", "content": "hi"}], "chat.json")

@@ -70,4 +70,4 @@ def test_another_database_is_told_to_be_one_and_passed_over_in_a_folder(home: Ho
     assert unread(imported(home, other), other) == [": a database, but not the log of llm"]
     shutil.copy(LOGS, folder)
     run = imported(home, folder)
-    assert (run.code, run.stderr) == (0, f"gptsh: of no format that is known: 1 ({other})\n")
+    assert (run.code, run.stderr) == (0, f"gptsh: unknown format: 1 ({other})\n")

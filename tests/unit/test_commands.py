@@ -68,7 +68,7 @@ def test_an_unknown_command_suggests_the_nearest(line: str, meant: str) -> None:
 def test_a_command_that_takes_no_words_leaves_none_out() -> None:
     for command in COMMANDS:
         if not command.args:
-            with pytest.raises(UsageError, match=rf"^{command.name} takes nothing behind it: "):
+            with pytest.raises(UsageError, match=rf"^{command.name} takes no arguments: "):
                 find(f"{command.name} u8ma")
 
 

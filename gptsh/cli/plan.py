@@ -77,7 +77,7 @@ class Planner:
         self.room = Room(None, self.rules.reserve, None if max_tokens is None else max(0, max_tokens))
         self.costs: list[float | None] = []
         self._settings, self._client, self._flags, self._session = app.settings, app.client, flags, session
-        self._provider = app.settings.providers.of(self.model)
+        self._provider = app.settings.providers.for_model(self.model)
         self.provider = self._provider.name
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:

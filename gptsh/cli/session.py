@@ -117,7 +117,7 @@ def start_session(
         "params": safe_params(agent.params),
         "system": agent.system,
     }
-    provider = {"name": config.providers.of(agent.model or "").name}
+    provider = {"name": config.providers.for_model(agent.model or "").name}
     if stored is None:
         try:
             cwd = os.getcwd()

@@ -46,5 +46,5 @@ def title_thread(app: App, session: Session, agent: Agent) -> TitleThread | None
     first, *others = filter(starts_turn, messages)
     if others or "echo" in (split_model(agent.model or "")[0], split_model(model)[0]):
         return None
-    is_parallel = not app.settings.providers.of(model).is_local
+    is_parallel = not app.settings.providers.for_model(model).is_local
     return TitleThread(typed_text(first), model, app.client.ask, is_parallel=is_parallel)

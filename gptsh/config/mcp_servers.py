@@ -131,10 +131,7 @@ class ToolServers:
 
     @cached_property
     def _configured(self) -> dict[str, ToolServer]:
-        """The config file's servers over those of the other file.
-
-        A server without a transport of its own adds its keys to the other file's.
-        """
+        """The config file's servers over those of the other file; without a transport they only add keys."""
         servers, defaults = self._servers_in_file(), ToolServer()._asdict()
         for name, server in self._config.servers.items():
             if name in servers and server.command is server.url is server.type is None:

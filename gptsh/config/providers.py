@@ -83,7 +83,7 @@ class Providers:
             prices={model: prices._asdict() for model, prices in table.prices.items()},
         )
 
-    def full(self, model: str, otherwise: str | None = None) -> str:
+    def full_name(self, model: str, otherwise: str | None = None) -> str:
         """Return a model as PROVIDER/NAME: a bare name gets its known provider, else ``otherwise``, else none.
 
         For Google's models the provider is the API whose key is set.
@@ -96,7 +96,7 @@ class Providers:
             provider = "gemini" if gemini and (gemini.key or gemini.key_command) else provider
         return full_name(model, provider or otherwise) or model
 
-    def of(self, model: str) -> Provider:
+    def for_model(self, model: str) -> Provider:
         """Return the provider of a model, with the model's name there. Raises ConfigError if there is none."""
         name, model_name = split_model(model)
         if name is None:

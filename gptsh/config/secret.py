@@ -23,10 +23,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
-    """Return the text with its secrets masked, also in the forms in which servers repeat them.
-
-    These are upper or lower case, percent-encoding, and JSON escapes.
-    """
+    """Return the text with its secrets masked, also in other case, percent-encoded or with JSON escapes."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = _secret_pattern(secret).sub(MASK, text)
     return text

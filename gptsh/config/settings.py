@@ -124,12 +124,12 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     for name, agent in config.agents.items():
         if agent.system_file and agent.system is not None:
             raise ConfigError(f"{file}: agents.{name}: system and system_file exclude each other")
-        model = providers.full(agent.model) if agent.model else None
+        model = providers.full_name(agent.model) if agent.model else None
         own_provider = split_model(model)[0] if model else None  # an unknown small model has the same provider
         agents[name] = agent._replace(
             name=name,
             model=model,
-            model_small=providers.full(agent.model_small, own_provider) if agent.model_small else None,
+            model_small=providers.full_name(agent.model_small, own_provider) if agent.model_small else None,
             system=agent.system or None,  # an empty prompt counts as unset; only --system "" sends none
             system_file=file.parent / os.path.expanduser(agent.system_file) if agent.system_file else None,
         )
@@ -159,7 +159,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         tool_servers=ToolServers(config.mcp, file, environ),
         max_rounds=config.mcp.max_rounds,
         session=environ.get("GPTSH_SESSION") or None,
-        model=providers.full(model) if model else None,
+        model=providers.full_name(model) if model else None,
         agent=environ.get("GPTSH_AGENT") or None,
         output=output_from(environ),
         timeout=seconds,
@@ -244,7 +244,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     unsaved = {key: value for key, value in agent.params.items() if key not in safe_params(agent.params)}
     params = {**unsaved, **base.params, **overrides.params}
     chosen = base._replace(
-        model=settings.providers.full(model) if model else None,
+        model=settings.providers.full_name(model) if model else None,
         params={key: value for key, value in params.items() if key not in overrides.without},
         tools=agent.tools,
         output=agent.output,
@@ -284,6 +284,6 @@ def small_model(settings: Settings, agent: Agent) -> str | None:
 
 
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
-    """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.of`` does."""
-    provider = settings.providers.of(model)
+    """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
+    provider = settings.providers.for_model(model)
     return cost(provider.with_prices(facts(provider.name, provider.model)), usage)

@@ -278,10 +278,9 @@ def is_imported(message: Message) -> bool:
 
 
 def at_point(doc: Document, point: str) -> Document:
-    """Return the document as it stood at a point.
+    """Return the document at a point: after turn ``N``, without the last N turns (``-N``), at a snapshot, or "" (now).
 
-    A point is ``N`` (after turn N), ``-N`` (without the last N turns), a snapshot's name, or "" (now). Raises
-    UnknownSession, naming the number of turns, if there is no such point.
+    Raises UnknownSession, which names the number of turns, if there is no such point.
     """
     from gptsh.core import snapshots  # noqa: PLC0415 - few sessions are cut
 

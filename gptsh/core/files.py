@@ -53,10 +53,9 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
 
 
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Replace the file atomically, with mode 0600. ``fsync`` waits for the disk.
+    """Replace the file, or the target of a symbolic link, atomically with mode 0600. ``fsync`` waits for the disk.
 
-    The target of a symbolic link is replaced, and the link stays. Raises OSError: the file was not replaced, or may not
-    be on disk yet.
+    Raises OSError: the file was not replaced, or may not be on disk yet.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
@@ -103,10 +102,7 @@ def sweep(folder: Path, names: list[str]) -> None:
 
 
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Update the totals of a document and replace its file.
-
-    Raises OSError, or StoreError if the document is not JSON.
-    """
+    """Update a document's totals and replace its file. Raises OSError, or StoreError if it is not JSON."""
     update_totals(doc)
     head = {key: value for key, value in doc.items() if key != "messages"}
     try:  # messages last: a list reads only the head. Apart: encoding is faster if all of a text is ASCII
@@ -160,8 +156,8 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
 def parse(data: bytes, lowered: bytes, path: str, needles: Sequence[bytes]) -> tuple[Document, Iterator[Message]]:
     """Return a file's document up to its context, and its messages: at least those that contain one of ``needles``.
 
-    ``lowered`` is ``data`` in lower case, as the needles are; without needles, all messages are returned. Raises
-    ValueError if the file is not a session, also while the messages are read.
+    ``lowered`` is ``data`` in lower case, as the needles are; without needles, all messages are returned.
+    Raises ValueError if the file is not a session, also while the messages are read.
     """
     head, start = _head(data, path), data.find(_MESSAGES + _MESSAGE)
     if head is None or start < 0 or not data.endswith(b"}]}"):
@@ -191,8 +187,8 @@ def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Seque
 def read_head(path: str) -> Document:
     """Return the unchecked document up to its context, from the first block of the file if that is enough.
 
-    A file that another program wrote is read whole. Raises ValueError if the file is not a session, OSError if it
-    cannot be read.
+    A file that another program wrote is read whole.
+    Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     descriptor = os.open(path, _READ)
     try:
@@ -204,10 +200,8 @@ def read_head(path: str) -> Document:
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
         os.close(descriptor)
-    head = (
-        _head(data, path) if end.rstrip().endswith(b"]}") else None
-    )  # otherwise it is incomplete, or has keys after the messages
-    return head or read_document(path)[0]
+    is_ours = end.rstrip().endswith(b"]}")  # otherwise it is incomplete, or has keys after the messages
+    return (_head(data, path) if is_ours else None) or read_document(path)[0]
 
 
 def _head(data: bytes, path: str) -> Document | None:

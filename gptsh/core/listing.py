@@ -1,4 +1,4 @@
-"""Lists of sessions, newest first, read from the heads of their files. Unreadable files are part of a list."""
+"""Lists of sessions, newest first, read from the heads of their files. They include unreadable files."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ class Unreadable(NamedTuple):
 
 
 def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
-    """Yield each session whose id begins with ``prefix``, newest first, while reading.
+    """Yield each session whose id begins with ``prefix``, newest first, one file at a time.
 
     ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
@@ -71,7 +71,7 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
 
 
 def scan_documents() -> Iterator[Document | Unreadable]:
-    """Yield all whole documents, also archived ones, oldest first, while reading."""
+    """Yield all complete documents, also archived ones, oldest first, one file at a time."""
     folders = (sessions_folder(), archive_folder())
     names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
     for name, folder in sorted(names):
@@ -81,7 +81,7 @@ def scan_documents() -> Iterator[Document | Unreadable]:
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
-    """Return the result of ``read``, or the failure; None for a file deleted meanwhile, which needs no note."""
+    """Return the result of ``read``, or its failure; None if the file was deleted meanwhile."""
     try:
         return read(path)
     except FileNotFoundError as err:
@@ -156,7 +156,7 @@ def latest_in_project(project: str) -> str | None:
 
 
 def last_written() -> Iterator[SessionSummary]:
-    """Return the readable sessions, newest file first, as an iterator that reads them; their ``index`` is None.
+    """Return an iterator over the readable sessions, newest file first; their ``index`` is None.
 
     Raises BadSession, before iteration, if the folder cannot be read.
     """

@@ -63,7 +63,7 @@ def importing() -> Iterator["Importer"]:
 
 
 class Importer:
-    """The ids that the store has, and the origin of each session."""
+    """Adds documents to the store: it has the ids there, and the origins of each session."""
 
     def __init__(self) -> None:
         self.written: list[Path] = []

@@ -68,7 +68,7 @@ def names_in(folder: Path) -> list[str]:
 def newest_first(folder: Path | None = None) -> Iterator[str]:
     """Yield file names, newest first; those of the same second by ``created_at``, which has milliseconds."""
     folder = folder or sessions_folder()
-    names = filter(FILENAME.fullmatch, sorted(names_in(folder), reverse=True))  # a low index reads few groups
+    names = filter(FILENAME.fullmatch, sorted(names_in(folder), reverse=True))  # lazy: index 0 needs one group
     for _, group in groupby(names, key=lambda name: name[_SECOND]):
         same = list(group)
         if len(same) > 1:

@@ -113,7 +113,7 @@ def _test(word: str, needle: bytes) -> Callable[[bytes], bool]:
 def search(
     text: str, width: int, *, archived: bool = False, among: Iterable[str] | None = None
 ) -> Iterator[Found | Unreadable]:
-    """Yield the sessions that contain each word of the text, newest first, while reading.
+    """Yield the sessions that contain each word of the text, newest first, one file at a time.
 
     ``width`` is the length of a match in characters, ``archived`` searches the archive, ``among`` replaces the list of
     all file names. A file that cannot be read is part of the result if it may contain the words.

@@ -71,7 +71,7 @@ def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
 
 
 def load_session(id_or_filename: str, note: Note | None = None) -> Document:
-    """Return the whole document of an id, a file name or any other reference; a point is ignored.
+    """Return the document of an id, a file name or any other reference; a point is ignored.
 
     ``note`` gets one line if malformed parts were left out.
     Raises UnknownSession, or BadSession with path and cause if the messages cannot be read.
@@ -190,12 +190,15 @@ def save_session(
 ) -> str:
     """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
-    Keys that ``doc`` lacks are filled in, and ids of its messages. ``title`` is one that the user set; ``tags`` are
-    added. ``at`` is the file name of the document, or an ``@NAME`` for a new session: if another process used that name
-    first, the document joins its session and takes its id. ``fsync`` waits for the disk; without it, the wait for the
-    lock is short too. Without ``touch`` the times of the session and its file do not change. With ``moves``, ``agent``
-    and ``provider`` of ``doc`` win even if it adds no message. ``keep_snapshots`` is how many automatic snapshots
-    remain when ``doc`` adds one; None keeps all. ``without_snapshot`` names a snapshot to delete.
+    Keys that ``doc`` lacks are filled in, and ids of its messages.
+    ``title`` is one that the user set; ``tags`` are added.
+    ``at`` is the file name of the document, or an ``@NAME`` for a new session: if another process used that name first,
+    the document joins its session and takes its id.
+    ``fsync`` waits for the disk; without it, the wait for the lock is short too.
+    Without ``touch`` the times of the session and its file do not change.
+    With ``moves``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
+    ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
+    ``without_snapshot`` names a snapshot to delete.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
     its file must not be written, UsageError for an unknown snapshot.
     """
@@ -207,8 +210,7 @@ def save_session(
         with files.locked(folder.parent / ".lock", files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT):
             path = _path_for(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
-            if theirs["version"] > VERSION:
-                refuse_newer(theirs, path.name)
+            refuse_newer(theirs, path.name)
             if not is_new and theirs["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
@@ -252,10 +254,7 @@ def refuse_newer(doc: Document, filename: str) -> None:
 
 
 def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
-    """Return the path to write the document to; the caller holds the lock.
-
-    The document's id may change, but only before its first save.
-    """
+    """Return the path to write to, under the lock. The document's id may change, but only before its first save."""
     folder = sessions_folder()
     if not is_new:
         if os.path.lexists(path := references.path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):

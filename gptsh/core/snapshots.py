@@ -73,9 +73,9 @@ def _added(snapshots: Sequence[Snapshot], new: Snapshot, keep: int | None) -> li
 
 
 def merge(ours: Document, theirs: Document, keep: int | None) -> list[Snapshot]:
-    """Return the snapshots on disk and those that we took since ours was read.
+    """Return the snapshots on disk, and those that we took since ours was read; others were deleted meanwhile.
 
-    ``keep`` of None or 0 removes none. Any other snapshot that the disk lacks was deleted or removed.
+    ``keep`` is the number of automatic ones to keep; None and 0 keep all.
     """
     snapshots: list[Snapshot] = theirs["context"]["snapshots"]
     known_ids = {item["id"] for item in snapshots}
@@ -86,7 +86,7 @@ def merge(ours: Document, theirs: Document, keep: int | None) -> list[Snapshot]:
 
 
 def delete(doc: Document, name: str) -> None:
-    """Remove the snapshots with a name. Raises UsageError if there is none."""
+    """Remove the snapshots with this name. Raises UsageError if there is none."""
     snapshots = doc["context"]["snapshots"]
     remaining = [item for item in snapshots if item.get("name") != name]
     if remaining == snapshots:
@@ -115,8 +115,7 @@ def context_at(
     """Return the context of a session cut to its first ``end`` messages, without references to the others.
 
     At a ``snapshot``, a later compaction is left out too; each automatic snapshot was taken before one.
-
-    The mark of the messages in the agent's memory moves to the last remaining one: none is remembered twice.
+    ``consolidated`` moves to the last remaining message: none is remembered twice.
     """
     ids = [message["id"] for message in messages[:end]]
     remaining = set(ids)

@@ -31,7 +31,7 @@ class Report(NamedTuple):
 
 
 def count(documents: Iterable[Document], model: str | None = None, limit: int | None = None) -> Report:
-    """Return the sums over whole documents, which are held in memory one at a time.
+    """Return the sums over complete documents, which are held in memory one at a time.
 
     ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first. ``cost`` is the
     sum of known costs in USD; ``unpriced`` counts the answers without a known cost.
@@ -76,10 +76,8 @@ def _entries(doc: Document) -> Iterator[_Entry]:
     for message in messages:
         counts = _known_counts(message.get("usage"), message.get("cost"))
         if message["role"] == "assistant":
-            is_priced = "cost" in counts or (
-                carried is not None and "usage" not in message
-            )  # its cost is part of ``carried``
-            counts |= {"answers": 1, "unpriced": int(not is_priced)}
+            is_carried = carried is not None and "usage" not in message  # its cost is part of ``carried``
+            counts |= {"answers": 1, "unpriced": int("cost" not in counts and not is_carried)}
         if counts:
             own_model = full_name(message.get("model"), message.get("provider"))
             yield message["id"], message.get("timestamp"), own_model or model, counts

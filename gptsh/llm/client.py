@@ -71,7 +71,7 @@ class Client:
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""
-        provider = self._settings.providers.of(model)
+        provider = self._settings.providers.for_model(model)
         return provider.api == "echo" or _api(provider.api).accepts(part, provider)
 
     def api(self, request: Request) -> ApiName:

@@ -44,7 +44,7 @@ class Routes:
 
     def of(self, model: str, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> Provider:
         """The provider of a model, with the API for this request and its key. Raises ConfigError."""
-        provider = self._settings.providers.of(model)
+        provider = self._settings.providers.for_model(model)
         api = api_for(provider, params, tools=tools, documents=documents)
         if (model, api) not in self._routes:
             provider = provider._replace(api=api)

@@ -147,7 +147,7 @@ class Servers:
 
         A smaller window that a refusal has named wins. ``ask``: the server may be asked. Raises ConfigError.
         """
-        provider = self._settings.providers.of(model)
+        provider = self._settings.providers.for_model(model)
         window = provider.context_window or self._reported(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
@@ -156,7 +156,7 @@ class Servers:
 
     def learn_window(self, model: str, window: int) -> None:
         """Limit the model's window to this number of tokens, which a refusal has named."""
-        key = _key(self._settings.providers.of(model))
+        key = _key(self._settings.providers.for_model(model))
         self._limits[key] = min(window, self._limits.get(key, window))
 
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
@@ -181,7 +181,7 @@ class Servers:
 
     def can(self, model: str, ability: str) -> bool | None:
         """Whether a model has ``vision``, ``pdf_input``, …; None: unknown. Ollama is asked. Raises ConfigError."""
-        provider = self._settings.providers.of(model)
+        provider = self._settings.providers.for_model(model)
         if ability in _UNSUPPORTED.get(provider.api, ()):
             return False
         if provider.api != "ollama":

@@ -99,15 +99,9 @@ def list_sessions(limit: int | None = None) -> list[SessionSummary]:
 
 def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
     """Return the list row of a document or its head. A malformed value counts as missing."""
-    tables = map(head.get, ("agent", "provider", "meta", "usage", "stats"))
-    agent, provider, meta, usage, stats = [table if isinstance(table, dict) else {} for table in tables]
-    texts: list[Any] = [
-        head.get("created_at"), head.get("updated_at"), head.get("title"), agent.get("name"), agent.get("model"),
-        provider.get("name"), meta.get("project"), meta.get("forked_from"), stats.get("preview"),
-    ]  # fmt: skip
-    # Not a function call each: a list of 10,000 sessions runs this 10,000 times.
-    texts = [text if isinstance(text, str) and text else None for text in texts]
-    created, updated, title, agent_name, model, provider_name, project, forked_from, preview = texts
+    agent, provider, meta = as_dict(head.get("agent")), as_dict(head.get("provider")), as_dict(head.get("meta"))
+    usage, stats = as_dict(head.get("usage")), as_dict(head.get("stats"))
+    created, updated, title = _text(head.get("created_at")), _text(head.get("updated_at")), _text(head.get("title"))
     turns, messages, cost, tags = stats.get("turns"), stats.get("messages"), usage.get("cost"), meta.get("tags")
     return {
         "index": index,
@@ -116,18 +110,22 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
         "created_at": created or "",
         "updated_at": updated or created or "",
         "title": title and title[:_TITLE_WIDTH],
-        "agent": agent_name,
-        "model": model,
-        "provider": provider_name,
+        "agent": _text(agent.get("name")),
+        "model": _text(agent.get("model")),
+        "provider": _text(provider.get("name")),
         "turns": turns if isinstance(turns, int) else 0,
         "messages": messages if isinstance(messages, int) else 0,
         "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
         "cost": cost if is_cost(cost) else None,
         "tags": [tag for tag in tags if isinstance(tag, str)] if tags and isinstance(tags, list) else [],
-        "project": project,
-        "forked_from": forked_from,
-        "preview": preview or "",
+        "project": _text(meta.get("project")),
+        "forked_from": _text(meta.get("forked_from")),
+        "preview": _text(stats.get("preview")) or "",
     }
+
+
+def _text(value: object) -> str | None:
+    return value if value and isinstance(value, str) else None
 
 
 def summary_at(filename: str) -> SessionSummary | None:

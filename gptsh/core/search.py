@@ -102,11 +102,11 @@ def _test(word: str, needle: bytes) -> Callable[[bytes], bool]:
     if not word.isascii():
         letters = max(re.findall(r'[^"/\\]+', word), key=len)
         return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
-    if len(needle) < _MIN_NEEDLE:
-        return lambda lowered: needle in lowered
     marks = [(f"{key}:", f'"{key}":') for key in _KEYS.split()]
     marks += [(f":{value}", f'"{key}":"{value}"') for key, value in _VALUES]
     between = [mark.encode() for text, mark in marks if needle.decode() in text]
+    if len(needle) < _MIN_NEEDLE or not between:
+        return lambda lowered: needle in lowered
     return lambda lowered: lowered.count(needle) > sum(map(lowered.count, between))
 
 

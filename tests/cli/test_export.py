@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import PIXEL, brought, of, put, states, words, written
+from tests.support.histories import PIXEL, imported_docs, put, session_of, states, text_part, write
 from tests.support.home import Home
 from tests.support.nanobot_files import CALL, ERAS, HEADER, python
 from tests.support.paths import HISTORIES
@@ -50,9 +50,9 @@ MISSING = "error: this tool call was interrupted and has no result"
 # What a session holds, and the messages that it becomes.
 SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "words, parts, a refusal": (
-        [{"role": "user", "content": "hi \u2028 é", "source": {"x": 1}}, user(words("see"), IMAGE),
+        [{"role": "user", "content": "hi \u2028 é", "source": {"x": 1}}, user(text_part("see"), IMAGE),
          {"role": "assistant", "content": "", "refusal": "no", "model": "m", "usage": {}}],
-        [{"role": "user", "content": "hi \u2028 é"}, user(words("see"), IMAGE),
+        [{"role": "user", "content": "hi \u2028 é"}, user(text_part("see"), IMAGE),
          {"role": "assistant", "content": "", "refusal": "no"}],
     ),
     "every call has its result behind it, in the order of the calls": (
@@ -65,12 +65,12 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "a document is a file, what nobody knows is named": (
         [user({"type": "document", "source": PDF, "title": "a"}, {"type": "video_url", "video_url": {"url": "x"}})],
         [user({"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,YWJj"}},
-              words("[video_url]"))],
+              text_part("[video_url]"))],
     ),
     "an image that a tool gave is shown behind its result": (
         [assistant(CALL), result("c1", [IMAGE])],
         [assistant(CALL), result("c1", "[image/png, 69 bytes]"),
-         user(words("image of the tool result above (c1):"), IMAGE)],
+         user(text_part("image of the tool result above (c1):"), IMAGE)],
     ),
     **{f"what a server would refuse is a line of text: {line}": (
         [user(carried)], [{"role": "user", "content": line}],
@@ -85,12 +85,12 @@ SENT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
 @pytest.mark.parametrize("row", SENT)
 def test_openai_takes_what_is_written(home: Home, row: str) -> None:
     messages, expected = SENT[row]
-    assert json.loads(out(home, "openai", of(*messages))) == expected
+    assert json.loads(out(home, "openai", session_of(*messages))) == expected
 
 
 def test_openai_gets_the_instructions_in_their_places(home: Home) -> None:
     roles = ["system", "user", "developer", "user", "system"]
-    doc = of(*({"role": role, "content": f"{at}"} for at, role in enumerate(roles)), agent={"system": "base"})
+    doc = session_of(*({"role": role, "content": f"{at}"} for at, role in enumerate(roles)), agent={"system": "base"})
     assert [(m["role"], m["content"]) for m in json.loads(out(home, "openai", doc))] == [
         ("system", "base"), ("system", "0"), ("user", "1"), ("system", "2"), ("user", "3"), ("system", "4"),
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_openai_gets_the_instructions_in_their_places(home: Home) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_a_file_of_nanobots_comes_out_as_it_is(home: Home, era: str) -> None:
     (home.folder / "cli_direct.jsonl").write_bytes(ERAS[era].encode())
-    brought(home, home.folder / "cli_direct.jsonl")
+    imported_docs(home, home.folder / "cli_direct.jsonl")
     assert out(home, "nanobot") == ERAS[era]
 
 
@@ -116,7 +116,7 @@ def test_times_without_a_zone_come_out_as_they_are_in_another_one(home: Home) ->
 
 def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_more(home: Home) -> None:
     text = ERAS["0.3.5, with both counts"]
-    brought(home, written(home.folder, text, "cli_direct.jsonl"))
+    imported_docs(home, write(home.folder, text, "cli_direct.jsonl"))
     assert home.run("-m", "echo", "-s", "0", "more").code == 0
     before, after = text.splitlines(), out(home, "nanobot").splitlines()
     assert after[1:-2] == before[1:]
@@ -127,12 +127,13 @@ def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_mor
 
 
 def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> None:
-    text = {**words("piped"), "source": "stdin"}
+    text = {**text_part("piped"), "source": "stdin"}
     pdf = {"type": "document", "source": PDF, "title": "a.pdf"}
-    doc = of(
+    doc = session_of(
         {"role": "user", "content": "é"}, assistant({**CALL, "index": 0}, thinking=[THOUGHT], model="m", cost=0.1),
-        {**result("c1", [words("a")]), "is_error": True}, assistant(content="b", replay={"reasoning": "r"}),
-        {"role": "system", "content": "left out"}, user(words("see"), IMAGE, pdf, text), user(words("see"), text),
+        {**result("c1", [text_part("a")]), "is_error": True}, assistant(content="b", replay={"reasoning": "r"}),
+        {"role": "system", "content": "left out"},
+        user(text_part("see"), IMAGE, pdf, text), user(text_part("see"), text),
         context={"consolidated": "m1", "summaries": [], "snapshots": []},
     )  # fmt: skip
     at = [f"2025-10-27T09:15:{second:02}.120000" for second in range(7)]
@@ -145,16 +146,17 @@ def test_a_session_of_ours_is_written_as_nanobot_writes_its_own(home: Home) -> N
          "thinking_blocks": [THOUGHT], "timestamp": at[1]},
         {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a", "timestamp": at[2]},
         {"role": "assistant", "content": "b", "reasoning_content": "r", "timestamp": at[3]},
-        {**user(words("see"), IMAGE, words("a.pdf:\n[application/pdf, 3 bytes]"), words("piped")), "timestamp": at[5]},
+        {**user(text_part("see"), IMAGE, text_part("a.pdf:\n[application/pdf, 3 bytes]"), text_part("piped")),
+         "timestamp": at[5]},
         {"role": "user", "content": "see\n\npiped", "timestamp": at[6]},
     )  # fmt: skip
 
 
 # ---- what is lost on the way out is said
 
-EVERYTHING = of(
+EVERYTHING = session_of(
     {"role": "system", "content": "Mind the gap."},
-    user(words("see"), IMAGE, {"type": "document", "source": PDF}, {"type": "novel"}),
+    user(text_part("see"), IMAGE, {"type": "document", "source": PDF}, {"type": "novel"}),
     assistant(CALL, model="m", cost=0.1, thinking=[THOUGHT], usage={"prompt": 1, "completion": 1, "total": 2},
               replay={"reasoning": "r", "reasoning_details": [{"data": "x"}]}, order=["tool_call:0"],
               finish_reason="interrupted"),
@@ -193,8 +195,8 @@ CHANGES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> None:
-    said = [({"role": "user", "content": look}, {"role": "assistant", "content": [words(look)]}) for look in LOOKS]
-    doc = of(*EVERYTHING["messages"], *(one for pair in said for one in pair), agent=EVERYTHING["agent"],
+    said = [({"role": "user", "content": look}, {"role": "assistant", "content": [text_part(look)]}) for look in LOOKS]
+    doc = session_of(*EVERYTHING["messages"], *(one for pair in said for one in pair), agent=EVERYTHING["agent"],
              title="A <!-- --> *Talk*")  # fmt: skip
     text = CHANGES[change](out(home, "markdown", doc))
     assert text.startswith(("# A \\<!-- --> \\*Talk\\*", "\ufeff#"))
@@ -208,8 +210,8 @@ def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> N
 
 
 def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> None:
-    text = out(home, "markdown", of({"role": "user", "content": "one"}, assistant(content="two")))
+    text = out(home, "markdown", session_of({"role": "user", "content": "one"}, assistant(content="two")))
     changed = home.run("--import-session", "-", stdin=text.replace("two", "three", 1))
     assert (changed.code, "its text was edited" in changed.stderr) == (2, True)
-    torn = home.run("--import-session", written(home.folder, text[:-9], "torn.md"))
+    torn = home.run("--import-session", write(home.folder, text[:-9], "torn.md"))
     assert (torn.code, "its last line holds no session" in torn.stderr) == (2, True)

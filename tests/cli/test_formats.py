@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.claude_code import gave, line, said, use
-from tests.support.histories import Script, asked_in, at, imported, in_file, session, states, told, unread, written
+from tests.support.claude_code import line, reply, result, tool
+from tests.support.histories import (
+    Script,
+    at,
+    check_requests,
+    import_file,
+    import_notes,
+    read_sample,
+    session,
+    states,
+    transcript_of,
+    write,
+)
 from tests.support.home import Home
 from tests.support.llm_logs import ASKED, BEFORE, HELLO, STORE
 from tests.support.paths import HISTORIES
@@ -145,17 +156,17 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     path, (format_name, expected) = HISTORIES / sample, SAMPLES[sample]
     kept = (path.read_bytes(), path.stat().st_mtime_ns)
     run = home.run("--import-session", str(path), "-o", "json")
-    assert (run.code, unread(run, path)) == (0, NOT_IN_THE_LOG if LEGACY in expected[0][0] else [])
+    assert (run.code, import_notes(run, path)) == (0, NOT_IN_THE_LOG if LEGACY in expected[0][0] else [])
     items, docs = json.loads(run.stdout), {doc["id"]: doc for doc in home.docs()}
     for item, (lines_of_it, facts) in zip(items, expected, strict=True):
         doc = docs[item["session"]]
-        assert (item["format"], told(doc)) == (format_name, lines_of_it)
+        assert (item["format"], transcript_of(doc)) == (format_name, lines_of_it)
         assert {place: at(doc, place) for place in facts} == facts
         assert doc["meta"].get("tags", []) == ([] if format_name == "gptsh" else [format_name])
         assert all("imported" in m["source"] for m in doc["messages"])
         assert "iVBORw0KGgo" in json.dumps(doc) or "[image/png]" not in lines_of_it
-        asked_in(doc)
-    assert set(states(imported(home, path))) == {"known"}
+        check_requests(doc)
+    assert set(states(import_file(home, path))) == {"known"}
     assert (path.read_bytes(), path.stat().st_mtime_ns) == kept
 
 
@@ -175,14 +186,14 @@ WAYS = [(sample, form) for sample in SAMPLES for form in ("json", "openai", "nan
 
 @pytest.mark.parametrize(("sample", "form"), WAYS)
 def test_a_sample_goes_out_and_comes_back(home: Home, sample: str, form: str) -> None:
-    imported(home, HISTORIES / sample)
+    import_file(home, HISTORIES / sample)
     for doc in home.docs():
         out = home.run("--export-session", doc["id"], "--format", form)
         other = home.elsewhere()
-        back = written(home.folder / "out" / doc["id"], out.stdout, "talk.jsonl" if form == "nanobot" else "talk.json")
-        assert states(imported(other, back)) == ["imported"]
+        back = write(home.folder / "out" / doc["id"], out.stdout, "talk.jsonl" if form == "nanobot" else "talk.json")
+        assert states(import_file(other, back)) == ["imported"]
         new = max(other.docs(), key=lambda new: str(new["meta"]["imported_at"]))
-        assert carried(form, told(new)) == carried(form, told(doc))
+        assert carried(form, transcript_of(new)) == carried(form, transcript_of(doc))
         if SAMPLES[sample][0] == form:
             assert out.stdout.encode() == (HISTORIES / sample).read_bytes()
 
@@ -200,19 +211,19 @@ BESIDE: dict[str, Any] = {
 def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_is_passed_over(home: Home) -> None:
     shutil.copytree(HISTORIES, folder := home.folder / "in")
     for name, value in BESIDE.items():
-        written(folder, value, name)
-    run = imported(home, folder)
+        write(folder, value, name)
+    run = import_file(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
-    known = imported(home, written(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
+    known = import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
-    assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(unread(run, folder)) - 1 == 2
-    assert set(states(imported(home, folder))) == {"known"}
+    assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(import_notes(run, folder)) - 1 == 2
+    assert set(states(import_file(home, folder))) == {"known"}
 
 
 # ---- files of each format, written here
 
 FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
-RECORDS = in_file("codelet/.fspec/messages/messages.jsonl")
+RECORDS = read_sample("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
@@ -225,29 +236,29 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         line(1, "old"), line(2, "more"), line(3, "new", sessionId="s2"), line(3, "new", sessionId="s2"),
     ), ["user: old\nuser: more\nuser: new\n"], {"meta.imported.key": "s2"}),
     "claude-code: an answer between whose lines a result came is one, its usage counted once": ("a.jsonl", (
-        line(1, "go"), said(2, use("a"), message={"usage": {"input_tokens": 3, "output_tokens": 1}}),
-        line(3, [gave("a", is_error=False)], toolUseResult={"stdout": "a"}),
-        said(4, use("b"), message={"usage": {"input_tokens": 3, "output_tokens": 9}}), line(5, [gave("b")]),
+        line(1, "go"), reply(2, tool("a"), message={"usage": {"input_tokens": 3, "output_tokens": 1}}),
+        line(3, [result("a", is_error=False)], toolUseResult={"stdout": "a"}),
+        reply(4, tool("b"), message={"usage": {"input_tokens": 3, "output_tokens": 9}}), line(5, [result("b")]),
     ), ["user: go\nassistant: ls{}=a ls{}=b\ntool a well: a\ntool b: b\n"],
        {"messages.1.usage.completion": 9, "usage.tokens.total": 12, "messages.2.raw": {"stdout": "a"}}),
     "claude-code: what is marked keeps its mark": ("a.jsonl", (
         line(1, "caveat", isMeta=True),
-        said(2, "API Error", message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
+        reply(2, "API Error", message={"id": "e", "model": "<synthetic>"}, isApiErrorMessage=True),
         {**line(3, ""), "type": "attachment", "message": None,
          "attachment": {"type": "queued_command", "prompt": "and this"}},
-        said(4, {"type": "redacted_thinking", "data": "x"}), said(5, "42"),
+        reply(4, {"type": "redacted_thinking", "data": "x"}), reply(5, "42"),
     ), ["user: caveat\nassistant: API Error\nuser: and this\nassistant: (redacted_thinking) 42\n"],
        {"messages.0.source.isMeta": True, "messages.1.finish_reason": "error", "messages.1.model": None}),
     "claude-code: of the titles that were given the last one counts": ("a.jsonl", (
         *({"type": "custom-title", "customTitle": name, "sessionId": "s1"} for name in "XY"), FIRST,
     ), ["user: hello\n"], {"title": "Y"}),
     "claude-code: of a conversation that was rewound the branch that was gone on with": ("a.jsonl", (
-        line(1, "u1"), said(2, "a1", message={"id": "r1"}), line(3, "u2"), said(4, "a2", message={"id": "r2"}),
-        line(5, "u3", after=2), said(6, "a3", message={"id": "r3"}),
+        line(1, "u1"), reply(2, "a1", message={"id": "r1"}), line(3, "u2"), reply(4, "a2", message={"id": "r2"}),
+        line(5, "u3", after=2), reply(6, "a3", message={"id": "r3"}),
     ), ["user: u1\nassistant: a1\nuser: u3\nassistant: a3\n"], {}),
     "claude-code: results of calls at once fork, and a lead may be torn": ("a.jsonl", (
-        line(1, "u1"), line(2, "u2", after=77), said(3, use("a")), said(4, use("b")), line(5, [gave("a")], after=3),
-        line(6, [gave("b")], after=4), said(7, "done", message={"id": "r2"}),
+        line(1, "u1"), line(2, "u2", after=77), reply(3, tool("a")), reply(4, tool("b")),
+        line(5, [result("a")], after=3), line(6, [result("b")], after=4), reply(7, "done", message={"id": "r2"}),
     ), ["user: u1\nuser: u2\nassistant: ls{}=a ls{}=b\ntool a: a\ntool b: b\nassistant: done\n"], {}),
     "claude-ai: an export without branches": (
         "conversations.json", [{"uuid": "c-4", "chat_messages": [
@@ -257,8 +268,10 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     ),
     "openai: the body of a request in Anthropic's shape": ("a.json", {
         "model": "claude-x", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}], "messages": [
-            HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, use("a")]},
-            {"role": "user", "content": [{"type": "text", "text": "on"}, gave("a", is_error=True, content={"é": [1]})]},
+            HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, tool("a")]},
+            {"role": "user", "content": [
+                {"type": "text", "text": "on"}, result("a", is_error=True, content={"é": [1]}),
+            ]},
             {"role": "assistant", "content": [{"type": "thinking", "thinking": "so"}, {"type": "text", "text": "ho"}]},
         ],
     }, ['user: hi\nassistant: (hm; signed) ls{}=a\ntool a failed: {"é": [1]}\nuser: on\nassistant: (so) ho\n'],
@@ -272,7 +285,7 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         {"role": "system", "content": "Be brief."}, HI, {"role": "assistant", "content": "ho"},
     ), ["user: hi\nassistant: ho\n"], {"agent.system": "Be brief."}),
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
-        key: value for key, value in in_file(OWN).items() if key != "id"
+        key: value for key, value in read_sample(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
     "llm: a response that is a turn too counts once": ("logs.db", Script(
         STORE + ASKED + BEFORE
@@ -325,7 +338,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {BAD_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
         "not read: 5"]),
-    "nanocoder": ("a.json", {**in_file(NANOCODER), "messages": [
+    "nanocoder": ("a.json", {**read_sample(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
     ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {BAD_MESSAGE}", "not read: 3"]),
     "openai": ("a.json", [
@@ -349,7 +362,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         }},
     ], ["tool: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "not read: 1"]),
     "chatgpt, beside a conversation of another shape": (
-        "conversations.json", [*in_file("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
+        "conversations.json", [*read_sample("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
         [", session 2: not in the format that its tool writes", "not read: 1"],
     ),
     "lines of our own messages": (
@@ -389,19 +402,19 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
     facts, complaints = (more, []) if isinstance(more, dict) else ({}, more)
     path = home.folder / "in" / name
     if content is not None:
-        written(path.parent, content, name)
+        write(path.parent, content, name)
     run = home.run("--import-session", str(path), "-o", "jsonl")
     items, docs = [json.loads(item) for item in run.stdout.splitlines()], {doc["id"]: doc for doc in home.docs()}
     taken = [docs[item["session"]] for item in items if "session" in item]
-    assert [told(doc) for doc in taken] == expected
-    assert [line.partition(": known formats: ")[0] for line in unread(run, path)] == complaints
+    assert [transcript_of(doc) for doc in taken] == expected
+    assert [line.partition(": known formats: ")[0] for line in import_notes(run, path)] == complaints
     assert run.code == (0 if taken else 2)
     for doc in taken:
         assert doc["meta"]["imported"]["format"] == re.split("[:,]", row)[0] or row not in SHAPES
-        asked_in(doc)
+        check_requests(doc)
     if taken:
         assert {place: at(taken[0], place) for place in facts} == facts
-        assert set(states(imported(home, path))) == {"known"}
+        assert set(states(import_file(home, path))) == {"known"}
     else:
         assert items[0]["error"]["message"].replace(str(path), "").startswith(complaints[0])
 
@@ -412,8 +425,8 @@ def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_
     blobs = ["blob:sha256:../../secret", f"blob:sha256:{'0' * 64}"]
     for record, blob in zip(records[2:], blobs, strict=True):
         record["metadata"]["message"]["content"][0]["content"] = blob
-    written(copy, tuple(records), "messages/messages.jsonl")
-    run = imported(home, next(copy.glob("sessions/*")))
+    write(copy, tuple(records), "messages/messages.jsonl")
+    run = import_file(home, next(copy.glob("sessions/*")))
     assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
     assert run.stderr.count("missing, or its hash is not its name") == 1
     assert "not in the store beside it\n" in run.stderr

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support import vocabulary
 from tests.support.attached import HOSTILE, a_pdf, a_png
-from tests.support.histories import of, put
+from tests.support.histories import put, session_of
 from tests.support.home import Home
 from tests.support.messages import says
 
@@ -80,7 +80,7 @@ def a_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def page(home: Home, *messages: dict[str, Any], **more: Any) -> Reader:
-    put(home, of(*messages, **more))
+    put(home, session_of(*messages, **more))
     run = home.run("--export-session", "7x2m", "--format", "html")
     assert (run.code, run.stdout[:16]) == (0, "<!DOCTYPE html>\n"), run.stderr
     return Reader(run.stdout)

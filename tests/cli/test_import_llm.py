@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from tests.support.histories import Script, imported, states, told, unread, written
+from tests.support.histories import Script, import_file, import_notes, states, transcript_of, write
 from tests.support.home import Home
 from tests.support.llm_logs import ASKED, HELLO, STORE
 from tests.support.paths import HISTORIES
@@ -19,14 +19,14 @@ def test_a_conversation_of_both_eras_is_one_and_nothing_of_it_is_there_twice(hom
     logs = home.folder / "logs.db"
     for path, became in ((LEGACY, "imported"), (LEGACY, "known"), (CONTINUED, "grown"), (LEGACY, "known")):
         shutil.copyfile(path, logs)
-        assert states(imported(home, logs))[0] == became
+        assert states(import_file(home, logs))[0] == became
     assert sorted(doc["stats"]["messages"] for doc in home.docs()) == [2, 17]
 
 
 def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_read(home: Home) -> None:
     (folder := home.folder / "llm").mkdir()
     (temporary := home.folder / "tmp").mkdir()
-    path = Path(written(folder, Script("PRAGMA journal_mode=WAL;" + STORE), "logs.db"))
+    path = Path(write(folder, Script("PRAGMA journal_mode=WAL;" + STORE), "logs.db"))
     with contextlib.closing(sqlite3.connect(path)) as writer:
         writer.executescript(f"PRAGMA wal_autocheckpoint=0; {ASKED}")
         files = [p for p in folder.iterdir() if not p.name.endswith("-shm")]
@@ -37,7 +37,7 @@ def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_rea
         folder.chmod(0o700)
         assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in kept} == kept
         assert folder.stat().st_mtime_ns == moment
-    assert (run.code, run.stderr, told(home.doc())) == (0, "", HELLO)
+    assert (run.code, run.stderr, transcript_of(home.doc())) == (0, "", HELLO)
     (torn := folder / "torn.db").write_bytes(LOGS.read_bytes()[:5000])
     assert home.run("--import-session", str(torn), env={"TMPDIR": str(temporary)}).code == 2
     assert list(temporary.iterdir()) == []
@@ -59,15 +59,15 @@ def test_no_path_and_no_url_of_a_file_is_opened(home: Home) -> None:
         ('u', 'image/png', NULL, 'file://{pipe}', NULL);
     INSERT INTO parts VALUES (3, 'q1', 1, 'attachment', NULL, NULL, '{{"attachment": {{"id": "p"}}}}'),
         (4, 'q1', 2, 'attachment', NULL, NULL, '{{"attachment": {{"id": "u"}}}}');"""
-    path = written(home.folder, Script(STORE + ASKED + places), "logs.db")
+    path = write(home.folder, Script(STORE + ASKED + places), "logs.db")
     why = [f": an attachment that is not in the database: {place}" for place in (pipe, f"file://{pipe}")]
-    assert unread(imported(home, path), path)[:2] == why
+    assert import_notes(import_file(home, path), path)[:2] == why
 
 
 def test_another_database_is_told_to_be_one_and_passed_over_in_a_folder(home: Home) -> None:
     (folder := home.folder / "in").mkdir()
-    other = written(folder, Script("CREATE TABLE bookmarks (id, url);"), "places.db")
-    assert unread(imported(home, other), other) == [": a database, but not the log of llm"]
+    other = write(folder, Script("CREATE TABLE bookmarks (id, url);"), "places.db")
+    assert import_notes(import_file(home, other), other) == [": a database, but not the log of llm"]
     shutil.copy(LOGS, folder)
-    run = imported(home, folder)
+    run = import_file(home, folder)
     assert (run.code, run.stderr) == (0, f"gptsh: unknown format: 1 ({other})\n")

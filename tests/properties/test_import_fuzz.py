@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support import vocabulary
 from tests.support.dialects import everything_with
-from tests.support.histories import in_file, lines, spoilt, states
+from tests.support.histories import corrupted, lines, read_sample, states
 from tests.support.home import Home
 from tests.support.paths import HISTORIES
 
@@ -97,7 +97,7 @@ def test_whatever_a_file_holds_it_is_read_or_told(
 ) -> None:
     home = Home(tmp_path_factory.mktemp("home"))
     copy = Path(shutil.copytree(HISTORIES / folder, home.folder / "in" / folder))
-    value = data.draw(spoilt(in_file(f"{folder}/{FOLDERS[folder]}")))
+    value = data.draw(corrupted(read_sample(f"{folder}/{FOLDERS[folder]}")))
     is_lines = FOLDERS[folder].endswith("l")
     text = lines(*value if isinstance(value, list) else [value]) if is_lines else json.dumps(value)
     place = data.draw(st.sampled_from(PLACES))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.anthropic_server import said as says
 from tests.support.anthropic_server import stream, thought, tool
 from tests.support.dialects import answer_of_events, everything_with
-from tests.support.histories import spoilt
+from tests.support.histories import corrupted
 from tests.support.server import chunk
 
 Payloads = list[dict[str, Any]]
@@ -55,7 +55,7 @@ DIALECTS: dict[str, Payloads] = {
 @settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(dialect: str, data: Any) -> None:
-    message, _ = answer_of_events(dialect, data.draw(spoilt(DIALECTS[dialect])))
+    message, _ = answer_of_events(dialect, data.draw(corrupted(DIALECTS[dialect])))
     if message is not None:
         asked = {"role": "user", "content": "hi", "id": "q"}
         own = {**message, "id": "a", "provider": "anthropic", "model": "anthropic/m"}

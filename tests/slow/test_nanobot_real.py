@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import imported, of, put, unread, words
+from tests.support.histories import import_file, import_notes, put, session_of, text_part
 from tests.support.home import Home, Result
 from tests.support.nanobot_files import CALL, ERAS, HEADER, STATE, USER, python
 from tests.support.paths import ROOT, SUPPORT
@@ -43,12 +43,12 @@ def real(home: Home, key: str, file: str) -> dict[str, Any]:
 
 def talk(consolidated: str | None = "m3") -> dict[str, Any]:
     """A session of ours with all that nanobot knows too."""
-    return of(
+    return session_of(
         {"role": "user", "content": "Grüße \u2028 \x00 🐍"},
         {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": 0}], "thinking": [THOUGHT]},
         {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a\nb"},
         {"role": "assistant", "content": "done", "replay": {"reasoning_content": "r"}, "model": "m"},
-        {"role": "user", "content": [words("see"), {**IMAGE, "source": "a.png"}]},
+        {"role": "user", "content": [text_part("see"), {**IMAGE, "source": "a.png"}]},
         {"role": "assistant", "content": "an image"},
         title="A title", context={"consolidated": consolidated, "summaries": [], "snapshots": []},
     )  # fmt: skip
@@ -64,7 +64,7 @@ def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> 
     found = real(home, KEY, run.stdout)
     assert (found["messages"], found["count"], found["file"]) == (6, 4, run.stdout)
     assert found["name"] in run.stderr
-    assert [message["content"] for message in found["history"]] == [[words("see"), IMAGE], "an image"]
+    assert [message["content"] for message in found["history"]] == [[text_part("see"), IMAGE], "an image"]
     whole = real(home, KEY, exported(home, talk(consolidated=None)).stdout)["history"]
     assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
@@ -77,7 +77,7 @@ def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, 
     assert found["messages"]
     path = home.folder / found["name"]
     path.write_bytes(found["file"].encode())
-    taken = imported(home, path)
-    assert (unread(taken, path), taken.code) == ([], 0)
+    taken = import_file(home, path)
+    assert (import_notes(taken, path), taken.code) == ([], 0)
     assert home.run("--export-session", "0", "--format", "nanobot").stdout == found["file"]
     assert ('"provider_state"' in found["file"]) == (era == "a state")

@@ -17,16 +17,16 @@ def line(number: int, content: Any, kind: str = "user", after: int | None = None
     }  # fmt: skip
 
 
-def said(number: int, *content: Any, **more: Any) -> dict[str, Any]:
+def reply(number: int, *content: Any, **more: Any) -> dict[str, Any]:
     """A line of an answer; a text among its content is a part."""
     message = {"id": "m", "model": "claude-a", **more.pop("message", {})}
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
     return line(number, parts, "assistant", message=message, **more)
 
 
-def use(ident: str) -> dict[str, Any]:
+def tool(ident: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": ident, "name": "ls", "input": {}}
 
 
-def gave(ident: str, **more: Any) -> dict[str, Any]:
+def result(ident: str, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": ident, "content": ident, **more}

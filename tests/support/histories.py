@@ -31,7 +31,7 @@ def answer(text: str, ident: str = "m2") -> dict[str, Any]:
     return {**question(text, ident), "role": "assistant", "model": "gpt-4.1", "parent": "m1"}
 
 
-def words(text: str) -> dict[str, Any]:
+def text_part(text: str) -> dict[str, Any]:
     """A part that is a text."""
     return {"type": "text", "text": text}
 
@@ -47,7 +47,7 @@ def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict
     }  # fmt: skip
 
 
-def of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+def session_of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A session of these messages, which have an id and a time each where they do not say one."""
     named = [{"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m} for at, m in enumerate(messages)]
     return session("7x2m", **{**more, "messages": named})
@@ -55,7 +55,7 @@ def of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def put(home: Home, doc: dict[str, Any]) -> Path:
     """A document in the store, as gptsh would have written it there."""
-    return Path(written(home.sessions, doc, f"20251027-091530-{doc['id']}.json"))
+    return Path(write(home.sessions, doc, f"20251027-091530-{doc['id']}.json"))
 
 
 # ---- files, and what an import makes of them
@@ -65,7 +65,7 @@ class Script(str):
     """A text that makes a database."""
 
 
-def written(folder: Path, value: Any, name: str = "one.json") -> str:
+def write(folder: Path, value: Any, name: str = "one.json") -> str:
     """The path of a file of JSON, of these lines of it (a tuple), of these bytes or this text, or of a database."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,13 +84,13 @@ def lines(*values: Any) -> str:
     return "".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values)
 
 
-def in_file(sample: str) -> Any:
+def read_sample(sample: str) -> Any:
     """The JSON of a sample; of one of lines a tuple."""
     text = (HISTORIES / sample).read_text()
     return tuple(map(json.loads, text.split("\n")[:-1])) if sample.endswith("l") else json.loads(text)
 
 
-def imported(home: Home, path: str | Path) -> Result:
+def import_file(home: Home, path: str | Path) -> Result:
     """A run that brings in what is at a path."""
     return home.run("--import-session", str(path))
 
@@ -100,24 +100,24 @@ def states(run: Result) -> list[str]:
     return [line.split()[0] for line in run.stdout.splitlines()]
 
 
-def unread(run: Result, path: str | Path) -> list[str]:
+def import_notes(run: Result, path: str | Path) -> list[str]:
     """What was said on stderr, the path and the offer of a name left out: ``:3: not a JSON object``."""
     found = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
     return [line for line in found if not line.startswith("--name would")]
 
 
-def brought(home: Home, path: str | Path) -> list[dict[str, Any]]:
+def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:
     """The sessions of a file, in its order; all of it could be read, and can be asked in."""
     run = home.run("--import-session", str(path), "-o", "jsonl")
-    assert (run.code, unread(run, path)) == (0, [])
+    assert (run.code, import_notes(run, path)) == (0, [])
     ids = [json.loads(line)["session"] for line in run.stdout.splitlines()]
     docs = {doc["id"]: doc for doc in home.docs()}
     for ident in ids:
-        asked_in(docs[ident])
+        check_requests(docs[ident])
     return [docs[ident] for ident in ids]
 
 
-def snapshot(home: Home) -> dict[str, bytes]:
+def state_files(home: Home) -> dict[str, bytes]:
     """All that the state folder holds."""
     return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
 
@@ -139,7 +139,7 @@ _KNOWN = {
 }  # what the samples have in common
 
 
-def told(doc: dict[str, Any]) -> str:
+def transcript_of(doc: dict[str, Any]) -> str:
     """A line for each message, such as ``assistant: (hm; signed) I look. ls{"a": 1}=c1`` or ``tool c1 failed: x``."""
     return "".join(_short(" ".join([_who(message), *_pieces(message)])) + "\n" for message in doc["messages"])
 
@@ -178,7 +178,7 @@ def at(doc: Any, place: str) -> Any:
 # ---- what can be done with a session, and to a file
 
 
-def asked_in(doc: dict[str, Any]) -> None:
+def check_requests(doc: dict[str, Any]) -> None:
     """A session can be asked in: its requests are built in every dialect, and strict servers take them."""
     everything_with(doc)
     for name, refused in STRICT.items():
@@ -189,7 +189,7 @@ def asked_in(doc: dict[str, Any]) -> None:
 _OTHER: st.SearchStrategy[Any] = st.just("gone") | vocabulary.JSON.map(lambda value: [value])
 
 
-def spoilt(value: Any) -> st.SearchStrategy[Any]:
+def corrupted(value: Any) -> st.SearchStrategy[Any]:
     """The value with a few places of it, at any depth, put in another's place or left out."""
     return st.lists(st.tuples(st.integers(0, 10**6), _OTHER), max_size=4).map(lambda where: _with(value, where))
 

@@ -10,7 +10,7 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
 from gptsh.render.plain import obeys_escapes
 
-_DEFAULT = "less"
+_DEFAULT_PAGER = "less"
 # The same as git's: less shows colours, and quits at once if everything fits on a screen; lv shows colours.
 _ENVIRONMENT = {"LESS": "FRX", "LV": "-c"}
 _CANNOT_RUN = (126, 127)  # exit codes of a shell for a command that it cannot run
@@ -21,7 +21,7 @@ def show(lines: Callable[[], Iterable[str]]) -> None:
 
     Raises Interrupted for a signal, but only after the pager, which has the terminal until then.
     """
-    default = _DEFAULT if obeys_escapes(os.environ) and shutil.which(_DEFAULT) else ""
+    default = _DEFAULT_PAGER if obeys_escapes(os.environ) and shutil.which(_DEFAULT_PAGER) else ""
     command = os.environ.get("PAGER", default)
     if command.strip() in ("", "cat") or not _run_pager(command, lines()):
         stdio.write_lines(lines(), safe=True)

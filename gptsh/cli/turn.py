@@ -65,7 +65,7 @@ class Turn:
     ``session`` and ``sent_plan``, the last plan that was sent, are valid after a failure, too.
     """
 
-    _planner: Planner
+    _planner: Planner  # set by ``run``, like ``_plan``: the plan of the current request
     _plan: Plan
 
     def __init__(

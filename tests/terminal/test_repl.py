@@ -95,7 +95,7 @@ def test_a_first_question_that_is_refused_is_to_be_asked_again(home: Home, model
     ([], "no model is chosen"),
     (["-m", "echo", "-s", "zzzz"], "no session 'zzzz'"),
     (["-m", "echo", "--timeout", "-1", "words"], "--timeout: "),
-    (["-m", "echo", "--snapshot", "here"], "a new session has nothing yet to take a snapshot of"),
+    (["-m", "echo", "--snapshot", "here"], "a new session has no messages to take a snapshot of"),
 ])  # fmt: skip
 def test_what_is_wrong_at_the_start_ends_it_with_2(home: Home, args: list[str], said: str) -> None:
     """And is told to a person, whatever form is configured."""

@@ -1,1 +1,1 @@
-"""What of a session is sent: sizes, strategies, summaries, memory. No network here, no terminal."""
+"""Which part of a session is sent: token counts, strategies, summaries, memory. No network, no terminal."""

@@ -18,7 +18,7 @@ from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import Request
 from gptsh.context.summaries import Lengths, SmallModel, fenced, lines_of, moment_of
-from gptsh.context.tokens import count_text, fitted
+from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, files, sessions
 from gptsh.core.document import Document
 from gptsh.core.references import exists, make_private, names_in, safe_name
@@ -82,7 +82,7 @@ def system_with_memory(system: str | None, text: str, window: int | None = None)
         return system
     limit = _limit(window)
     if count_text(text) > limit:
-        head = fitted(text, limit - _MARK_TOKENS)
+        head = truncate_tokens(text, limit - _MARK_TOKENS)
         head = head.rpartition("\n")[0] or head
         text = f"{head}\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
     return "\n\n".join(filter(None, (system, HEADING, text)))
@@ -165,7 +165,7 @@ def _next_piece(
         raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
     lines: list[str] = []
     for at, message_line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
-        line = message_line if lines else fitted(message_line, room, ends=True)
+        line = message_line if lines else truncate_tokens(message_line, room, ends=True)
         room -= count_text(line) + 2
         if room < 0 and lines:
             return messages[:at], "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gptsh.content.attachments import media_of
 from gptsh.context.shorten import pruned, touched_files
-from gptsh.context.tokens import Size, count_media, count_text, fitted
+from gptsh.context.tokens import Size, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 
 FULL = "full"
@@ -205,5 +205,5 @@ def _state(history: SplitHistory, max_tokens: int) -> list[str]:
             message for message in reversed(history.older) if message["role"] == "assistant" and text_of(message)
         )
         heading, text = _LAST, next(map(text_of, answers), "")
-    excerpt = fitted(text, max_tokens, ends=not history.summary) if text and max_tokens >= _MIN_STATE else ""
+    excerpt = truncate_tokens(text, max_tokens, ends=not history.summary) if text and max_tokens >= _MIN_STATE else ""
     return [heading, excerpt] if excerpt else []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gptsh.content.answer import Answer, Ask, Request
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import MARK, count_message, count_text, fitted
+from gptsh.context.tokens import MARK, count_message, count_text, truncate_tokens
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,
@@ -119,11 +119,13 @@ def summarise(small: SmallModel, previous: str | None, messages: Sequence[Messag
     message_room = room - min(limit, room // 2)
     if message_room < _MIN_ROOM:
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
-    so_far = fitted(previous or "", room - message_room if messages else room)
+    so_far = truncate_tokens(previous or "", room - message_room if messages else room)
     for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
         blocks = [fenced("summary", so_far)] if so_far else []
         blocks += [fenced("conversation", chunk)] if chunk else []
-        so_far = fitted(small.complete(small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)), limit)
+        so_far = truncate_tokens(
+            small.complete(small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)), limit
+        )
     return so_far
 
 
@@ -219,11 +221,11 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
             chunks[-1].append(line)
             size += line_size
         if len(chunks) <= max_chunks:
-            return [fitted("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
+            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
         if lengths.user <= Lengths().rest // 4:
             half = max_chunks // 2
             chosen = [*chunks[: max_chunks - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
-            return [fitted("\n".join(chunk), room, ends=True) for chunk in chosen]
+            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chosen]
         lengths = Lengths(*(length // 2 for length in lengths))
 
 

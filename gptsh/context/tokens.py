@@ -81,7 +81,7 @@ def _encoding() -> "Encoding | None":
     return tiktoken.get_encoding("cl100k_base")
 
 
-def fitted(text: str, max_tokens: int, *, ends: bool = False) -> str:
+def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
     """Cut a text to ``max_tokens``: its head, or with ``ends`` both ends, and a mark; "" if not even that fits."""
     if upper_bound(text) <= max_tokens or count_text(text) <= max_tokens:
         return text

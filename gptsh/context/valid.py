@@ -62,8 +62,8 @@ def build(messages: Sequence[Message], system: str | None, provider: str, model:
     """Put the system prompt before the messages (see ``sendable``), in an order that strict servers accept.
 
     System messages of the session come first and are joined with the system prompt: some servers accept only one, at
-    the start. No messages give no messages. Raises UsageError for a blank prompt: some servers drop a blank message and
-    then refuse the request, as it is empty or ends with an answer.
+    the start. Raises UsageError for a blank prompt: some servers drop a blank message, and then refuse a request that
+    is empty or ends with an answer.
     """
     prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):

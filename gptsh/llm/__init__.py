@@ -1,1 +1,1 @@
-"""The only folder that opens a socket to a model."""
+"""Requests to models: the only package that opens a socket to a model's server."""

@@ -14,7 +14,7 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -69,7 +69,7 @@ _NO_QUESTION = "(no question)"
 
 def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without what is refused (names of ``REFUSABLE``)."""
-    params, conversation = fit(request.params, provider).sent, request.messages
+    params, conversation = fit_params(request.params, provider).sent, request.messages
     if request.schema is not None and "schema" in refused:
         from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 

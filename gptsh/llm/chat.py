@@ -16,7 +16,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -66,7 +66,7 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
         if is_after_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
-    sent = {"model": provider.model, "messages": messages, **fit(request.params, provider).sent}
+    sent = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).sent}
     if request.tools:
         sent["tools"] = []
     for tool in request.tools:

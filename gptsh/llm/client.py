@@ -67,7 +67,7 @@ class Client:
         provider = self._routes.of(model, params, tools=tools)
         if provider.api == "litellm":
             self._litellm.preload()
-        return parameters.fit(params, provider).left_out
+        return parameters.fit_params(params, provider).left_out
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""

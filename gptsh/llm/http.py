@@ -179,7 +179,7 @@ class Http:
                 _address(parts)
         except ValueError as err:
             todo = "see base_url and the proxy variables"
-            raise ConfigError(f"no way to {host}", todo, detail=repr(err)) from err
+            raise ConfigError(f"the URL or the proxy for {host} is not valid", todo, detail=repr(err)) from err
         if proxy and proxy.scheme == target.scheme == "https":
             raise ConfigError("an https:// proxy cannot lead to an https:// server", "name the proxy as http://")
         if proxy and proxy.scheme in _SOCKS:

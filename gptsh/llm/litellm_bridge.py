@@ -176,9 +176,10 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
     if errors.means_too_long(str(error)):
         return errors.too_long(f"{provider.name} has no room for the prompt: {text}", text, repr(error))
     if _cause(error, "ConnectError"):
-        secure = "CERTIFICATE_VERIFY_FAILED" in text
-        todo = "SSL_CERT_FILE names another CA bundle" if secure else ""
-        return ModelError(f"{'no secure connection to' if secure else 'nothing answers at'} {where}: {text}", todo)
+        is_untrusted = "CERTIFICATE_VERIFY_FAILED" in text
+        todo = "SSL_CERT_FILE names another CA bundle" if is_untrusted else ""
+        what = "no secure connection to" if is_untrusted else "nothing answers at"
+        return ModelError(f"{what} {where}: {text}", todo)
     if "No module named" in text:  # litellm needs the MCP SDK for OpenAI's Responses API
         todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
         return ModelError(f"{provider.name} needs a Python package: {text}", todo, detail=repr(error))

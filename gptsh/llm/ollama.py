@@ -13,7 +13,7 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import ADVICE, as_object, debug_text, load
 from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW_KEY, usage_from
@@ -45,7 +45,7 @@ def body(
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
-    params = fit(request.params, provider).sent
+    params = fit_params(request.params, provider).sent
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
     options = {**as_dict(params.pop("options", None)), **params}  # the server only logs unknown options
     if "max_tokens" in options:

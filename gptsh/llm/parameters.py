@@ -15,19 +15,19 @@ _BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096, "xhigh":
 _MIN_BUDGET = 1024
 
 
-class Fitted(NamedTuple):
+class FittedParams(NamedTuple):
     """The parameters to send, and those left out because the model would refuse them: names, or a few words."""
 
     sent: dict[str, Any]
     left_out: list[str]
 
 
-def fit(params: Mapping[str, Any], provider: Provider) -> Fitted:
+def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
     """Adapt the user's parameters to a model. For litellm only refused ones are removed: it knows the names."""
     left_out = refused_params(provider.name, provider.model, params) if params else []
     sent = {key: value for key, value in params.items() if key not in left_out}
     if provider.api == "litellm" or not sent:
-        return Fitted(sent, left_out)
+        return FittedParams(sent, left_out)
     is_claude = provider.api == "anthropic"
     for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
         limits_thinking = provider.name in OPENAIS and is_openai_reasoning(provider.model)
@@ -37,7 +37,7 @@ def fit(params: Mapping[str, Any], provider: Provider) -> Fitted:
         fields = _thinking(effort, provider, sent.get("max_tokens")) if is_claude else _effort(effort, provider)
         left_out += [] if fields is not None else ["reasoning_effort"]
         sent = {**(fields or {}), **sent}  # parameters in the API's own form win
-    return _for_claude(sent, left_out) if is_claude else Fitted(sent, left_out)
+    return _for_claude(sent, left_out) if is_claude else FittedParams(sent, left_out)
 
 
 def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
@@ -95,7 +95,7 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _for_claude(sent: dict[str, Any], left_out: list[str]) -> Fitted:
+def _for_claude(sent: dict[str, Any], left_out: list[str]) -> FittedParams:
     """Leave out what Anthropic's API does not know, or refuses: with thinking, by value, or with another parameter."""
     thinks = as_dict(sent.get("thinking")).get("type") in ("enabled", "adaptive")
     refused = [name for name in (*_UNKNOWN, *(_REFUSED_WITH_THINKING if thinks else ())) if name in sent]
@@ -114,4 +114,4 @@ def _for_claude(sent: dict[str, Any], left_out: list[str]) -> Fitted:
         stops = stop if isinstance(stop, list) else [stop]
         sent["stop_sequences"] = [one for one in stops if not isinstance(one, str) or one.strip()]
         refused += ["blank stop sequence"] if len(sent["stop_sequences"]) < len(stops) else []
-    return Fitted(sent, left_out + refused)
+    return FittedParams(sent, left_out + refused)

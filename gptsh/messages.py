@@ -224,7 +224,7 @@ def is_blank(message: Message) -> bool:
 
 
 def is_empty(message: Message) -> bool:
-    """Whether an answer has nothing to send again."""
+    """Whether an answer has no content to send again."""
     return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
         part.get("type") == "text" for part in parts_of(message)
     )

@@ -1,1 +1,1 @@
-"""Settings and the environment: what config.toml may hold, providers, tool servers."""
+"""Settings from config.toml and the environment: agents, providers, tool servers."""

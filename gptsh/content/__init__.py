@@ -1,1 +1,1 @@
-"""What stands in a message: attachments, tool calls, the answer."""
+"""The content of messages: attachments, tool calls, the answer."""

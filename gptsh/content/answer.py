@@ -211,7 +211,7 @@ def error_result(call: Call, content: str) -> Message:
 
 
 def answer_error(message: Message) -> GptshError | None:
-    """Return why a finished answer is unusable or incomplete, or None."""
+    """Return the error to raise for a finished answer that is unusable or incomplete, or None."""
     reason = message.get("finish_reason") or ""
     if not reason:
         problem = "the answer may be incomplete: the server ended it without a reason"

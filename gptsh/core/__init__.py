@@ -1,1 +1,1 @@
-"""Values and files: no terminal, no network."""
+"""The store: session files, references, lists, search. No terminal, no network."""

@@ -1,1 +1,1 @@
-"""Facts of models, without a request: abilities, windows, prices."""
+"""Facts about models, without a request: abilities, windows, prices."""

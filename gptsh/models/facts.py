@@ -170,7 +170,7 @@ def similar_parameter(name: str) -> str | None:
 def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
     """Return the sampling parameters among ``params`` for which the model would refuse the request."""
     sampling = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
-    if not sampling:  # without reading the table
+    if not sampling:  # the table is not needed
         return []
     model_facts = likely_facts(provider, name)
     if model_facts.can("sampling_params") is False:

@@ -60,7 +60,9 @@ def detect_type(data: bytes | bytearray) -> str | None:
 
     # Text in an older encoding may begin like a file signature, but has no control characters.
     mime_type = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
-    return _SENT.get(mime_type, mime_type) if mime_type else BINARY if is_odd else None
+    if mime_type:
+        return _SENT.get(mime_type, mime_type)
+    return BINARY if is_odd else None
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -116,4 +116,6 @@ def _split_results(message: Message) -> list[Message]:
 
 
 def _as_string(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -179,16 +179,17 @@ def checked_message(value: Any) -> Message:
         raise ValueError("not a session: a message without a role")
     message: Any = value
     content, calls = message.get("content"), message.get("tool_calls")
-    parts = content if isinstance(content, list) else [None]
-    if not isinstance(content, (str, type(None))) and not all(isinstance(part, dict) for part in parts):
+    has_parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+    if not (content is None or isinstance(content, str) or has_parts):
         raise ValueError("not a session: a message whose content is neither text nor parts")
-    for call in () if calls is None else calls if isinstance(calls, list) else [None]:
-        if not isinstance(call, dict) or not (
-            isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
-        ):
-            raise ValueError("not a session: a message with malformed 'tool_calls'")
+    if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
+        raise ValueError("not a session: a message with malformed 'tool_calls'")
     checked: Message = message
     return checked
+
+
+def _is_call(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("id"), str) and isinstance(value.get("function"), dict)
 
 
 def clean_message(value: object) -> Message:

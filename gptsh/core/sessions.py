@@ -154,8 +154,8 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
     messages, usage = doc["messages"], doc["usage"]
     anchor = new_messages[0].get("parent") if new_messages else None
     added: Message | None = None
+    parent = messages[-1]["id"] if messages else None
     for message in new_messages:
-        parent = added["id"] if added else messages[-1]["id"] if messages else None
         added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
         end = len(messages)
         if not starts_turn(added):
@@ -163,6 +163,7 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
             while end < len(messages) and not starts_turn(messages[end]):
                 end += 1
         messages.insert(end, added)
+        parent = added["id"]
     if usage_delta:
         cost, tokens = usage_delta.get("cost"), usage_delta.get("tokens") or {}
         usage["tokens"] = {**usage["tokens"], **{key: tokens[key] for key in document.TOKEN_KEYS if key in tokens}}

@@ -1,4 +1,4 @@
-"""``--init``: a config file with every key as a comment, and on a terminal with the model that the user chooses."""
+"""``--init``: write a config file with every key as a comment; on a terminal, ask for provider and model first."""
 
 import json
 import os
@@ -22,135 +22,133 @@ _HEAD = """\
 # The configuration of gptsh. Every key is optional. A key behind "#" shows its default, and "…" stands for a value of
 # yours. To set one, take away its "#", and that of the [table] above it. "man gptsh" has the same list.
 """
-_UNASKED = [
+_NEXT_STEPS = [  # where gptsh asks nothing
     "Set model under [agents.default] there, or a key such as OPENAI_API_KEY in the environment.",
     "gptsh --list-models shows what you can ask from here.",
 ]
-_COLUMN = 36  # where what a key means begins
-_FEW = 8  # names that a question shows
+_COLUMN = 36  # where the comments start
+_MAX_NAMES = 8  # that a question shows
 
-Chosen = Mapping[tuple[str, str], str]  # strings that are set, by table and key
+Choices = Mapping[tuple[str, str], str]  # values by table and key
 
 
 def init(flags: Flags) -> int:
-    """Write the config file, and print what to do next. Raises UsageError where there is one already."""
+    """Write the config file, and print what to do next. Raises UsageError if the file exists."""
     path = settings.config_path(os.environ, flags.config)
     if os.path.lexists(path):
         raise UsageError(f"{path} is there already", "edit it, or name another file with --config PATH")
-    loaded = settings.load(os.environ, os.devnull)  # the environment alone
-    asks = loaded.read_stdin and not flags.no_stdin and all(map(stdio.is_terminal, (sys.stdin, sys.stderr)))
-    chosen, following = _asked(loaded) if asks else ({}, _UNASKED)
+    loaded = settings.load(os.environ, os.devnull)  # without a config file
+    may_ask = loaded.read_stdin and not flags.no_stdin and all(map(stdio.is_terminal, (sys.stdin, sys.stderr)))
+    choices, next_steps = _ask(loaded) if may_ask else ({}, _NEXT_STEPS)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write("\n".join((_HEAD, *_lines(chosen))))
+            file.write("\n".join((_HEAD, *_lines(choices))))
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
-    stdio.write_lines([f"{path} is written.", *following])
+    stdio.write_lines([f"{path} is written.", *next_steps])
     return 0
 
 
 # ---- the file
 
 
-def _lines(chosen: Chosen) -> Iterator[str]:
-    """Each table with its keys; what is not ``chosen`` is a comment, also the head of a table of a name to choose."""
-    given = {"agents.default", *(table for table, _ in chosen)}
-    provider = next((table for table in given if table.startswith("providers.")), "providers.NAME")
+def _lines(choices: Choices) -> Iterator[str]:
+    """The tables of the config file with their keys. Keys without a choice are comments, as are tables of any NAME."""
+    used_tables = {"agents.default", *(table for table, _ in choices)}
+    provider_table = next((table for table in used_tables if table.startswith("providers.")), "providers.NAME")
     for declared, meaning, keys in schema.tables(Config):
-        table = declared.replace("agents.NAME", "agents.default").replace("providers.NAME", provider)
+        table = declared.replace("agents.NAME", "agents.default").replace("providers.NAME", provider_table)
         if table:
-            head = f"[{table}]" if table in given or "NAME" not in declared else f"# [{table}]"
+            head = f"[{table}]" if table in used_tables or "NAME" not in declared else f"# [{table}]"
             yield f"{head:{_COLUMN}}# {meaning}"
         for key in keys:
-            value = chosen.get((table, key.name))
-            line = f"# {key.name} = {_toml(key)}" if value is None else f"{key.name} = {_string(value)}"
-            means = f"{key.meaning} ({key.expected})" if key.expected.startswith("one of") else key.meaning
-            yield f"{line:{_COLUMN - 1}} # {means}"
+            value = choices.get((table, key.name))
+            line = f"# {key.name} = {_toml(key)}" if value is None else f"{key.name} = {_toml_string(value)}"
+            comment = f"{key.meaning} ({key.expected})" if key.expected.startswith("one of") else key.meaning
+            yield f"{line:{_COLUMN - 1}} # {comment}"
         yield ""
 
 
 def _toml(key: schema.Key) -> str:
-    """The default of a key; where it has none what stands for a value."""
+    """The default of a key, or a placeholder if it has none."""
     if key.default is None:
         return "…" if "number" in key.expected else '"…"'
     if isinstance(key.default, (dict, tuple)):
         return "{}" if isinstance(key.default, dict) else "[]"
-    return _string(key.default) if isinstance(key.default, str) else json.dumps(key.default)
+    return _toml_string(key.default) if isinstance(key.default, str) else json.dumps(key.default)
 
 
-def _string(text: str) -> str:
+def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 # ---- the questions
 
 
-def _asked(loaded: Settings) -> tuple[Chosen, list[str]]:
-    """What the user chooses, and the lines about what to do then."""
-    name, table = _provider(loaded)
-    chosen = {(f"providers.{name}", key): value for key, value in table._asdict().items() if isinstance(value, str)}
-    following = []
-    providers = Providers({name: table}, os.environ)
-    provider = providers.get(name)
-    assert provider  # known, or with a base URL
+def _ask(loaded: Settings) -> tuple[Choices, list[str]]:
+    """Ask the user for provider, key and model; return the choices, and lines that say what to do next."""
+    name, table = _ask_provider(loaded)
+    choices = {(f"providers.{name}", key): value for key, value in table._asdict().items() if isinstance(value, str)}
+    next_steps = []
+    provider = Providers({name: table}, os.environ).get(name)
+    assert provider  # it is built in, or has a base URL
     if not provider.key and (provider.needs_key or table.base_url):
-        usual = next(iter(provider.key_vars), "") if not table.base_url else "none"
-        key, value = _answer("Its key: the NAME of a variable, or a command that prints it", usual, _place_of_key)
+        default = next(iter(provider.key_vars), "") if not table.base_url else "none"
+        key, value = _answer("Its key: the NAME of a variable, or a command that prints it", default, _parse_key_source)
         if value:
-            chosen[f"providers.{name}", key] = value
-            table = table._replace(**{key: value})
+            choices[f"providers.{name}", key] = value
         if key == "api_key_env" and not os.environ.get(value):
-            following.append(f"export {value}=… sets the key.")
+            next_steps.append(f"export {value}=… sets the key.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        found = [
-            f"{name}/{model}" for model in Client(loaded, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_FEW]
-        ]
-        stdio.write_stderr("".join(f"  {model}\n" for model in found))
-        default = found[0] if found else ""
-    model = _answer("Default model", default, lambda text: _model(text, name))
-    following.append(f'gptsh "hello" asks {model}; gptsh --list-models shows others.')
-    return {("agents.default", "model"): model, **chosen}, following
+        models = Client(loaded, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_MAX_NAMES]
+        stdio.write_stderr("".join(f"  {name}/{model}\n" for model in models))
+        default = f"{name}/{models[0]}" if models else ""
+    model = _answer("Default model", default, lambda text: _parse_model(text, name))
+    next_steps.append(f'gptsh "hello" asks {model}; gptsh --list-models shows others.')
+    return {("agents.default", "model"): model, **choices}, next_steps
 
 
-def _provider(loaded: Settings) -> tuple[str, ProviderTable]:
-    """A provider: one whose key is set, a local server that answers, another one by name, or the user's own server."""
-    known = {name: loaded.providers.get(name) for name in PROVIDERS}
-    ready = {name: f"{found.key_var} is set" for name, found in known.items() if found and found.key}
-    local = Client(loaded, os.environ).servers.local_models()
-    ready |= {model.partition("/")[0]: "answers on this machine" for model in local}
+def _ask_provider(loaded: Settings) -> tuple[str, ProviderTable]:
+    """Ask for a provider: one whose key is set, a local server that answers, another name, or the URL of a server."""
+    providers = {name: loaded.providers.get(name) for name in PROVIDERS}
+    ready = {name: f"{provider.key_var} is set" for name, provider in providers.items() if provider and provider.key}
+    local_models = Client(loaded, os.environ).servers.local_models()
+    ready |= {model.partition("/")[0]: "answers on this machine" for model in local_models}
     names = [*ready]
-    others = [name for name in PROVIDERS if name not in ready][:_FEW]
+    others = [name for name in PROVIDERS if name not in ready][:_MAX_NAMES]
     stdio.write_stderr("Which provider do you want to ask?\n")
     stdio.write_stderr(
-        "".join(f"  {number}  {name:<14} {why}\n" for number, (name, why) in enumerate(ready.items(), 1))
+        "".join(f"  {number}  {name:<14} {reason}\n" for number, (name, reason) in enumerate(ready.items(), 1))
     )
     stdio.write_stderr(f"Or type another name ({', '.join(others)}, …), or the URL of your own server.\n")
 
-    def chosen(text: str) -> str:
+    def parse(text: str) -> str:
         if text.isdecimal() and 0 < int(text) <= len(names):
             return names[int(text) - 1]
         if "://" in text:
             return str(schema.URL.read(text, "the URL"))
         if not loaded.providers.get(text):
-            raise UsageError(f"{text!r} is no provider that gptsh knows", "docs/providers.md names them")
+            raise UsageError(f"gptsh knows no provider {text!r}", "docs/providers.md lists them")
         return text
 
-    provider = _answer("Provider", (names or ["openai"])[0], chosen)
-    if "://" not in provider:
-        return provider, ProviderTable()
-    return _answer("A name for this server", "lab", _name), ProviderTable(base_url=provider)
+    provider_or_url = _answer("Provider", (names or ["openai"])[0], parse)
+    if "://" not in provider_or_url:
+        return provider_or_url, ProviderTable()
+    return _answer("A name for this server", "lab", _parse_name), ProviderTable(base_url=provider_or_url)
 
 
-def _name(text: str) -> str:
+def _parse_name(text: str) -> str:
     if not re.fullmatch("[A-Za-z0-9_-]+", text):
         raise UsageError("a name has letters, digits, _ and - only")
     return text
 
 
-def _place_of_key(text: str) -> tuple[str, str]:
-    """The config key that says where the key is, and its value, empty for no key. What may be a key is refused."""
+def _parse_key_source(text: str) -> tuple[str, str]:
+    """The config key for a variable or a command, and its value, "" for no key. Raises UsageError for anything else,
+    which may be the key itself.
+    """
     if text == "none":
         return "api_key_env", ""
     if re.fullmatch("[A-Z_][A-Z0-9_]*", text):
@@ -160,14 +158,17 @@ def _place_of_key(text: str) -> tuple[str, str]:
     return "api_key_command", text
 
 
-def _model(text: str, provider: str) -> str:
+def _parse_model(text: str, provider: str) -> str:
     if not text:
         raise UsageError("name a model, as your provider calls it")
     return text if text.startswith(f"{provider}/") else f"{provider}/{text}"
 
 
 def _answer(question: str, default: str, parse: Callable[[str], Any]) -> Any:
-    """What ``parse`` makes of a line that the user types, asked again while it raises UsageError."""
+    """Ask the user for a line until ``parse`` accepts it, and return what ``parse`` returns.
+
+    ``parse`` raises UsageError for a wrong answer.
+    """
     while True:
         stdio.write_stderr(f"{question} [{default}]: " if default else f"{question}: ")
         line = sys.stdin.buffer.readline().decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What lists have in common: the sessions that the filters let through, and lines for people or for programs."""
+"""What all lists share: filtering sessions, and formatting lines for users or programs."""
 
 import os
 import time
@@ -16,67 +16,67 @@ from gptsh.models.names import full_name, matches_model
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
-_BETWEEN_WRITES = 0.05  # seconds
+_WRITE_INTERVAL = 0.05  # seconds
 
 
 def lines_of(
     flags: Flags, items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]]
 ) -> Iterator[str]:
-    """The lines of a list: for people, or for programs where ``-o`` asks for it."""
+    """Format the items of a list: with ``line`` for users, with ``fields`` for ``-o json`` and ``jsonl``."""
     if flags.output not in STRUCTURED:
         return map(line, items)
-    from gptsh.render import structured  # noqa: PLC0415 - a list for people needs no JSON
+    from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
 
     return structured.listing(map(fields, items), flags.output)
 
 
-def together(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a long list, those of a moment in one piece, so that each need not be written for itself."""
-    held: list[str] = []
-    written = 0.0
+def batched(lines: Iterable[str]) -> Iterator[str]:
+    """Join the lines of a long list that arrive within 50 ms: one write for many lines."""
+    batch: list[str] = []
+    last_write = 0.0
     for line in lines:
-        held.append(line)
-        if time.monotonic() > written + _BETWEEN_WRITES:
-            yield "\n".join(held)
-            held, written = [], time.monotonic()
-    if held:
-        yield "\n".join(held)
+        batch.append(line)
+        if time.monotonic() > last_write + _WRITE_INTERVAL:
+            yield "\n".join(batch)
+            batch, last_write = [], time.monotonic()
+    if batch:
+        yield "\n".join(batch)
 
 
 def session_object(item: SessionSummary) -> dict[str, Any]:
-    """What a list for programs has of a session, and of what was found in it."""
+    """The fields of a listed or found session for programs."""
     return {key: value for key, value in item.items() if key not in ("filename", "marks")}
 
 
-def passing(flags: Flags) -> Iterator[SessionSummary]:
-    """The sessions that the filters let through, as they are read; a note for each that cannot be read."""
+def matching_sessions(flags: Flags) -> Iterator[SessionSummary]:
+    """The sessions that match the filters, read one by one; each unreadable one gets a note."""
     return filtered(flags, listing.scan_sessions(archived=flags.archived))
 
 
 def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
-    """Those that the filters let through, as ``passing``; behind the last of ``--limit`` no further one is read."""
+    """The items that match the filters, up to ``--limit``; no further item is read. Unreadable ones get a note."""
     return islice(_filtered(flags, items), flags.limit)
 
 
 def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     project = current_project() if flags.here else None
-    all_pass = not (flags.agent or flags.model or flags.tag or flags.here)  # to ask for each of 10,000 takes its time
-    passed = 0
+    has_filters = flags.agent or flags.model or flags.tag or flags.here  # checked once: lists may have 10,000 items
+    count = 0
     for item in items:
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
-        elif all_pass or (
-            is_chosen(flags, project, item["agent"], item["project"], item["tags"])
+        elif not has_filters or (
+            matches_filters(flags, project, item["agent"], item["project"], item["tags"])
             and matches_model(full_name(item["model"], item["provider"]), flags.model)
         ):
-            passed += 1
+            count += 1
             yield item
-    if flags.model and not passed:
+    if flags.model and not count:
         stdio.note(f"nothing found with a model like {flags.model}")
 
 
-def is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
-    """Whether a session of this agent and project, with these tags, is one that the filters let through."""
+def matches_filters(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:
+    """Whether a session's agent, project and tags match ``-a``, ``--here`` and ``--tag``; ``here`` is the project."""
     return (
         (flags.agent is None or agent == flags.agent)
         and (here is None or project == here)
@@ -85,7 +85,7 @@ def is_chosen(flags: Flags, here: str | None, agent: str | None, project: str | 
 
 
 def current_project() -> str:
-    """The project of the working folder. Raises UsageError where that was deleted."""
+    """The project of the working directory. Raises UsageError if that was deleted."""
     try:
         cwd = os.getcwd()
     except FileNotFoundError as err:

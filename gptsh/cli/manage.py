@@ -1,4 +1,4 @@
-"""What is listed: sessions, what they used, agents, models, tools; a session labelled."""
+"""The options that list sessions, usage, agents, models and tools, or that label a session."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,15 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import current_project, filtered, is_chosen, lines_of, passing, session_object, together
+from gptsh.cli.lists import (
+    batched,
+    current_project,
+    filtered,
+    lines_of,
+    matches_filters,
+    matching_sessions,
+    session_object,
+)
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
@@ -23,49 +31,46 @@ if TYPE_CHECKING:
     from gptsh.core.usage import Report
     from gptsh.tools.toolbox import OfferedTool
 
-_NARROWEST = 40  # columns that a match is not made to fit into
+_MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrower terminal
 
 
 def list_sessions(flags: Flags) -> int:
-    """Print a line for each session that the filters let through, as it is read; one on stderr for each unreadable."""
+    """Print a line for each session that matches the filters; an unreadable one gets a note."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
-    stdio.write_lines(together(lines_of(flags, passing(flags), line, session_object)))
+    stdio.write_lines(batched(lines_of(flags, matching_sessions(flags), line, session_object)))
     return 0
 
 
 def search_sessions(flags: Flags) -> int:
-    """Print two lines for each session that is found and that the filters let through, as it is found.
-
-    The exit code: 1 when there is none.
-    """
+    """Print two lines for each session that contains the words and matches the filters; return 1 if there is none."""
     items = found_sessions(flags)
     first = next(items, None)
-    terminal = stdio.is_terminal(stdio.stdout())
-    style = look(os.environ, terminal=terminal)
-    drawing = (terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
-    line = partial(found_drawn, look=style) if drawing else found_lines
-    every = chain(() if first is None else (first,), items)
-    stdio.write_lines(together(lines_of(flags, every, line, session_object)), safe=drawing)
+    on_terminal = stdio.is_terminal(stdio.stdout())
+    style = look(os.environ, terminal=on_terminal)
+    is_rendered = (on_terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
+    line = partial(found_drawn, look=style) if is_rendered else found_lines
+    found = chain(() if first is None else (first,), items)
+    stdio.write_lines(batched(lines_of(flags, found, line, session_object)), safe=is_rendered)
     return 1 if first is None else 0
 
 
 def found_sessions(flags: Flags) -> Iterator["Found"]:
-    """The sessions that are found, with a passage that fits into a line, as they are found."""
-    from gptsh.core.search import search  # noqa: PLC0415 - a list searches for nothing
+    """The sessions that contain the words and match the filters, each with a passage of one line."""
+    from gptsh.core.search import search  # noqa: PLC0415 - lists need no search
 
-    room = max(_NARROWEST, stdio.width(stdio.stdout())) - len(INDENT)
+    room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
     return filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
 def show_usage(flags: Flags) -> int:
-    """Print what was used and paid by day and by model: a table, or JSON where ``-o`` asks for it."""
-    from gptsh.core import usage  # noqa: PLC0415 - a list sums up nothing
+    """Print tokens and cost by day and by model: a table, or JSON with ``-o``."""
+    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
 
     report = usage.count(_documents(flags), flags.model, flags.limit)
     if flags.model and not report.models:
         stdio.note(f"nothing found with a model like {flags.model}")
     if flags.output in STRUCTURED:
-        from gptsh.render import structured  # noqa: PLC0415 - as in ``lines_of``
+        from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
 
         stdio.write_lines(map(structured.line, usage.rows(report) if flags.output == "jsonl" else [report._asdict()]))
         return 0
@@ -74,13 +79,13 @@ def show_usage(flags: Flags) -> int:
 
 
 def draw_usage(report: "Report", flags: Flags) -> None:
-    """Print sums as a table."""
-    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - a list draws nothing
+    """Print tokens and cost as a table."""
+    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - only the table needs it
 
     out = stdio.stdout()
-    drawing = stdio.is_terminal(out) and flags.output != "text"
-    lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if drawing else plain(report)
-    stdio.write_lines(lines, safe=drawing)
+    is_rendered = stdio.is_terminal(out) and flags.output != "text"
+    lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if is_rendered else plain(report)
+    stdio.write_lines(lines, safe=is_rendered)
 
 
 def _documents(flags: Flags) -> Iterator[Document]:
@@ -88,22 +93,22 @@ def _documents(flags: Flags) -> Iterator[Document]:
     for doc in [sessions.load_at(flags.session)] if flags.session else listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
-        elif is_chosen(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]):
+        elif matches_filters(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]):
             yield doc
 
 
 def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> int:
-    """Set the title by hand, add tags, take a snapshot, of which so many are kept; nothing is asked.
+    """Set the title, add tags and take a snapshot of a session without asking a question.
 
-    ``doc`` is the session where it was read already.
+    ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read.
     """
     if references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
     filename = references.filename_of(ref)
     doc = doc or sessions.load_session(filename)
     if flags.snapshot is not None:
-        from gptsh.context.tokens import estimate  # noqa: PLC0415 - a list takes none
-        from gptsh.core import snapshots  # noqa: PLC0415 - the same
+        from gptsh.context.tokens import estimate  # noqa: PLC0415 - only snapshots need it
+        from gptsh.core import snapshots  # noqa: PLC0415 - only snapshots need it
 
         snapshots.record(doc, keep, name=flags.snapshot, tokens=estimate(doc["messages"]))
     sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
@@ -111,7 +116,7 @@ def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> int
 
 
 def list_agents(flags: Flags) -> int:
-    """Print a line for each agent: its name, its model, and a star for the one that is used by default."""
+    """Print a line for each agent: its name and model; a star marks the default agent."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
 
     loaded = settings.load(os.environ, flags.config)
@@ -127,27 +132,28 @@ def list_agents(flags: Flags) -> int:
 
 
 def list_models(flags: Flags) -> int:
-    """Print a line for each model that can be asked from here, as it is found."""
+    """Print a line for each model that can be used with the keys and servers at hand."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
-    from gptsh.llm.client import Client  # noqa: PLC0415 - nor a network
+    from gptsh.llm.client import Client  # noqa: PLC0415 - a list of sessions needs no network
 
     loaded = settings.load(os.environ, flags.config)
-    listed = Client(loaded, os.environ).servers.catalog(stdio.note)
-    items = islice((item for item in listed if (flags.model or "") in item["model"]), flags.limit)
+    models = Client(loaded, os.environ).servers.catalog(stdio.note)
+    items = islice((item for item in models if (flags.model or "") in item["model"]), flags.limit)
     stdio.write_lines(lines_of(flags, items, model_line, dict))
     return 0
 
 
 def list_tools(flags: Flags) -> int:
-    """Print a line for each tool: those of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
-    from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nobody
-    from gptsh.config import settings  # noqa: PLC0415 - nor needs a config
-    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - nor tools
+    """Print a line for each tool of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
+    from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nothing
+    from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - a list of sessions needs no tools
 
     loaded = settings.load(os.environ, flags.config)
-    asked = settings.Overrides(flags.agent)
-    own = ("all",) if flags.agent is None else settings.choose_agent(loaded, asked, None).tools
-    toolbox = Toolbox(loaded.tool_servers.select(flags.select_tools(own)), os.environ)
+    default: tuple[str, ...] = ("all",)
+    if flags.agent is not None:
+        default = settings.choose_agent(loaded, settings.Overrides(flags.agent), None).tools
+    toolbox = Toolbox(loaded.tool_servers.select(flags.select_tools(default)), os.environ)
     with Interrupts(None) as interrupts:
         try:
             toolbox.start()

@@ -1,4 +1,4 @@
-"""Sessions deleted, archived or pruned: all references are resolved first, then each result is printed as it comes."""
+"""The options that delete, archive or prune sessions. All references are resolved before anything changes."""
 
 import re
 import sys
@@ -21,104 +21,108 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 
 def delete_sessions(flags: Flags) -> int:
-    """Delete the sessions of the references for good: on a terminal those that the user says yes to.
+    """Delete sessions permanently; on a terminal only those that the user confirms.
 
-    Raises UsageError for an index that a script gives without ``--yes``: it means another session before long.
+    Raises UsageError for an index in a script without ``--yes``: the next new session changes what it refers to.
     """
-    chosen: dict[str, str | None] = dict(_chosen(flags.delete_session))
+    versions: dict[str, str | None] = dict(_filenames(flags.delete_session))
     if not flags.yes and stdio.is_terminal(sys.stdin) and stdio.is_terminal(sys.stderr):
-        chosen = {filename: seen for filename in chosen if (seen := _confirmed(filename)) is not None}
-    elif not flags.yes and (moving := next(filter(INDEX.fullmatch, flags.delete_session), None)):
-        raise UsageError(f"{moving}: an index moves with each new session", "name the session by its id, or add --yes")
-    return run_changes(flags, retention.remove(chosen))
+        versions = {filename: version for filename in versions if (version := _confirm(filename)) is not None}
+    elif not flags.yes and (index := next(filter(INDEX.fullmatch, flags.delete_session), None)):
+        raise UsageError(f"{index}: an index moves with each new session", "name the session by its id, or add --yes")
+    return run_changes(flags, retention.remove(versions))
 
 
-def _confirmed(filename: str) -> str | None:
-    """When the session that the user wants to be deleted was last used, empty where its file does not say; None: no."""
-    item = listing.summary_at(filename)
-    if confirm(f"Delete session {visible(_described(filename, item))} for good?"):
-        return item["updated_at"] if item else ""
-    stdio.note(f"session {filename[ID]} stays")
+def _confirm(filename: str) -> str | None:
+    """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
+    summary = listing.summary_at(filename)
+    if confirm(f"Delete session {visible(_description(filename, summary))} for good?"):
+        return summary["updated_at"] if summary else ""
+    stdio.note(f"session {filename[ID]} was not deleted")
     return None
 
 
 def archive_sessions(flags: Flags) -> int:
-    """Move the sessions of the references to the archive."""
-    return run_changes(flags, retention.remove(_chosen(flags.archive_session), archive=True))
+    """Move sessions to the archive."""
+    return run_changes(flags, retention.remove(_filenames(flags.archive_session), archive=True))
 
 
 def delete_snapshot(flags: Flags) -> int:
-    """Delete the snapshot of ``REF@NAME``. Raises UsageError where there is none."""
+    """Delete the snapshot of ``REF@NAME``. Raises UsageError if there is none."""
     ref, name = references.split_ref(flags.delete_snapshot or "")
     if not name:
         raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
     filename = references.filename_of(ref)
     sessions.save_session(sessions.load_session(filename), at=filename, without_snapshot=name)
-    done = {"session": filename[ID], "snapshot": name, "state": "deleted"}
+    fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
-    stdio.write_lines(lists.lines_of(flags, [done], lambda _: line, lambda item: item))
+    stdio.write_lines(lists.lines_of(flags, [fields], lambda _: line, lambda item: item))
     return 0
 
 
 def prune_sessions(flags: Flags) -> int:
-    """Delete or archive old sessions with ``--yes``; without it list them."""
+    """Delete or archive old sessions; without ``--yes`` only list them."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE or --unanswered")
-    before = _moment(flags.older_than) if flags.older_than is not None else None
-    items = lists.passing(flags._replace(limit=None))  # which is how many go
+    before = _parse_age(flags.older_than) if flags.older_than is not None else None
+    items = lists.matching_sessions(flags._replace(limit=None))  # --limit is the number to prune
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
-    going = retention.select_to_prune(items, flags.keep, before, flags.limit)
-    if flags.yes and going:
-        chosen = {item["filename"]: item["updated_at"] for item in going}
-        return run_changes(flags, retention.remove(chosen, archive=flags.archive))
-    stdio.write_lines(lists.lines_of(flags, going, listing_line, lists.session_object))
-    stdio.note(_what_would_be(going, archives=flags.archive))
+    old = retention.select_to_prune(items, flags.keep, before, flags.limit)
+    if flags.yes and old:
+        versions = {item["filename"]: item["updated_at"] for item in old}
+        return run_changes(flags, retention.remove(versions, archive=flags.archive))
+    stdio.write_lines(lists.lines_of(flags, old, listing_line, lists.session_object))
+    stdio.note(_preview(old, archives=flags.archive))
     return 0
 
 
-def _chosen(refs: Sequence[str]) -> dict[str, None]:
-    """The file names of all references. Raises UsageError for a bad one, before anything is done."""
+def _filenames(refs: Sequence[str]) -> dict[str, None]:
+    """The file names of all references, as keys. Raises UsageError for a bad reference."""
     for ref in refs:
         if references.split_ref(ref)[1] is not None:
-            raise UsageError(f"{ref}: a point is no session", "name the session alone")
+            raise UsageError(f"{ref}: a point is not a session", "name the session alone")
     return dict.fromkeys(map(references.filename_of, refs))
 
 
-def _moment(age: str) -> datetime:
-    """When a time such as ``12h``, ``30d``, ``2w`` or ``1y`` ago was, at most a century. Raises UsageError."""
-    given = re.fullmatch("([0-9]{1,6})([hdwy])", age)
-    hours = int(given[1]) * _HOURS[given[2]] if given else 0
+def _parse_age(age: str) -> datetime:
+    """The time that was ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century. Raises UsageError."""
+    match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
+    hours = int(match[1]) * _HOURS[match[2]] if match else 0
     if not 0 < hours <= 100 * _HOURS["y"]:
         expected = "hours, days, weeks or years, such as 12h, 30d, 2w or 1y"
         raise UsageError(f"--older-than: expected {expected}, not {age[:20]!r}")
     return datetime.now(UTC) - timedelta(hours=hours)
 
 
-def _what_would_be(going: Sequence[SessionSummary], *, archives: bool) -> str:
-    done = "archived" if archives else "deleted"
-    if not going:
-        return f"no session would be {done}"
-    names = references.names_by_file()
-    named = [name for item in going for name in names.get(item["filename"], ())]
-    among = f", {abbreviate(named)} among them" if named else ""
-    return f"{quantity(len(going), 'session')} would be {done}{among}: --yes does it"
+def _preview(old: Sequence[SessionSummary], *, archives: bool) -> str:
+    """The note that says what ``--yes`` would do."""
+    verb = "archived" if archives else "deleted"
+    if not old:
+        return f"no session would be {verb}"
+    names_by_file = references.names_by_file()
+    names = [name for item in old for name in names_by_file.get(item["filename"], ())]
+    with_names = f", {abbreviate(names)} among them" if names else ""
+    return f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it"
 
 
 def run_changes(flags: Flags, changes: Iterator[Change]) -> int:
-    """Do it all, and print a line for each. Raises the failure that ended it."""
-    work = _work(changes)
+    """Make all changes, and print a line for each. Raises the error that stopped them."""
+    made = _with_notes(changes)
     try:
-        stdio.write_lines(lists.lines_of(flags, work, change_line, _object))
-    except (BrokenPipeError, OutputError):  # the reader has left, and the sessions are to go all the same
-        for _ in work:
+        stdio.write_lines(lists.lines_of(flags, made, change_line, _object))
+    except (BrokenPipeError, OutputError):  # make the other changes all the same
+        for _ in made:
             pass
         raise
     return 0
 
 
-def _work(changes: Iterator[Change]) -> Iterator[Change]:
-    """The changes, as they are made; a note for each session that stays. A failure names what was done before."""
+def _with_notes(changes: Iterator[Change]) -> Iterator[Change]:
+    """Yield the changes that are made; print a note for each session that was not changed.
+
+    The hint of an error lists the sessions that were changed before.
+    """
     done: list[str] = []
     try:
         for change in changes:
@@ -133,20 +137,20 @@ def _work(changes: Iterator[Change]) -> Iterator[Change]:
 
 
 def change_line(change: Change) -> str:
-    """What became of a session, always one line."""
+    """One line about a change: what happened to the session."""
     session = change.filename[ID]
     if change.state == "used":
-        return f"session {session} stays: it was used or archived meanwhile"
+        return f"session {session} is kept: it was used or archived meanwhile"
     if change.state == "gone":
         return f"session {session} was deleted meanwhile"
-    return f"{change.state} {_described(change.filename, change.was, *change.names)}"
+    return f"{change.state} {_description(change.filename, change.was, *change.names)}"
 
 
-def _described(filename: str, was: SessionSummary | None, *names: str) -> str:
-    """A session in a line: its id, what it is called, its turns, the names that point at it."""
+def _description(filename: str, summary: SessionSummary | None, *names: str) -> str:
+    """A session in one line: its id, title and turns, and the names that point to it."""
     title, size = "", "not readable"
-    if was:
-        title, size = display_title(was["title"], was["preview"]), quantity(was["turns"], "turn")
+    if summary:
+        title, size = display_title(summary["title"], summary["preview"]), quantity(summary["turns"], "turn")
     return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 

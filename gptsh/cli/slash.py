@@ -18,7 +18,7 @@ from gptsh.cli import commands, exporting, manage, pager, reading, removing, std
 from gptsh.cli.app import with_tools
 from gptsh.cli.ask import file_parts, time_limit
 from gptsh.cli.complete import recent_models
-from gptsh.cli.lists import passing
+from gptsh.cli.lists import matching_sessions
 from gptsh.cli.memory import consolidate_session
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
@@ -116,7 +116,7 @@ def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = [
         visible(f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item, aligned=True)}")
-        for item in passing(Flags(here=not args))
+        for item in matching_sessions(Flags(here=not args))
     ]
     _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
 

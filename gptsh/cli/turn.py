@@ -352,7 +352,7 @@ class Turn:
         if self._screen.finished:
             stdio.detach_stdout()
         consolidation = Consolidation(self._app.settings, self._app.client, self._interrupts)
-        memory_failure = consolidation.behind_turn(self.session)
+        memory_failure = consolidation.after_turn(self.session)
         return None if self._app.reporter.reported else memory_failure  # the JSON has reported the exit code already
 
     def _attempt(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:

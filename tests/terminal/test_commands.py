@@ -338,7 +338,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
             ("/snapshot delete", "/snapshot delete needs a name"),
             ("/session rename", "/session rename needs a title"),
             ("/session archive other", "/session archive takes no arguments"),
-            ("/session delete", f"session {first} stays", "n"),
+            ("/session delete", f"session {first} was not deleted", "n"),
             ("/new", f"session {first} is kept"),
             ("/new", "gptsh: a new session"),
         )

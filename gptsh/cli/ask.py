@@ -7,7 +7,7 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import OpenedSession, open_session, saves, session_ref
+from gptsh.cli.session import OpenedSession, open_session, saving_enabled, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.core import references, sessions
@@ -59,14 +59,14 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if ref is None:
                 raise UsageError("no prompt", "give words or pipe text in; gptsh -h shows how")
             if flags.has_labels and not flags.dry_run:
-                if not saves(flags, config):
+                if not saving_enabled(flags, config):
                     raise UsageError("--title, --tag and --snapshot need a saved session", _SAVE_HINT)
                 from gptsh.cli.manage import label  # noqa: PLC0415 - few runs only label a session
 
                 return label(opened.location or ref, flags, config.context.snapshots, opened.doc)
 
         # Ask. If the same question has failed just now, ask it again in its own session.
-        if question is not None and ref is None and saves(flags, config) and not flags.dry_run:
+        if question is not None and ref is None and saving_enabled(flags, config) and not flags.dry_run:
             unanswered = sessions.take_unanswered(question)
             if unanswered is not None:
                 opened, question = open_session(unanswered), None
@@ -171,7 +171,7 @@ def check_snapshot(flags: Flags, config: Settings, doc: Document | None) -> None
     from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
 
     snapshots.check_name(flags.snapshot or "")
-    if not saves(flags, config):
+    if not saving_enabled(flags, config):
         raise UsageError("--snapshot needs a saved session", _SAVE_HINT)
     snapshots.check_position(doc["messages"] if doc else ())
 
@@ -193,7 +193,7 @@ def _check(flags: Flags, config: Settings, opened: OpenedSession, has_question: 
         raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
     if flags.has_labels and not flags.apply:
         raise UsageError("--compact alone changes nothing", "add --apply, or leave out --title, --tag, --snapshot")
-    if flags.apply and not saves(flags, config):
+    if flags.apply and not saving_enabled(flags, config):
         raise UsageError("--apply needs a saved session", _SAVE_HINT)
     if flags.apply and has_question is False and references.split_ref(opened.ref)[1] is not None:
         raise UsageError(f"{opened.ref}: a point cannot be compacted", "compact the session, or ask from the point")

@@ -12,7 +12,7 @@ from gptsh.cli.lists import lines_of, matching_sessions
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.plan import make_small_model
 from gptsh.cli.reporter import as_error
-from gptsh.cli.session import Session, saves, session_ref
+from gptsh.cli.session import Session, saving_enabled, session_ref
 from gptsh.config import settings
 from gptsh.config.settings import Agent, Overrides, Settings
 from gptsh.context import memory
@@ -147,7 +147,7 @@ def consolidate(flags: Flags) -> int:
     Raises UsageError, and Interrupted after the last line.
     """
     loaded = settings.load(os.environ, flags.config)
-    if not saves(flags, loaded):
+    if not saving_enabled(flags, loaded):
         raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
     interrupts = Interrupts(time_limit(flags, loaded))
     consolidation = Consolidation(loaded, Client(loaded, os.environ), interrupts)

@@ -16,7 +16,15 @@ from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import Flags
 from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, as_error
-from gptsh.cli.session import OpenedSession, Session, agent_for, open_session, saves, session_ref, start_session
+from gptsh.cli.session import (
+    OpenedSession,
+    Session,
+    agent_for,
+    open_session,
+    saving_enabled,
+    session_ref,
+    start_session,
+)
 from gptsh.config import settings
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
@@ -109,7 +117,7 @@ class Conversation:
     @property
     def saves(self) -> bool:
         """Whether turns are saved."""
-        return saves(self.flags, self.settings)
+        return saving_enabled(self.flags, self.settings)
 
     @property
     def origin(self) -> str | None:

@@ -67,7 +67,7 @@ def open_session(ref: str | None) -> OpenedSession:
     return OpenedSession(ref, doc, filename)
 
 
-def saves(flags: Flags, config: Settings) -> bool:
+def saving_enabled(flags: Flags, config: Settings) -> bool:
     """Whether sessions are saved in this run."""
     return config.sessions.save and not flags.no_save
 
@@ -163,7 +163,7 @@ class Session:
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = self._noted_failure = False
         self._flags, self._keep_snapshots = flags, config.context.snapshots
-        self._saves = saves(flags, config) and not flags.dry_run
+        self._saves = saving_enabled(flags, config) and not flags.dry_run
 
     @property
     def is_saved(self) -> bool:
@@ -193,7 +193,7 @@ class Session:
                     stdio.note(str(err))
         return self.failure is None
 
-    def keep_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> None:
+    def save_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> None:
         """Save a generated title and the usage of its call (``cost`` in USD). A failure is ignored."""
         if (title or usage) and self.is_saved:
             self.doc["title"] = title

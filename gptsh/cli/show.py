@@ -85,7 +85,7 @@ class Screen:
             shared=self._on_terminal and err_on_terminal and not form.is_buffered,
         )
         if form.is_buffered or form.structured:
-            from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - most answers are plain or Markdown
+            from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - only JSON, -x and --schema
 
             if form.is_buffered:
                 return BufferedWriter(out, reasoning)

@@ -405,7 +405,7 @@ class Turn:
             self._interrupts.reset_ctrl_c()
         usage = thread.answer.usage
         cost = settings.cost_of(self._app.settings, thread.model, usage) if usage else None
-        self.session.keep_title(thread.title, thread.model, usage, cost)
+        self.session.save_title(thread.title, thread.model, usage, cost)
         return failure
 
     def _json_result(self, failure: BaseException | None) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import a_pdf, a_png
-from tests.support.dry import KEYS, dry
+from tests.support.attached import make_pdf, make_png
+from tests.support.dry import KEYS, dry_run
 from tests.support.home import Home, lab_config
 from tests.support.messages import text
 from tests.support.server import ModelServer
@@ -36,12 +36,12 @@ MP3 = b"ID3\4\0\0\0\0\0\5TSSE\0" + FRAME * 3
 WEBP = b"RIFF" + struct.pack("<I", 19) + b"WEBPVP8L" + struct.pack("<I", 7) + b"\x2f\0\0\0\0\x10\x07"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xc0\0\x0b\x08\0\1\0\1\1\1\x11\0\xff\xd9"
 FILES: dict[str, tuple[bytes, str]] = {
-    "a.png": (a_png(), "image/png"),
+    "a.png": (make_png(), "image/png"),
     "a.jpg": (JPEG, "image/jpeg"),
     "a.gif": (a_gif(), "image/gif"),
     "a.webp": (WEBP, "image/webp"),
-    "a.pdf": (a_pdf(), "application/pdf"),
-    "behind-a-mark.pdf": (b"\xef\xbb\xbf" + a_pdf() + bytes(9), "application/pdf"),
+    "a.pdf": (make_pdf(), "application/pdf"),
+    "behind-a-mark.pdf": (b"\xef\xbb\xbf" + make_pdf() + bytes(9), "application/pdf"),
     "a.wav": (a_wav(), "audio/wav"),
     "a.mp3": (MP3, "audio/mpeg"),
 }
@@ -57,9 +57,9 @@ def test_the_first_bytes_tell_what_a_file_is(home: Home, name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "least", "most"),
     [
-        (a_png(), 1500, 1700),
-        (a_pdf(3, more=9000), 2000, 2200),
-        (a_pdf(3, more=120_000), 6000, 6200),
+        (make_png(), 1500, 1700),
+        (make_pdf(3, more=9000), 2000, 2200),
+        (make_pdf(3, more=120_000), 6000, 6200),
     ],
     ids=["an image", "a short document", "a longer one"],
 )
@@ -99,10 +99,10 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
 def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, more=""))
     model.say("a dot")
-    assert home.run(stdin=a_png()) == ("a dot\n", "", 0)
+    assert home.run(stdin=make_png()) == ("a dot\n", "", 0)
     assert len(model.asked) == 1  # no title was asked for
     assert home.doc()["title"] is None
-    assert home.doc()["stats"]["preview"] == f"[image/png, {len(a_png())} bytes]"
+    assert home.doc()["stats"]["preview"] == f"[image/png, {len(make_png())} bytes]"
 
 
 def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None:
@@ -120,7 +120,7 @@ def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None
 def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> None:
     for name in ("a.png", "b.png"):
         with open(lab.cwd / name, "wb") as file:
-            file.write(a_png())
+            file.write(make_png())
             file.truncate(30_000_000)
     line = "gptsh: with b.png the attachments are 60.0 MB: 50.0 MB of images, PDF and audio can be sent at most\n"
     assert lab.run("-f", "a.png", "-f", "b.png", "hi") == ("", line, 2)
@@ -132,13 +132,13 @@ def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> Non
 
 
 def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
-    (home.cwd / "a.png").write_bytes(a_png())
+    (home.cwd / "a.png").write_bytes(make_png())
     run = home.run("-m", "openai/o3-mini", "-f", "a.png", "look", stdin=a_wav(), env=KEYS)
     gone = "gptsh: nothing was saved: pipe the input in again\n"
     assert run == ("", f"gptsh: openai/o3-mini takes no images: choose another model with -m\n{gone}", 2)
     for model, data, what in (
         ("anthropic/claude-sonnet-4-5", a_wav(), "audio"),
-        ("ollama/qwen3", a_pdf(), "PDF documents"),
+        ("ollama/qwen3", make_pdf(), "PDF documents"),
     ):
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
         assert run == ("", f"gptsh: {model} takes no {what}: choose another model with -m\n{gone}", 2)
@@ -150,14 +150,14 @@ def test_what_an_older_question_carries_is_kept_and_told_in_words(home: Home, mo
     home.configure(config)
     for said in ("one", "two", "three"):
         model.say(said)
-    home.run("look", stdin=a_png())
+    home.run("look", stdin=make_png())
     home.run("-s", "0", "listen", stdin=a_wav())
     before = home.doc()["messages"]
     run = home.run("-s", "0", "-m", "openai/o3-mini", "and?", env=KEYS)
     line = "gptsh: 1 attachment of the session not sent: openai/o3-mini takes no images\n"
     assert run == ("three\n", line, 0)
     image, _, sound, _, question = model.sent[2]["messages"]
-    place = f"[gptsh: image/png, {len(a_png())} bytes, not sent: this model takes no images]"
+    place = f"[gptsh: image/png, {len(make_png())} bytes, not sent: this model takes no images]"
     assert image == {"role": "user", "content": f"look\n\n{place}"}
     assert sound["content"][1]["type"] == "input_audio"
     assert question["content"] == "and?"
@@ -179,15 +179,15 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
     ],
 )
 def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
-    asked = dry(home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID)
+    asked = dry_run(home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID)
     assert asked.said == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
 
 
-DATA = base64.b64encode(a_png()).decode()
+DATA = base64.b64encode(make_png()).decode()
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 PNG_URL = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}
 TEXT = {"type": "text", "text": "look"}
-PDF_DATA = base64.b64encode(a_pdf()).decode()
+PDF_DATA = base64.b64encode(make_pdf()).decode()
 PDF_URL = f"data:application/pdf;base64,{PDF_DATA}"
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF_DATA}}
 WAV_DATA = base64.b64encode(a_wav()).decode()
@@ -213,7 +213,7 @@ def unsent(what: str, why: str = "this API does not take it") -> str:
 )  # fmt: skip
 def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
     asked = {"role": "user", "content": [TEXT, part]}
-    assert dry(home, "lab/m", asked, SAID).messages[0]["content"] == [TEXT, shape]
+    assert dry_run(home, "lab/m", asked, SAID).messages[0]["content"] == [TEXT, shape]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
 )  # fmt: skip
 def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words: str) -> None:
     alone, beside = {"role": "user", "content": [TEXT, part]}, {"role": "user", "content": [part, PNG]}
-    messages = dry(home, "lab/m", alone, SAID, beside, SAID).messages
+    messages = dry_run(home, "lab/m", alone, SAID, beside, SAID).messages
     assert messages[0]["content"] == f"look\n\n{words}"
     assert messages[2]["content"] == [text(words), PNG_URL]
 
@@ -236,7 +236,7 @@ def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words
 def test_mistral_has_a_shape_of_its_own_for_documents_and_audio(home: Home) -> None:
     pdf, sound = {"type": "document_url", "document_url": PDF_URL}, {"type": "input_audio", "input_audio": WAV_DATA}
     asked = {"role": "user", "content": [PDF, PNG, WAV]}
-    assert dry(home, "mistral/m", asked, SAID).messages[0]["content"] == [pdf, PNG_URL, sound]
+    assert dry_run(home, "mistral/m", asked, SAID).messages[0]["content"] == [pdf, PNG_URL, sound]
 
 
 SHOOT = {"name": "shot", "arguments": "{}"}
@@ -249,11 +249,11 @@ LABEL = text("image of the tool result above (shot):")
 
 def test_an_image_that_a_tool_gave_goes_behind_the_results(home: Home) -> None:
     go = {"role": "user", "content": "go"}
-    in_words = f"look\n[image/png, {len(a_png())} bytes]"
-    messages = dry(home, "lab/m", go, CALLS, SHOT, PLAIN, SAID).messages
+    in_words = f"look\n[image/png, {len(make_png())} bytes]"
+    messages = dry_run(home, "lab/m", go, CALLS, SHOT, PLAIN, SAID).messages
     assert [m["content"] for m in messages[2:5]] == [in_words, "fine", [LABEL, PNG_URL]]
-    joined = dry(home, "lab/m", go, CALLS, SHOT, PLAIN).messages[4]
+    joined = dry_run(home, "lab/m", go, CALLS, SHOT, PLAIN).messages[4]
     assert joined["content"] == [LABEL, PNG_URL, text("and now?")]
-    to_one_that_takes_none = dry(home, "openai/o3-mini", go, CALLS, SHOT, PLAIN)
+    to_one_that_takes_none = dry_run(home, "openai/o3-mini", go, CALLS, SHOT, PLAIN)
     assert to_one_that_takes_none.messages[2]["content"].endswith("not sent: this model takes no images]")
     assert to_one_that_takes_none.messages[4]["content"] == "and now?"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import corpus
-from tests.support.answers import events, told
+from tests.support.answers import events, json_output
 from tests.support.home import Home, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.strict import strict
@@ -51,7 +51,7 @@ LABELS = ["--snapshot", "here", "--title", "By hand", "--tag", "red"]
 
 def context_of(home: Home, *args: str) -> dict[str, Any]:
     """What a run tells of what it sent."""
-    found: dict[str, Any] = told(home.run("-s", "0", "-o", "json", *args))["context"]
+    found: dict[str, Any] = json_output(home.run("-s", "0", "-o", "json", *args))["context"]
     return found
 
 
@@ -82,7 +82,7 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     configure(home, talker, more)
     before = kept(home, messages)
     run = home.run("-s", "0", "-o", "json", "and now?")
-    context, (body,) = told(run)["context"], asked(talker)
+    context, (body,) = json_output(run)["context"], asked(talker)
     assert context["strategy"] == strategy
     line = rf"gptsh: ~[\d,]+ tokens of the session are sent as ~[\d,]+ \({strategy}\); snapshot 7x2m@auto-1\n"
     assert run.stderr == "" if strategy == "full" else re.match(line, run.stderr)
@@ -203,7 +203,7 @@ def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(home: Home, ta
     kept_of = [int(len(text) * share / turns / size_of(question(text))) for text in texts]
     pairs = [(f"Q{at}: {texts[at][: kept_of[at]]}", texts[turns + at][: 2 * kept_of[at]]) for at in range(turns)]
     before = kept(home, reported([one for asks, says in pairs for one in (question(asks), reply(says))]))
-    shown = told(home.run("-s", "0", "--compact", "-o", "json"))
+    shown = json_output(home.run("-s", "0", "--compact", "-o", "json"))
     assert shown["before"] > shown["after"]
     run = home.run("-s", "0", "and now?")
     (body,) = asked(talker)
@@ -224,7 +224,7 @@ def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
 
 def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: Talker) -> None:
     before = long.doc()
-    dry = told(long.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
+    dry = json_output(long.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
     assert long.doc() == before
     assert asked(talker) == for_summaries(talker) == []
     run = long.run("-s", "0", "-o", "jsonl", "and now?")
@@ -246,7 +246,7 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
     assert (second.code, second.stderr, len(for_summaries(talker))) == (0, "", calls)
     first, then = (text_in(sent) for sent in asked(talker))
     assert then.startswith(first)
-    assert (told(second)["context"]["strategy"], force(long)) == ("summary", record)
+    assert (json_output(second)["context"]["strategy"], force(long)) == ("summary", record)
     talker.words = 200
     while force(long) == record:  # until it is full again: then the summary is extended
         assert long.run("-s", "0", "more").code == 0
@@ -291,7 +291,7 @@ def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talk
     assert context_of(home, "--no-save", "and now?")["strategy"] == "full"
     assert home.run("-s", "0", "--compact", "--apply").code == 0
     assert context_of(home, "something else")["strategy"] == "summary"
-    assert told(home.run("-s", "0@auto-1", "-o", "json", "and now?"))["context"]["strategy"] == "full"
+    assert json_output(home.run("-s", "0@auto-1", "-o", "json", "and now?"))["context"]["strategy"] == "full"
     first, *_, last = asked(talker)
     assert last["messages"] == first["messages"]
 
@@ -539,7 +539,7 @@ def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
     assert (shown.code, shown.stderr) == (0, "")
     assert re.fullmatch(r"~[\d,]+ -> ~[\d,]+", lines["tokens"])
     assert (lines["session"], lines["strategy"], lines["budget"]) == ("7x2m", "summary", "6,144 tokens")
-    report = told(long.run("-s", "0", "--compact", "-o", "json"))
+    report = json_output(long.run("-s", "0", "--compact", "-o", "json"))
     assert (report["changes"], report["applied"], report["error"]) == (True, False, None)
     assert long.files()[0].read_bytes() == before
     assert asked(talker) == for_summaries(talker) == []

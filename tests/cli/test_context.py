@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import corpus
-from tests.support.answers import told
+from tests.support.answers import json_output
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import chat, kept, question, reply, report
@@ -81,7 +81,7 @@ def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> 
 @pytest.mark.parametrize("kind", corpus.MAKERS)
 def test_tokens_are_told_near_the_truth_and_never_far_below_it(lab: Home, kind: str) -> None:
     text = "\n".join(corpus.sample(kind, seed) for seed in range(4))
-    told_of = told(lab.run("--dry-run", "-o", "json", "sum up", stdin=text))
+    told_of = json_output(lab.run("--dry-run", "-o", "json", "sum up", stdin=text))
     truth = prompt_tokens(told_of["body"])
     assert 0.3 * truth < told_of["context"]["tokens"] < 2.5 * truth
     assert told_of["context"]["at_most"] > 0.95 * truth
@@ -112,7 +112,7 @@ def test_what_the_reported_tokens_do_not_tell_of_is_counted(
 ) -> None:
     beside = [{**question("word " * 3000), "timestamp": f"{moment}T00:00:00.000Z"}, reply("Yes.")]
     kept(lab, [*beside, question("hi"), {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more}])
-    tokens = told(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]["tokens"]
+    tokens = json_output(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]["tokens"]
     assert (tokens > 3000) == counts
 
 
@@ -200,7 +200,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     env = {"LAB_KEY": "sk-very-secret"}
     args = ["-p", "temperature=0.5", "--system", "Be brief.", "--truncate", "tail", "hi"]
     run = home.run("--dry-run", "-o", "json", *args, stdin=LINES, env=env)
-    shown = told(run)
+    shown = json_output(run)
     assert not home.state.exists()
     assert model.asked == []
     assert "secret" not in run.stdout + run.stderr

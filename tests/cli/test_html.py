@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.attached import HOSTILE, a_pdf, a_png
+from tests.support.attached import HOSTILE, make_pdf, make_png
 from tests.support.histories import put, session_of
 from tests.support.home import Home
-from tests.support.messages import says
+from tests.support.messages import assistant
 
 BARE = ("head title style body main header h1 h2 h3 h4 h5 h6 dl dt dd time summary figure figcaption blockquote ul li "
         "table thead tbody tr em strong s code br hr")  # fmt: skip
@@ -87,7 +87,7 @@ def page(home: Home, *messages: dict[str, Any], **more: Any) -> Reader:
 
 
 def test_the_page_allows_nothing_and_loads_nothing(a_home: Home) -> None:
-    reader = page(a_home, says("hi"))
+    reader = page(a_home, assistant("hi"))
     (policy,) = (meta["content"] for meta in reader.all("meta") if "http-equiv" in meta)
     style = base64.b64encode(hashlib.sha256(reader.style.encode()).digest()).decode()
     assert policy.split("; ") == [
@@ -104,7 +104,7 @@ def test_hostile_words_are_shown_and_not_obeyed(a_home: Home, text: str) -> None
     page(
         a_home,
         {"role": "user", "content": [{"type": "text", "text": text, "source": text}, image]},
-        says(text, model=text, tool_calls=[call], finish_reason=text, refusal=text,
+        assistant(text, model=text, tool_calls=[call], finish_reason=text, refusal=text,
              thinking=[{"type": "thinking", "thinking": text}]),
         {"role": "tool", "name": text, "content": text}, {"role": text or "x", "content": text},
         title=text, agent={"name": text, "system": text}, meta={"tags": [text], "forked_from": text},
@@ -120,13 +120,13 @@ WORDS = st.lists(
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(HOSTILE) | vocabulary.TEXT, max_size=8).map("".join), WORDS)
 def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text: str, words: str) -> None:
-    reader = page(a_home, says(text), {"role": "user", "content": text}, says(words), title="t")
+    reader = page(a_home, assistant(text), {"role": "user", "content": text}, assistant(words), title="t")
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
 
 
 def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a":[1]}'}}
-    png, data = (base64.b64encode(file).decode() for file in (a_png(), a_pdf()))
+    png, data = (base64.b64encode(file).decode() for file in (make_png(), make_pdf()))
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}, "source": "a.png"}
     pdf = {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{data}"}}
     svg = {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}}
@@ -135,10 +135,10 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
     reader = page(
         a_home,
         {"role": "user", "content": [{"type": "text", "text": "# look"}, listing, image, pdf, svg, far]},
-        says("**so**\n\n```py\ndef f(): return 'x'\n```", tool_calls=[call], model="lab/m", finish_reason="length",
+        assistant("**so**\n\n```py\ndef f(): return 'x'\n```", tool_calls=[call], model="lab/m", finish_reason="length",
              thinking=[{"type": "thinking", "thinking": "hm"}]),
         {"role": "tool", "name": "ls", "content": [{"type": "text", "text": "first\nsecond"}, image]},
-        says("```klingon\nx\n```"), {"role": "tool", "content": "?"},
+        assistant("```klingon\nx\n```"), {"role": "tool", "content": "?"},
     )  # fmt: skip
     assert re.findall(r"\n(.*) 2025-\d\d-\d\d", reader.shown)[-5:] == ["You", "lab/m", "Tool ls", "Assistant", "Tool"]
     assert [found["class"] for found in reader.all("details")] == ["file", "thinking", "call", "result", "result"]
@@ -146,7 +146,7 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
     links = reader.all("a")
     assert [found.get("download") for found in links] == ["b.pdf", "image.svg", None]
     assert links[2] == {"href": "https://a.example/x.png", "rel": "noopener noreferrer nofollow"}
-    for part in ("You", "lab/m", "Tool ls", "length", f"a.png, image/png, {len(a_png())} bytes",
+    for part in ("You", "lab/m", "Tool ls", "length", f"a.png, image/png, {len(make_png())} bytes",
                  "image/svg+xml, 5 bytes", 'tool call ls({"a":[1]})', "thinking, 2 characters", '"a": [\n',
                  "first\nsecond", "klingon"):  # fmt: skip
         assert part in reader.shown

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gptsh.context.tokens import count_text
-from tests.support.answers import answer_of
+from tests.support.answers import memory_answer
 from tests.support.home import Home, lab_config, until, wait_for
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.talks import kept, path_of, question, reply
@@ -129,7 +129,7 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     for number in range(2):
         assert agent.run("-s", "@s", f"question {number}").stderr == ""
     assert not of_small(model)  # four messages are not too many
-    model.whole(answer_of("- asks questions", "Questions\nwere asked."), model="small")
+    model.whole(memory_answer("- asks questions", "Questions\nwere asked."), model="small")
     assert agent.run("-s", "@s", "question 2") == ("You said: question 2\n", "", 0)
     (request,) = of_small(model)
     told = request["messages"][1]["content"]
@@ -184,7 +184,7 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
 ) -> None:
     """And whoever reads the answer has it to its end before the memory is made."""
     path, release = put(agent, 0), threading.Event()
-    model.whole(answer_of("- m"), release, model="small")
+    model.whole(memory_answer("- m"), release, model="small")
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
@@ -204,7 +204,7 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     paths = [put(agent, number) for number in range(2)]
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
-        model.whole(answer_of(text), model="small")
+        model.whole(memory_answer(text), model="small")
     assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
     assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
@@ -226,7 +226,7 @@ def test_what_was_interrupted_is_done_again(agent: Home, model: ModelServer, end
     untouched = path.read_bytes()
     remember(agent, "- by hand\n")
     for text in ("- by hand\n- once", "- by hand\n- twice"):
-        model.whole(answer_of(text), model="small")
+        model.whole(memory_answer(text), model="small")
     assert agent.run("--consolidate").code == 0
     path.write_bytes(untouched)
     if ended == "before the log":
@@ -246,7 +246,7 @@ def test_a_fork_tells_nothing_twice(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     assert agent.run("-s", "s000@", "and then?").code == 0  # it has no position yet
     for text in ("- first", "- second"):
-        model.whole(answer_of(text), model="small")
+        model.whole(memory_answer(text), model="small")
     assert agent.run("--consolidate", "-s", "s000").code == 0
     assert agent.run("--consolidate").stdout.endswith("(default) 2 messages\n")
     told = of_small(model)[1]["messages"][1]["content"]
@@ -259,7 +259,7 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
     assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
     assert agent.run("--consolidate") == ("", "", 0)
     assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
-    model.whole(answer_of(""), model="small")
+    model.whole(memory_answer(""), model="small")
     assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
     assert (file(agent), file(agent, "HISTORY.md").count("\n")) == ("", 1)  # nothing of it is to be kept
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, 
 def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer) -> None:
     put(agent, 0), put(agent, 1)
     break_small(model)
-    model.whole(answer_of("- m"), model="small")
+    model.whole(memory_answer("- m"), model="small")
     run = agent.run("--consolidate", "-o", "json")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     failed, done = sorted(json.loads(run.stdout), key=lambda item: item["session"])
@@ -305,7 +305,7 @@ def test_a_memory_that_leaves_the_window_no_room_is_said(agent: Home, model: Mod
 
 # ---- replies
 
-USELESS = ["", "no JSON", '{"history_entry": "x"}', answer_of(""), answer_of("- m", " \n"), "{" * 9000]
+USELESS = ["", "no JSON", '{"history_entry": "x"}', memory_answer(""), memory_answer("- m", " \n"), "{" * 9000]
 
 
 @pytest.mark.parametrize("text", USELESS, ids=range(len(USELESS)))
@@ -316,7 +316,7 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     run = agent.run("--consolidate")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     assert (state(agent), position(path)) == (before, None)
-    model.whole(answer_of("- by hand\n- more"), model="small")
+    model.whole(memory_answer("- by hand\n- more"), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == "- by hand\n- more\n"
 
@@ -326,7 +326,7 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     [
         ("```json\n{}\n```", "- m", "They talked."),
         ('{"history_entry": "a\nb \\u001b[2J", "memory_update": "- one\n- \\ud800two"}', "- one\n- ?two", "a b [2J"),
-        (answer_of("- a\u202eb\U000e0041c \u2764\ufe0f", "x\u2066y"), "- abc \u2764\ufe0f", "xy"),
+        (memory_answer("- a\u202eb\U000e0041c \u2764\ufe0f", "x\u2066y"), "- abc \u2764\ufe0f", "xy"),
     ],
     ids=["fenced", "line breaks and escapes", "hidden characters"],
 )
@@ -334,7 +334,7 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
     """And what was written by hand is kept beside it."""
     remember(agent, BY_HAND)
     put(agent, 0)
-    model.whole(text.replace("{}", answer_of("- m")), model="small")
+    model.whole(text.replace("{}", memory_answer("- m")), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == f"{memory}\n"
     assert f"(session s000) {entry} <!--" in file(agent, "HISTORY.md")
@@ -344,7 +344,7 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
 @pytest.mark.parametrize("meanwhile", ["edited", "deleted session"])
 def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelServer, meanwhile: str) -> None:
     path, release = put(agent, 0), threading.Event()
-    model.whole(answer_of("- made"), release, model="small")
+    model.whole(memory_answer("- made"), release, model="small")
     process = agent.start("--consolidate")
     until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
@@ -362,7 +362,7 @@ def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: 
     path = put(agent, 0, turns=20, size=300)
     model.window = 4096
     for number in range(20):
-        model.whole(answer_of(f"- part {number}"), model="small")
+        model.whole(memory_answer(f"- part {number}"), model="small")
     assert agent.run("--consolidate").code == 0
     assert position(path) == 40
     asked = of_small(model)
@@ -377,7 +377,7 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     for number in range(4):
         put(agent, number, turns=1)
     for _ in range(8):
-        model.whole(answer_of("- m"), 0.05, model="small")
+        model.whole(memory_answer("- m"), 0.05, model="small")
     processes = [agent.start("--consolidate") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
@@ -392,7 +392,7 @@ def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, mode
         leftover = folder(agent) / f"MEMORY.md.{name}.tmp"
         leftover.write_text("half of it")
         os.utime(leftover, (time.time() - age,) * 2)
-    model.whole(answer_of("- m"), model="small")
+    model.whole(memory_answer("- m"), model="small")
     assert agent.run("--consolidate").code == 0
     assert [path.name for path in folder(agent).glob("*.tmp")] == ["MEMORY.md.young.tmp"]
 
@@ -405,7 +405,7 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     named = f'[agents.{json.dumps(name)}]\nmodel = "lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
     home.configure(lab_config(model) + named)
     put(home, 0, agent={"name": name, "model": "lab/m", "model_small": "lab/small"})
-    model.whole(answer_of("- m"), model="small")
+    model.whole(memory_answer("- m"), model="small")
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in only.iterdir()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.home import Home
-from tests.support.messages import says, user
+from tests.support.messages import assistant, user
 from tests.support.sessions import keep
 from tests.support.terminal import Terminal
 
@@ -67,12 +67,13 @@ EVERYTHING = session(
         {"type": "text", "text": "attached", "source": "notes.txt"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,datapng"}, "source": "shot.jpeg"},
     ]),
-    says("answered", tool_calls=[CALL], thinking=[{"type": "thinking", "thinking": "thought", "signature": "sealed"}],
+    assistant("answered", tool_calls=[CALL],
+           thinking=[{"type": "thinking", "thinking": "thought", "signature": "sealed"}],
            replay={"reasoning_content": "reasoned"}, usage={"raw": {"rawusage": 1}}, model="modelname", name="x"),
     {"role": "tool", "tool_call_id": "callid", "name": "toolname", "content": "resulttext",
      "raw": {"structured": [COPY, COPY]}},
-    says([{"type": "text", "text": "in a part"}]),
-    says("", refusal="refused",
+    assistant([{"type": "text", "text": "in a part"}]),
+    assistant("", refusal="refused",
          tool_calls=[{"id": "c", "function": {"name": "othername", "arguments": '{"b": "two"}'}}]),
     title="The titleword",
     agent={"name": "agentname", "model": "modelname", "system": "systemprompt"},
@@ -122,8 +123,8 @@ def test_words_match_in_either_case_and_as_they_are_written(home: Home, layout: 
 @pytest.mark.parametrize(
     ("messages", "words", "match"),
     [
-        ([user("one\n\n  two\tthree"), says("two")], "two", "user: one two three"),
-        ([user("a needle"), says("a needle, a haystack")], "haystack needle", "assistant: a needle, a haystack"),
+        ([user("one\n\n  two\tthree"), assistant("two")], "two", "user: one two three"),
+        ([user("a needle"), assistant("a needle, a haystack")], "haystack needle", "assistant: a needle, a haystack"),
         ([user("x " * 300 + "needle" + " y" * 300)], "needle", "user: … x x x x x needle y y y y y …"),
         ([user("x" * 300 + "needle" + "y" * 300)], "needle", "user: …xxxxxxxxxxxneedleyyyyyyyyyyy…"),
         ([user("x " * 300 + "needle")], "needle", "user: … x x x x x x x x x x x needle"),
@@ -142,8 +143,8 @@ def test_the_passage_has_most_of_the_words_and_is_as_wide_as_there_is_room(
 def three(home: Home) -> Home:
     """Three sessions, the newest first by its id: cccc, bbbb, aaaa."""
     put(home, "100000-aaaa", session(user("the first needle"), meta={"tags": ["red"], "project": str(home.cwd)}))
-    put(home, "100001-bbbb", session(user("nothing"), says("hay"), agent={"name": "other", "model": "lab/m"}))
-    put(home, "100002-cccc", session(user("Needle"), says("and hay"), title="Third", agent={"model": "lab/n"}))
+    put(home, "100001-bbbb", session(user("nothing"), assistant("hay"), agent={"name": "other", "model": "lab/m"}))
+    put(home, "100002-cccc", session(user("Needle"), assistant("and hay"), title="Third", agent={"model": "lab/n"}))
     return home
 
 
@@ -176,7 +177,7 @@ def test_a_program_gets_the_objects_of_the_list_and_the_match(three: Home) -> No
 
 
 def test_what_cannot_be_read_is_told_and_left_out(three: Home) -> None:
-    put(three, "100003-torn", own(session(user("a needle"), says("b")))[:-40])
+    put(three, "100003-torn", own(session(user("a needle"), assistant("b")))[:-40])
     put(three, "100005-void", b"")
     done = three.run("--search-sessions", "hay")
     assert re.findall(r"^\[(\d)\] (\w+)", done.stdout, re.MULTILINE) == [("2", "cccc"), ("3", "bbbb")]

@@ -8,7 +8,7 @@ import pytest
 
 from gptsh.context.answer_schema import AnswerSchema
 from gptsh.render.markdown import code_blocks
-from tests.support.dry import dry
+from tests.support.dry import dry_run
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer
 
@@ -121,7 +121,7 @@ def test_a_repair_without_an_answer_goes_with_the_next_question(lab: Home, model
     ids=["unknown", "takes the field", "takes none"],
 )
 def test_a_schema_goes_as_a_field_in_words_or_both(home: Home, which: str, field: bool, words: bool) -> None:
-    asked = dry(home, which, args=["--system", "Be brief.", "--schema", NUMBER])
+    asked = dry_run(home, which, args=["--system", "Be brief.", "--schema", NUMBER])
     schema = json.loads(NUMBER)
     told = asked.body.get("response_format", {}).get("json_schema", {})
     assert told.get("schema") == (schema if field else None)

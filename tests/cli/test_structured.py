@@ -8,7 +8,7 @@ import re
 import threading
 
 from gptsh.core.files import locked
-from tests.support.answers import events, told
+from tests.support.answers import events, json_output
 from tests.support.home import Home, lab_config
 from tests.support.readme import SCRIPTING, keys_in
 from tests.support.server import USAGE, Hold, ModelServer, answer, chunk, event
@@ -26,7 +26,7 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
     context = {"strategy": "full", "tokens": 4, "at_most": 18, "budget": None, "window": None, "included": 1,
                "summarized": 0, "left_out": 0}  # fmt: skip
     assert (run.code, run.stderr) == (0, "")
-    assert told(run) == {
+    assert json_output(run) == {
         "id": reply["id"], "session": doc["id"], "text": "Hello\n", "model": "lab/m", "provider": "lab",
         "finish_reason": "stop", "usage": reply["usage"], "cost": None, "tool_calls": [], "context": context,
         "error": None,
@@ -36,14 +36,14 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
 def test_text_that_is_no_unicode_is_still_json(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"content": "x"})).replace(b'"x"', b'"a\\udcff\\u0000b\\u2028"'), *answer()[1:])
     run = lab.run("-o", "json", "hi")
-    assert told(run)["text"] == "a\udcff\0b\u2028"
+    assert json_output(run)["text"] == "a\udcff\0b\u2028"
     run.stdout.encode("utf-8")  # jq reads nothing else
 
 
 def test_reasoning_stays_on_stderr_and_calls_are_told(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"reasoning": "hm"})), *calling({"index": 0, **CALL}))
     run = lab.run("-o", "json", "hi")
-    assert (told(run)["text"], told(run)["tool_calls"]) == ("", [CALL])
+    assert (json_output(run)["text"], json_output(run)["tool_calls"]) == ("", [CALL])
     assert run.stderr.startswith("hm\n")
 
 
@@ -94,7 +94,7 @@ def test_what_is_not_wanted_is_not_told(lab: Home, model: ModelServer) -> None:
     seen = events(lab.run("-o", "jsonl", "--no-reasoning", "--no-save", "hi"))
     assert [e["type"] for e in seen] == ["text", "usage", "done"]
     assert (seen[-1]["session"], seen[-1]["id"]) == (None, None)
-    run = told(lab.run("-o", "json", "--no-save", "hi"))
+    run = json_output(lab.run("-o", "json", "--no-save", "hi"))
     assert (run["session"], run["id"]) == (None, None)
 
 
@@ -116,7 +116,7 @@ def test_a_broken_command_line_is_told_in_the_form_that_it_asks_for(lab: Home) -
     for args, keys in BROKEN:
         run = lab.run(*args)
         assert (run.code, run.stderr.count("\n")) == (2, 1), args
-        assert set(told(run) if run.stdout else {}) == keys, args
+        assert set(json_output(run) if run.stdout else {}) == keys, args
 
 
 CONFIGURED: list[tuple[str, list[str], dict[str, str], bool]] = [  # agent, arguments, environment, whether it is JSON
@@ -135,7 +135,7 @@ def test_a_failure_is_told_in_the_form_of_option_environment_or_agent(home: Home
         home.configure(f'[agents.{agent}]\noutput = "json"\n')
         run = home.run(*args, env=env)
         assert run.code == 2
-        assert set(told(run) if is_json else run.stdout) == (ANSWER if is_json else set()), (args, env)
+        assert set(json_output(run) if is_json else run.stdout) == (ANSWER if is_json else set()), (args, env)
 
 
 # ---- lists and shows
@@ -169,9 +169,9 @@ def test_a_session_is_shown_as_its_document_or_a_message_a_line(lab: Home) -> No
     lab.run("one")
     lab.run("-s", "0", "two")
     doc = lab.doc()
-    assert told(lab.run("--show-session", "0", "-o", "json")) == doc
+    assert json_output(lab.run("--show-session", "0", "-o", "json")) == doc
     assert events(lab.run("--show-session", "0", "-o", "jsonl")) == doc["messages"]
-    at_one = told(lab.run("--show-session", "0@1", "-o", "json"))
+    at_one = json_output(lab.run("--show-session", "0@1", "-o", "json"))
     assert (at_one["messages"], at_one["stats"]["turns"]) == (doc["messages"][:2], 1)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.dialects import everything_with
+from tests.support.dialects import exercise
 from tests.support.histories import corrupted, lines, read_sample, states
 from tests.support.home import Home
 from tests.support.paths import HISTORIES
@@ -79,7 +79,7 @@ def survives(home: Home, path: str) -> None:
     assert set(elsewhere) <= {tempfile.gettempdir()}
     assert list((home.folder / "tmp").iterdir()) == []
     for doc, form in zip(home.docs(), cycle(("openai", "nanobot", "markdown"))):
-        everything_with(doc, "lab", "anthropic")
+        exercise(doc, "lab", "anthropic")
         assert home.run("--export-session", doc["id"], "--format", form).code == 0
     again = home.run("--import-session", path)
     assert set(states(again)) <= {"known", "grown"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.anthropic_server import said as says
 from tests.support.anthropic_server import stream, thought, tool
-from tests.support.dialects import answer_of_events, everything_with
+from tests.support.dialects import exercise, read_answer
 from tests.support.histories import corrupted
 from tests.support.server import chunk
 
@@ -55,15 +55,15 @@ DIALECTS: dict[str, Payloads] = {
 @settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(dialect: str, data: Any) -> None:
-    message, _ = answer_of_events(dialect, data.draw(corrupted(DIALECTS[dialect])))
+    message, _ = read_answer(dialect, data.draw(corrupted(DIALECTS[dialect])))
     if message is not None:
         asked = {"role": "user", "content": "hi", "id": "q"}
         own = {**message, "id": "a", "provider": "anthropic", "model": "anthropic/m"}
-        everything_with({"version": 1, "id": "7x2m", "messages": [asked, own]})
+        exercise({"version": 1, "id": "7x2m", "messages": [asked, own]})
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_spoilt_is_a_whole_answer_before(dialect: str) -> None:
-    message, failed = answer_of_events(dialect, DIALECTS[dialect])
+    message, failed = read_answer(dialect, DIALECTS[dialect])
     assert (message["finish_reason"], failed) == ("tool_calls", False)
     assert message["tool_calls"][0]["function"]["name"] == "ls"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import HOSTILE, a_pdf, a_png
+from tests.support.attached import HOSTILE, make_pdf, make_png
 from tests.support.histories import put, session
 from tests.support.home import Home
 from tests.support.server import ModelServer
@@ -48,8 +48,14 @@ def attacks(url: str) -> list[str]:
 
 def a_page(home: Home, said: list[str]) -> Path:
     """A session in which these words stand wherever words can, as a page."""
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(a_png()).decode()}"}}
-    pdf = {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{base64.b64encode(a_pdf()).decode()}"}}
+    image = {
+        "type": "image_url",
+        "image_url": {"url": f"data:image/png;base64,{base64.b64encode(make_png()).decode()}"},
+    }
+    pdf = {
+        "type": "file",
+        "file": {"file_data": f"data:application/pdf;base64,{base64.b64encode(make_pdf()).decode()}"},
+    }
     messages: list[Any] = [{"role": "user", "content": [image, pdf]}]
     for text in said:
         call = {"id": "c", "type": "function", "function": {"name": text, "arguments": text}}

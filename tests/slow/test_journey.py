@@ -12,7 +12,7 @@ import pytest
 from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
 from tests.support.anthropic_server import AnthropicServer
-from tests.support.attached import a_png
+from tests.support.attached import make_png
 from tests.support.home import Home, read_until, until, wait_for
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer, answer, chunk, event
@@ -113,7 +113,7 @@ def interrupted_answer(home: Home, servers: Servers) -> None:
 
 @pytest.mark.slow
 def test_a_session_moves_across_three_providers_and_is_refused_by_none(home: Home, servers: Servers) -> None:
-    (home.cwd / "a.png").write_bytes(a_png())
+    (home.cwd / "a.png").write_bytes(make_png())
     by_chat(servers)
     ask(home, CHAT, "add")
     by_claude(servers)
@@ -132,7 +132,7 @@ def test_a_session_moves_across_three_providers_and_is_refused_by_none(home: Hom
     assert (finishes.count("interrupted"), finishes.count("tool_calls")) == (1, 5)
     (interleaved,) = [message for message in answers if "order" in message]
     assert interleaved["order"] == ["thinking:0", "text:0", "tool_call:0", "thinking:1", "tool_call:1"]
-    data = base64.b64encode(a_png()).decode()
+    data = base64.b64encode(make_png()).decode()
     what_deepseek_got(servers.chat.sent[-1]["messages"], data)
     what_claude_got(servers.claude.sent[-1]["messages"], data)
     what_llama_got(servers.llama.chats[-1]["messages"], data)

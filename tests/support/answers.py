@@ -7,11 +7,11 @@ from tests.support.anthropic_server import named
 from tests.support.home import Result
 
 
-def answer_of(memory_update: str, entry: str = "They talked.") -> str:
+def memory_answer(memory_update: str, entry: str = "They talked.") -> str:
     return json.dumps({"history_entry": entry, "memory_update": memory_update})
 
 
-def told(run: Result) -> Any:
+def json_output(run: Result) -> Any:
     """The one object of stdout."""
     assert run.stdout.count("\n") == 1
     return json.loads(run.stdout)

@@ -4,7 +4,7 @@ import struct
 import zlib
 
 
-def a_png(width: int = 1, height: int = 1) -> bytes:
+def make_png(width: int = 1, height: int = 1) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -13,7 +13,7 @@ def a_png(width: int = 1, height: int = 1) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def a_pdf(count: int = 1, *, more: int = 0) -> bytes:
+def make_pdf(count: int = 1, *, more: int = 0) -> bytes:
     """``more`` bytes stand before its page tree."""
     tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
     filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""

@@ -27,7 +27,7 @@ from tests.support.strict import strict
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
 
 
-NOBODY: Any = None  # no server is asked
+NO_CLIENT: Any = None  # no server is asked
 
 
 def at(name: str, **more: Any) -> Provider:
@@ -38,7 +38,7 @@ def at(name: str, **more: Any) -> Provider:
 
 def direct(api: Api, provider: str) -> Callable[[Request], bytes]:
     """The request of a api of ours, to a provider."""
-    return lambda request: encode(api.body(request, at(provider), (), NOBODY))
+    return lambda request: encode(api.body(request, at(provider), (), NO_CLIENT))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
@@ -47,7 +47,7 @@ def through_litellm(provider: str) -> Callable[[Request], bytes]:
 
 
 # A new api is one line here: what its request to a provider is.
-DIALECTS: dict[str, Callable[[Request], bytes]] = {
+APIS: dict[str, Callable[[Request], bytes]] = {
     "lab": direct(chat, "lab"),
     "openai": direct(chat, "openai"),
     "mistral": direct(chat, "mistral"),
@@ -60,15 +60,15 @@ DIALECTS: dict[str, Callable[[Request], bytes]] = {
 }
 
 
-def refused_by_claude(body: dict[str, Any]) -> str | None:
+def claude_complaint(body: dict[str, Any]) -> str | None:
     """What Anthropic's API would say, but for what is answered by asking again without thinking."""
     said = claude.complaint(body)
     return None if re.search("Invalid `signature`|When thinking is disabled", said or "") else said
 
 
 STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    **{name: strict(name) for name in DIALECTS if name != "gemini"},
-    "anthropic": refused_by_claude,
+    **{name: strict(name) for name in APIS if name != "gemini"},
+    "anthropic": claude_complaint,
     "ollama": llama.complaint,
 }
 
@@ -79,7 +79,7 @@ def request(messages: list[Any], provider: str) -> Request:
     return Request("lab/m", valid.build(valid.sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
-def everything_with(found: dict[str, Any], *dialects: str) -> None:
+def exercise(found: dict[str, Any], *dialects: str) -> None:
     """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
     doc = document.complete(found)[0]
     document.update_totals(doc)
@@ -95,11 +95,11 @@ def everything_with(found: dict[str, Any], *dialects: str) -> None:
     assert size.tokens <= size.at_most
     built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
     tokens.was_truncated(1, size, built)
-    for name in dialects or DIALECTS:
-        DIALECTS[name](Request("lab/m", built, {}))
+    for name in dialects or APIS:
+        APIS[name](Request("lab/m", built, {}))
 
 
-def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
+def request_in_tool_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
     built = valid.build(valid.sendable(messages), None, "", "")
     made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
@@ -107,14 +107,14 @@ def in_a_loop(model: str, *messages: Any, params: Any = None, without: Any = ())
     return made
 
 
-def offered(provider: str, description: str, parameters: Any) -> Any:
+def tool_in_request(provider: str, description: str, parameters: Any) -> Any:
     """A tool as it is offered to a provider's models, in OpenAI's shape."""
     asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
-    (tool,) = json.loads(DIALECTS[provider](asked))["tools"]
+    (tool,) = json.loads(APIS[provider](asked))["tools"]
     return tool.get("function", tool)
 
 
-def answer_of_events(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
+def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
     api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat")
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])

@@ -20,7 +20,7 @@ PLACES = {"OLLAMA_API_BASE": "http://127.0.0.1:9", "AZURE_API_BASE": "https://me
 LAB = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\ncontext_window = 1000000\n'
 
 
-class Dry(NamedTuple):
+class DryRun(NamedTuple):
     """What would be sent, and what was said on stderr."""
 
     body: dict[str, Any]
@@ -40,24 +40,24 @@ class Dry(NamedTuple):
         return {key: value for key, value in self.body.items() if key not in usual}
 
 
-def dry(home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()) -> Dry:
+def dry_run(home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()) -> DryRun:
     """The request to this model, of a session with these messages; the question behind them is ``and now?``."""
     given = [arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")]
     if messages:
-        hold(home, *messages)
+        put_session(home, *messages)
         given += ["-s", "7x2m"]
     if not home.config.exists():
         home.configure(LAB)
-    env = KEYS | PLACES | {"SSL_CERT_FILE": bundle()}
+    env = KEYS | PLACES | {"SSL_CERT_FILE": ca_bundle()}
     run = home.run("--dry-run", "-o", "json", "-m", model, *given, *args, "and now?", env=env)
     assert run.code == 0, run.stderr
     body = json.loads(run.stdout)["body"]
     provider = model.partition("/")[0]
-    assert refused(provider, body) is None, body
-    return Dry(body, run.stderr)
+    assert complaint_of(provider, body) is None, body
+    return DryRun(body, run.stderr)
 
 
-def hold(home: Home, *messages: dict[str, Any]) -> Path:
+def put_session(home: Home, *messages: dict[str, Any]) -> Path:
     """A session ``7x2m`` with these messages, as a file; any that was there goes."""
     home.sessions.mkdir(parents=True, exist_ok=True)
     path = home.sessions / "20250101-000000-7x2m.json"
@@ -66,7 +66,7 @@ def hold(home: Home, *messages: dict[str, Any]) -> Path:
     return path
 
 
-def refused(provider: str, body: dict[str, Any]) -> str | None:
+def complaint_of(provider: str, body: dict[str, Any]) -> str | None:
     """What a strict server of this provider would say against a request."""
     return {"ollama": llama.complaint, "anthropic": claude.complaint}.get(provider, strict(provider))(body)
 
@@ -78,7 +78,7 @@ def _bare(content: Any) -> Any:
 
 
 @cache
-def bundle() -> str:
+def ca_bundle() -> str:
     """A file with one certificate: it is read in no time, where the system's takes a tenth of a second."""
     with tempfile.NamedTemporaryFile(suffix=".pem", delete=False) as file:
         file.write(trustme.CA().cert_pem.bytes())

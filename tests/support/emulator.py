@@ -47,7 +47,7 @@ class Emulator:
         return "".join(row[column].data for column in range(self.size[0])).rstrip()
 
 
-def emulated(text: str, columns: int = 80, rows: int = 24) -> Emulator:
+def emulate(text: str, columns: int = 80, rows: int = 24) -> Emulator:
     """A screen behind a text."""
     emulator = Emulator(columns, rows)
     emulator.draw(text)

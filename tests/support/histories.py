@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.dialects import DIALECTS, STRICT, everything_with, request
+from tests.support.dialects import APIS, STRICT, exercise, request
 from tests.support.home import Home, Result
 from tests.support.paths import HISTORIES
 
@@ -180,9 +180,9 @@ def at(doc: Any, place: str) -> Any:
 
 def check_requests(doc: dict[str, Any]) -> None:
     """A session can be asked in: its requests are built in every dialect, and strict servers take them."""
-    everything_with(doc)
+    exercise(doc)
     for name, refused in STRICT.items():
-        sent = json.loads(DIALECTS[name](request(doc["messages"], name)))
+        sent = json.loads(APIS[name](request(doc["messages"], name)))
         assert refused(sent) is None, (name, sent)
 
 

@@ -23,7 +23,7 @@ def user(*content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content[0] if len(content) == 1 else list(content)}
 
 
-def says(content: Any = "a", **more: Any) -> dict[str, Any]:
+def assistant(content: Any = "a", **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **more}
 
 
@@ -31,11 +31,11 @@ def call(call_id: str, name: Any = "ls", arguments: Any = "{}", **more: Any) -> 
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
 
 
-def asks(*made: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
+def calling(*made: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
     """An answer that calls tools."""
-    return says(content, tool_calls=list(made), **more)
+    return assistant(content, tool_calls=list(made), **more)
 
 
-def gives(call_id: str, content: Any = "out", **more: Any) -> dict[str, Any]:
+def result(call_id: str, content: Any = "out", **more: Any) -> dict[str, Any]:
     """A tool's result."""
     return {"role": "tool", "tool_call_id": call_id, "content": content, **more}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import a_png
+from tests.support.attached import make_png
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import ModelServer
 from tests.support.talks import Talker, asked, for_summaries, force
@@ -177,7 +177,7 @@ def attaching(home: Home, model: ModelServer) -> Home:
     """A home with a key, files that can be sent, and one that cannot."""
     home.configure(lab_config(model, WITH_KEY))
     (home.cwd / "a b.txt").write_text("some words\x1b[2J\n")
-    (home.folder / "shot.png").write_bytes(a_png(640, 480))
+    (home.folder / "shot.png").write_bytes(make_png(640, 480))
     (home.cwd / "data.zip").write_bytes(b"PK\x03\x04" + bytes(99))
     return home
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gptsh.render.live import Region
 from gptsh.render.plain import Look
 from gptsh.render.terminal import Canvas
-from tests.support.emulator import DOCUMENTS, Emulator, emulated
+from tests.support.emulator import DOCUMENTS, Emulator, emulate
 from tests.support.home import Home, until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
@@ -110,7 +110,7 @@ def test_words_are_seen_before_their_block_ends_and_what_is_typed_is_not(lab: Ho
     hold.set()
     seen, code = terminal.close()
     assert code == 0
-    assert emulated(seen.decode()).rows == ["whole", "", " • one", " • two", " • three"]
+    assert emulate(seen.decode()).rows == ["whole", "", " • one", " • two", " • three"]
     assert not modes[3] & termios.ECHO
 
 
@@ -127,7 +127,7 @@ def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer)
     terminal.write("\x03")
     seen, code = terminal.close()
     hold.set()
-    *rows, note = emulated(seen.decode()).rows
+    *rows, note = emulate(seen.decode()).rows
     assert (code, rows) == (130, ["whole", "", " • one", " • **tw"])
     assert note.startswith("gptsh: what arrived is kept in session ")
 

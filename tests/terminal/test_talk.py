@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import answer_of
+from tests.support.answers import memory_answer
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import ModelServer
 from tests.support.terminal import Conversation
@@ -273,7 +273,7 @@ REMEMBERING = '[context]\nmemory_window = 4\nkeep_messages = 2\n[sessions]\ntitl
 @pytest.mark.slow
 @pytest.mark.parametrize(("more", "agent", "said"), [
     (COMPACTING, "", [f"Summary {number}." for number in range(9)]),
-    (REMEMBERING, "memory = true\n", [answer_of(f"- fact {number}", f"Entry {number}.") for number in range(9)]),
+    (REMEMBERING, "memory = true\n", [memory_answer(f"- fact {number}", f"Entry {number}.") for number in range(9)]),
 ], ids=["compaction", "memory"])  # fmt: skip
 def test_a_long_conversation_makes_what_runs_of_their_own_make(
     home: Home, model: ModelServer, both_ways: Any, more: str, agent: str, said: list[str]

@@ -12,7 +12,7 @@ from gptsh.cli.painter import Painter
 from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.plain import Look, ReasoningStream
 from gptsh.render.terminal import Canvas
-from tests.support.emulator import DOCUMENTS, emulated
+from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import Home
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
@@ -259,7 +259,7 @@ def test_what_a_terminal_shows(lab: Home, model: ModelServer, name: str) -> None
     args, env, said, thought, shown = SEEN[name]
     model.script(*(event(chunk({"reasoning": text})) for text in thought), *answer(*cut(said, [7])))
     seen, code = Terminal(lab, *args, "go", env=env).close()
-    assert (emulated(seen.decode()).cells, code) == (emulated(shown).cells, 0)
+    assert (emulate(seen.decode()).cells, code) == (emulate(shown).cells, 0)
     assert env.get("TERM") != "dumb" or seen.decode().replace("\r\n", "\n") == shown
     assert lab.doc()["messages"][1]["content"] == said
 
@@ -301,7 +301,7 @@ def test_names_with_escapes_are_shown_on_a_terminal(lab: Home, model: ModelServe
         terminal.until(re.escape(shown).encode())
         hold.set()
         seen = terminal.close()[0].decode()
-        assert len(emulated(seen).rows) == 1
+        assert len(emulate(seen).rows) == 1
         assert not CONTROLS & set(OURS.sub("", seen.replace("\r\n", "\n")))
     shown = Terminal(lab, "--show-session", "0", "-o", "text", env={"PAGER": "cat"}).close()[0].decode()
     assert not CONTROLS & set(shown.replace("\r\n", "\n"))

@@ -8,14 +8,14 @@ import pytest
 from tests.support import anthropic_server as strict
 from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare
-from tests.support.dialects import in_a_loop
-from tests.support.dry import dry
+from tests.support.dialects import request_in_tool_loop
+from tests.support.dry import dry_run
 from tests.support.home import Home
-from tests.support.messages import call, gives, image, parts, says, text, thinking, user
+from tests.support.messages import assistant, call, image, parts, result, text, thinking, user
 
 
 def answer(content: Any, model: str = SONNET, **more: Any) -> dict[str, Any]:
-    return says(content, provider=model.partition("/")[0], model=model, **more)
+    return assistant(content, provider=model.partition("/")[0], model=model, **more)
 
 
 def note(what: str, name: str = "") -> dict[str, str]:
@@ -24,7 +24,7 @@ def note(what: str, name: str = "") -> dict[str, str]:
 
 def sent(home: Home, *messages: Any, model: str = SONNET, params: Any = None) -> list[list[dict[str, Any]]]:
     """The blocks of each message."""
-    return [message["content"] for message in dry(home, model, *messages, params=params).messages]
+    return [message["content"] for message in dry_run(home, model, *messages, params=params).messages]
 
 
 def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
@@ -112,7 +112,7 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
     calls = [call("c1", "x", "{}"), call("c2", "y", "{}", caller={"type": "direct"})]
     reply = answer(parts("a", "b"), thinking=[FIRST, SECOND], tool_calls=calls,
                    order=["thinking:0", "text:0", "tool_call:0", "thinking:1", "text:1", "tool_call:1"])  # fmt: skip
-    turn = [user("q"), reply, gives("c2", "r2"), gives("c1", "r1")]
+    turn = [user("q"), reply, result("c2", "r2"), result("c1", "r1")]
     made = sent(home, *turn, params={"reasoning_effort": "low"})
     assert kinds(made)[1] == ["thinking", "text", "tool_use", "thinking", "text", "tool_use"]
     assert [part["content"] for part in made[2][:2]] == ["r1", "r2"]
@@ -131,7 +131,7 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
 )
 def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) -> None:
     made = sent(
-        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), gives("c1", content, is_error=failed, **X)
+        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), result("c1", content, is_error=failed, **X)
     )
     flag = {"is_error": True} if failed else {}
     assert made[1:] == [LS, [{"type": "tool_result", "tool_use_id": "c1", "content": block, **flag},
@@ -140,7 +140,7 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
 
 def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     odd = [call("functions.ls:0", "a.b", "{}"), call("functions_ls_0", "ls", "{}"), call("ünï", "ls", "{}")]
-    results = [gives(made["id"], made["id"]) for made in odd]
+    results = [result(made["id"], made["id"]) for made in odd]
     turn = [user("q"), answer("x", "openai/gpt-4.1", tool_calls=odd), *results, answer("y")]
     made = sent(home, *turn, *turn)
     uses = [part for content in made for part in content if part["type"] == "tool_use"]
@@ -157,7 +157,7 @@ AGAIN = [call("c2", "ls", "{}")]
 
 def loop(*answers: dict[str, Any]) -> list[dict[str, Any]]:
     """A question and answers that call tools, each with its result."""
-    return [user("q"), *(m for one in answers for m in (one, gives(one["tool_calls"][0]["id"], "x")))]
+    return [user("q"), *(m for one in answers for m in (one, result(one["tool_calls"][0]["id"], "x")))]
 
 
 BEGAN = answer("", thinking=[FIRST], tool_calls=ONE_CALL)
@@ -179,7 +179,7 @@ BEGAN = answer("", thinking=[FIRST], tool_calls=ONE_CALL)
 def test_thoughts_in_a_loop_go_together_with_thinking(
     model: str, params: Any, turns: list[Any], thinks: bool, expected: list[list[str]]
 ) -> None:
-    made = in_a_loop(model, *turns, params=params)
+    made = request_in_tool_loop(model, *turns, params=params)
     assert ("thinking" in made) == thinks
     assert kinds([content for role, content in bare(made) if role == "assistant"]) == expected
 
@@ -226,7 +226,7 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(
     ],
 )  # fmt: skip
 def test_the_objects_of_a_schema_are_closed(home: Home, schema: dict[str, Any], said_as: dict[str, Any]) -> None:
-    made = dry(home, SONNET, args=["--schema", json.dumps(schema)]).body
+    made = dry_run(home, SONNET, args=["--schema", json.dumps(schema)]).body
     assert made["output_config"]["format"]["schema"] == said_as
 
 

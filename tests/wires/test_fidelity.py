@@ -13,7 +13,7 @@ from gptsh.core import document, sessions
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary
-from tests.support.dialects import DIALECTS, STRICT, request
+from tests.support.dialects import APIS, STRICT, request
 
 
 @settings(max_examples=15)
@@ -62,6 +62,6 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(
 @given(messages=vocabulary.messages())
 def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messages: list[Any]) -> None:
     before = json.dumps(messages)
-    sent = json.loads(DIALECTS[dialect](request(messages, dialect)))
+    sent = json.loads(APIS[dialect](request(messages, dialect)))
     assert STRICT[dialect](sent) is None, sent
     assert json.dumps(messages) == before

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import a_png
-from tests.support.dry import dry
+from tests.support.attached import make_png
+from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.ollama_server import Known, OllamaServer, last, line
 from tests.support.paths import DATA
@@ -75,7 +75,7 @@ def test_messages_lose_what_is_ours_or_anothers(home: Home) -> None:
     said = {"role": "assistant", "content": "so", "thinking": [{"type": "thinking", "thinking": "hm"}],
             "replay": {"thinking": "hm"}, "refusal": " no"}  # fmt: skip
     asked = [{"role": "user", "content": parts, **ours}, {**said, **ours, "id": "2"}]
-    assert dry(home, "ollama/m", *asked, args=["--system", "Brief."]).messages == [
+    assert dry_run(home, "ollama/m", *asked, args=["--system", "Brief."]).messages == [
         {"role": "system", "content": "Brief."},
         {"role": "user", "content": "q\n\nlog\n\n\na.txt:\nn"},
         {"role": "assistant", "content": "so no"},
@@ -91,7 +91,9 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
         {"type": "document", "source": {"type": "text", "data": "the text"}, "title": "T"},
         {"type": "hologram", "x": 1},
     ]
-    got = dry(home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}).messages[0]
+    got = dry_run(
+        home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}
+    ).messages[0]
     assert got["images"] == [PNG, JPEG]
     assert got["content"] == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
 
@@ -100,7 +102,7 @@ def test_a_tools_result_has_its_name_and_its_image(home: Home) -> None:
     turn = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL], "replay": {"thinking": "hm"}, **OF_M}]
     picture = {"type": "image_url", "image_url": {"url": URL + PNG}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "seen"}, picture]}
-    _, call, got, _ = dry(home, "ollama/m", *turn, result).messages
+    _, call, got, _ = dry_run(home, "ollama/m", *turn, result).messages
     assert call["tool_calls"] == [{"id": "c1", "function": {"name": "look", "arguments": {"at": "x"}}}]
     assert "thinking" not in call  # a question was asked since
     assert got == {"role": "tool", "content": "seen", "images": [PNG], "tool_name": "look", "tool_call_id": "c1"}
@@ -295,7 +297,7 @@ def test_whether_a_model_takes_images_the_server_says(here: Home, server: Ollama
     for abilities, takes in ((("completion", "vision"), True), (("completion",), False), (None, True)):
         name = f"m{len(server.models)}"
         server.models[f"{name}:latest"] = Known(abilities=abilities)
-        run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=a_png())
+        run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=make_png())
         assert run.code == (0 if takes else 2)
         line = f"gptsh: ollama/{name} takes no images: choose another model with -m\n"
         assert takes or run.stderr.startswith(line)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.claude import LATEST, OPUS, SONNET
-from tests.support.dialects import offered
-from tests.support.dry import dry
+from tests.support.dialects import tool_in_request
+from tests.support.dry import dry_run
 from tests.support.home import Home
 
 ON, OFF = {"type": "enabled"}, {"type": "disabled"}
@@ -85,7 +85,7 @@ OTHERS = [
 def test_parameters_as_a_model_takes_them(
     home: Home, model: str, params: dict[str, Any], sent: dict[str, Any], left_out: str
 ) -> None:
-    asked = dry(home, model, params=params)
+    asked = dry_run(home, model, params=params)
     assert asked.said == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
     if model.startswith("anthropic"):
         sent = {"max_tokens": asked.body["max_tokens"], **sent}  # it always has one
@@ -99,7 +99,7 @@ def test_parameters_as_a_model_takes_them(
 def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:
     quarter_of_its_window, all_it_can_say = 50_000, 128_000
     for model, limit in ((SONNET, quarter_of_its_window), (OPUS, all_it_can_say), ("anthropic/unheard-of", 4096)):
-        assert dry(home, model).body["max_tokens"] == limit
+        assert dry_run(home, model).body["max_tokens"] == limit
 
 
 def props(*required: str, **properties: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$def
 def test_choices_at_the_top_of_a_tools_schema_stand_in_words_for_claude(
     schema: dict[str, Any], sent_as: dict[str, Any], choices: tuple[str, ...]
 ) -> None:
-    sent = offered("anthropic", "Do.", schema)
+    sent = tool_in_request("anthropic", "Do.", schema)
     before, _, told = sent["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
     assert (before, json.loads(told or "{}")) == ("Do.", {key: schema[key] for key in choices})
     assert sent["input_schema"] == OBJECT | sent_as

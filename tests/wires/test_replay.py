@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import a_pdf
-from tests.support.dry import dry
+from tests.support.attached import make_pdf
+from tests.support.dry import dry_run
 from tests.support.home import Home
-from tests.support.messages import asks, call, gives, parts, says, text, thinking, user
+from tests.support.messages import assistant, call, calling, parts, result, text, thinking, user
 from tests.support.server import ModelServer, chunk, event
 
 DONE = event(b"[DONE]")
@@ -24,7 +24,7 @@ LONG = "call_" + "x" * 60
 
 def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
     """The messages of the request that these and a question make."""
-    return dry(home, model, *messages).messages
+    return dry_run(home, model, *messages).messages
 
 
 C1, C2, THOUGHT = call("c1"), call("c2", name="cat"), thinking("t", "of t")
@@ -38,7 +38,7 @@ def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
         ("stop", whole, 2),
     ):
         replay = {"reasoning_details": [whole, last]}
-        messages = sent(home, user("q"), says("x", **LAB, replay=replay, finish_reason=finish))
+        messages = sent(home, user("q"), assistant("x", **LAB, replay=replay, finish_reason=finish))
         assert len(messages[1]["reasoning_details"]) == kept
 
 
@@ -55,7 +55,7 @@ def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
     home: Home, provider: str, replay: dict[str, Any], goes_back: dict[str, str]
 ) -> None:
     whose = {"provider": provider, "model": f"{provider}/m"}
-    asked = sent(home, user("q"), asks(C1, replay=replay, **whose), gives("c1"), model=f"{provider}/m")[1]
+    asked = sent(home, user("q"), calling(C1, replay=replay, **whose), result("c1"), model=f"{provider}/m")[1]
     assert {key: value for key, value in asked.items() if key not in ("role", "content", "tool_calls")} == goes_back
 
 
@@ -67,7 +67,7 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, 
         "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}],
     }  # fmt: skip
     whose = {"provider": model, "model": f"{model}/m"}
-    turn = [user("q"), asks(made, **whose, replay=replay), gives("c1"), says("done", **whose)]
+    turn = [user("q"), calling(made, **whose, replay=replay), result("c1"), assistant("done", **whose)]
     assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (model in ("deepseek", "groq"))
     for other in ("n", "deep/m"):
         assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
@@ -79,7 +79,7 @@ def test_what_gemini_signed_goes_back_beside_the_call(home: Home) -> None:
     litellms = call("c2")
     litellms["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
     for made in (call("c1", extra_content=signed), litellms):
-        asked = sent(home, user("q"), asks(made, **whose), gives(made["id"]), model="gemini/m")[1]
+        asked = sent(home, user("q"), calling(made, **whose), result(made["id"]), model="gemini/m")[1]
         assert asked["tool_calls"] == [{**call(made["id"]), "extra_content": signed}]
 
 
@@ -92,7 +92,7 @@ def test_what_gemini_signed_goes_back_beside_the_call(home: Home) -> None:
     ],
 )
 def test_gemini_is_asked_directly_unless_it_is_about_more(home: Home, args: tuple[str, ...], way: str) -> None:
-    (home.cwd / "a.pdf").write_bytes(a_pdf())
+    (home.cwd / "a.pdf").write_bytes(make_pdf())
     env = {"GEMINI_API_KEY": "k"}
     run = home.run("--dry-run", "-o", "json", "-m", "gemini/gemini-2.5-flash", *args, "hi", env=env)
     told = json.loads(run.stdout)
@@ -145,7 +145,7 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
 )
 def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[str], expected: str) -> None:
     whose = {"provider": provider, "model": f"{provider}/m"}
-    turns = [turn for own in ids for turn in (user("q"), asks(call(own), **whose), gives(own), says())]
+    turns = [turn for own in ids for turn in (user("q"), calling(call(own), **whose), result(own), assistant())]
     messages = sent(home, *turns, model=f"{provider}/m")
     made = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == made
@@ -168,17 +168,19 @@ def results_of(messages: list[Any]) -> list[tuple[str, Any]]:
 
 
 BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
-    "none": ([asks(C1)], [("c1", NO_RESULT)]),
-    "order": ([asks(C1, C2), gives("c2", "2"), gives("c1", "1")], [("c1", "1"), ("c2", "2")]),
-    "two of one call: the last": ([asks(C1), gives("c1", "1"), gives("c1", "2")], [("c1", "2")]),
-    "behind a question": ([asks(C1), user("q2"), gives("c1", "1")], [("c1", "1")]),
-    "without a call": ([gives("c1", "1"), says("a2")], []),
+    "none": ([calling(C1)], [("c1", NO_RESULT)]),
+    "order": ([calling(C1, C2), result("c2", "2"), result("c1", "1")], [("c1", "1"), ("c2", "2")]),
+    "two of one call: the last": ([calling(C1), result("c1", "1"), result("c1", "2")], [("c1", "2")]),
+    "behind a question": ([calling(C1), user("q2"), result("c1", "1")], [("c1", "1")]),
+    "without a call": ([result("c1", "1"), assistant("a2")], []),
     "the same id in every turn": (
-        [asks(C1), says("b"), user("q"), asks(C1), gives("c1", "2")], [("c1", NO_RESULT), ("call00001", "2")]),
-    "twins": ([asks(call("c"), call("c")), gives("c", "1"), gives("c", "2")], [("c", "1"), ("call00001", "2")]),
-    "a call without an id": ([asks(call("")), gives("", "1")], [("call00001", "1")]),
+        [calling(C1), assistant("b"), user("q"), calling(C1), result("c1", "2")],
+        [("c1", NO_RESULT), ("call00001", "2")]),
+    "twins": ([calling(call("c"), call("c")), result("c", "1"), result("c", "2")], [("c", "1"), ("call00001", "2")]),
+    "a call without an id": ([calling(call("")), result("", "1")], [("call00001", "1")]),
     "two runs at once, the same id": (
-        [asks(C1, id="A"), asks(C1, id="B"), gives("c1", "1", id="r", parent="A"), gives("c1", "2", parent="B")],
+        [calling(C1, id="A"), calling(C1, id="B"),
+         result("c1", "1", id="r", parent="A"), result("c1", "2", parent="B")],
         [("c1", "1"), ("call00001", "2")]),
 }  # fmt: skip
 
@@ -204,7 +206,7 @@ def test_every_call_has_its_result_behind_it(home: Home, name: str) -> None:
 def test_arguments_are_an_object_in_what_is_sent_alone(
     home: Home, arguments: Any, readable: str, claudes: dict[str, Any]
 ) -> None:
-    turn = [user("q"), asks(call("c1", arguments=arguments), finish_reason="interrupted")]
+    turn = [user("q"), calling(call("c1", arguments=arguments), finish_reason="interrupted")]
     assert sent(home, *turn)[1]["tool_calls"][0]["function"]["arguments"] == readable
     assert sent(home, *turn, model="anthropic/claude-sonnet-4-5")[1]["content"][0]["input"] == claudes
     assert sent(home, *turn, model="ollama/m")[1]["tool_calls"][0]["function"]["arguments"] == claudes
@@ -212,7 +214,9 @@ def test_arguments_are_an_object_in_what_is_sent_alone(
 
 
 def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> None:
-    messages = sent(home, user("q"), asks(call("abcDEF123"), provider="mistral"), gives("abcDEF123"), model="mistral/m")
+    messages = sent(
+        home, user("q"), calling(call("abcDEF123"), provider="mistral"), result("abcDEF123"), model="mistral/m"
+    )
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
 
@@ -220,13 +224,13 @@ def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> 
 @pytest.mark.parametrize(
     ("answers", "content"),
     [
-        ([says("One."), says("Two.")], "One.\n\nTwo."),
-        ([says("One.", refusal="I cannot."), says("Two.", provider="other")], "One.\n\nI cannot.\n\nTwo."),
-        ([says(parts("a", "b"))], "ab"),  # as a text with citations comes
-        ([says(parts("a", "b"), thinking=[THOUGHT], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
-        ([says(None, refusal="no")], "no"),
-        ([says("One."), asks(C1)], "One.\n\n"),
-        *(([asks(C1, content=[text(one), text(two)], order=["text:0", "tool_call:0", "text:1"])], whole)
+        ([assistant("One."), assistant("Two.")], "One.\n\nTwo."),
+        ([assistant("One.", refusal="I cannot."), assistant("Two.", provider="other")], "One.\n\nI cannot.\n\nTwo."),
+        ([assistant(parts("a", "b"))], "ab"),  # as a text with citations comes
+        ([assistant(parts("a", "b"), thinking=[THOUGHT], order=["text:0", "thinking:0", "text:1"])], "a\n\nb"),
+        ([assistant(None, refusal="no")], "no"),
+        ([assistant("One."), calling(C1)], "One.\n\n"),
+        *(([calling(C1, content=[text(one), text(two)], order=["text:0", "tool_call:0", "text:1"])], whole)
           for one, two, whole in (("a", "b", "a\n\nb"), ("a\n", "b", "a\nb"), ("a", " b", "a b"))),
     ],
 )  # fmt: skip
@@ -237,7 +241,7 @@ def test_answers_as_one_string(home: Home, answers: list[Any], content: str) -> 
 
 
 def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
-    answered = says(
+    answered = assistant(
         [THOUGHT, text("Let me."), {"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {"p": "é"}},
          text("And."), {"type": "tool_use", "id": "toolu_2", "name": "cat", "input": None}],
         provider="anthropic",
@@ -256,12 +260,12 @@ def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
 
 def test_roles_of_others(home: Home) -> None:
     for role, heard_as in (("developer", "system"), ("model", "assistant"), ("human", "user"), ("notice", "user")):
-        messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), says())
+        messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), assistant())
         assert next(m["role"] for m in messages if "x" in m["content"]) == heard_as
 
 
 def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:
     system, developer = {"role": "system", "content": "From the file."}, {"role": "developer", "content": "Be brief."}
-    messages = dry(home, "lab/m", system, user("q"), developer, says(), args=["--system", "Mine."]).messages
+    messages = dry_run(home, "lab/m", system, user("q"), developer, assistant(), args=["--system", "Mine."]).messages
     assert messages[0] == {"role": "system", "content": "From the file.\n\nBe brief.\n\nMine."}
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gptsh.models.cost import usage_from
-from tests.support.dialects import offered
+from tests.support.dialects import tool_in_request
 from tests.support.home import Home
 from tests.support.server import USAGE, ModelServer, chunk, event
 
@@ -213,11 +213,11 @@ def test_a_surrogate_pair_cut_in_two_is_whole_on_stdout(lab: Home, model: ModelS
 @pytest.mark.parametrize("provider", ["lab", "gemini"])
 def test_a_tool_without_arguments_has_properties_as_openai_wants_them(provider: str) -> None:
     for given in ({"type": "object"}, {"type": "object", "properties": None}):
-        assert offered(provider, "", given)["parameters"] == {"type": "object", "properties": {}}
+        assert tool_in_request(provider, "", given)["parameters"] == {"type": "object", "properties": {}}
 
 
 def test_a_description_is_as_long_as_openai_takes_it_and_whole_for_all_others() -> None:
-    assert offered("openai", "d" * 1024, {})["description"] == "d" * 1024
-    assert offered("openai", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"
+    assert tool_in_request("openai", "d" * 1024, {})["description"] == "d" * 1024
+    assert tool_in_request("openai", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"
     for provider in ("lab", "groq", "openrouter", "deepseek", "anthropic", "ollama"):
-        assert offered(provider, "word\n" * 300, {})["description"] == "word\n" * 300
+        assert tool_in_request(provider, "word\n" * 300, {})["description"] == "word\n" * 300

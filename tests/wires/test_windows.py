@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import told
+from tests.support.answers import json_output
 from tests.support.home import Home, Result
 from tests.support.server import ModelServer, Script
 
@@ -34,7 +34,7 @@ def window(home: Home, name: str = "lab/m", **environ: str) -> int | None:
     if "the window" in run.stderr and run.code == 2:
         return None
     assert (run.code, run.stderr) == (0, "")
-    found: int = told(run)["context"]["window"]
+    found: int = json_output(run)["context"]["window"]
     return found
 
 
@@ -122,7 +122,7 @@ def long(home: Home, name: str = "lab/m") -> Any:
     """The window that a long prompt finds; the model is asked."""
     run = home.run("-m", name, "-o", "json", "a word " * 4000)
     assert run.code == 0
-    return told(run)["context"]["window"]
+    return json_output(run)["context"]["window"]
 
 
 @pytest.mark.parametrize(

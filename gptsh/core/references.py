@@ -128,20 +128,19 @@ def filename_of(ref: str) -> str:
         raise UnknownSession(f"there is no session {ref}", available)
     if FILENAME.fullmatch(ref) and exists(ref):
         return ref
+    candidates: list[str] = []
     # Sessions are read twice: another run may move a file back from the archive while both folders are read.
-    folders = (sessions_folder(), archive_folder(), sessions_folder()) if ref else ()
-    matches = (
-        [name for name in names_in(folder) if FILENAME.fullmatch(name) and name[ID].startswith(ref)]
-        for folder in folders
-    )
-    names = sorted(next(filter(None, matches), ()), reverse=True)
+    for folder in (sessions_folder(), archive_folder(), sessions_folder()):
+        if ref and not candidates:
+            candidates = [name for name in names_in(folder) if FILENAME.fullmatch(name) and name[ID].startswith(ref)]
+    exact = [name for name in candidates if name[ID] == ref]
+    names = sorted(exact or candidates, reverse=True)
     if not names:
         raise UnknownSession(f"no session {ref!r}", SEE_LIST)
-    exact = [name for name in names if name[ID] == ref]
-    if len(exact or names) > 1:
-        ids = [name if exact else name[ID] for name in exact or names]
-        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviate(ids)}")
-    return (exact or names)[0]
+    if len(names) > 1:
+        choices = names if exact else [name[ID] for name in names]
+        raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviate(choices)}")
+    return names[0]
 
 
 def ref_of(filename: str) -> str:

@@ -53,9 +53,10 @@ class Query:
     def __init__(self, text: str, width: int) -> None:
         self.width = width
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
-        needles = [_needle(word) for word in self.words]
+        # The longest part of each word that is in the bytes of every file with the word; empty if there is none.
+        needles = [max(_PLAIN.findall(word), key=len, default="").encode() for word in self.words]
         self.needles = needles if all(needles) else []  # a message with a word contains one of them
-        self._tests = [_test(*pair) for pair in zip(self.words, needles, strict=True)]
+        self._tests = [_bytes_test(*pair) for pair in zip(self.words, needles, strict=True)]
         self._pattern = re.compile("|".join(map(re.escape, self.words)), re.IGNORECASE)
 
     def may_match(self, lowered: bytes) -> bool:
@@ -92,22 +93,17 @@ class Query:
         return match, [word_match.span() for word_match in self._pattern.finditer(match, len(start))]
 
 
-def _needle(word: str) -> bytes:
-    """Return a part of the word that is in the bytes of each file with that word; empty if there is none."""
-    return max(_PLAIN.findall(word), key=len, default="").encode()
-
-
-def _test(word: str, needle: bytes) -> Callable[[bytes], bool]:
+def _bytes_test(word: str, needle: bytes) -> Callable[[bytes], bool]:
     """Return a test of bytes in lower case: whether they may contain the word; never False if they do."""
     if not word.isascii():
         letters = max(re.findall(r'[^"/\\]+', word), key=len)
         return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
     marks = [(f"{key}:", f'"{key}":') for key in _KEYS.split()]
     marks += [(f":{value}", f'"{key}":"{value}"') for key, value in _VALUES]
-    between = [mark.encode() for text, mark in marks if needle.decode() in text]
-    if len(needle) < _MIN_NEEDLE or not between:
+    markers = [mark.encode() for text, mark in marks if needle.decode() in text]
+    if len(needle) < _MIN_NEEDLE or not markers:
         return lambda lowered: needle in lowered
-    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, between))
+    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, markers))
 
 
 def search(

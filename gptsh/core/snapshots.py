@@ -73,7 +73,7 @@ def _added(snapshots: Sequence[Snapshot], new: Snapshot, keep: int | None) -> li
 
 
 def merge(ours: Document, theirs: Document, keep: int | None) -> list[Snapshot]:
-    """Return the snapshots on disk, and those that we took since ours was read; others were deleted meanwhile.
+    """Return the snapshots on disk, and those that we took since ours was read: our others were deleted.
 
     ``keep`` is the number of automatic ones to keep; None and 0 keep all.
     """

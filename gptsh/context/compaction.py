@@ -156,8 +156,8 @@ class Chooser:
         end = (self._position(record["upto"]) or 0) + 1
         older, recent = list(self._messages[:end]), list(self._messages[end:])
         if record.get("pruned"):  # tool results only: attachments of the user are truncated visibly or not at all
-            upto = 1 + next((at for at, one in enumerate(recent) if one.get("id") == record["pruned"]), -1)
-            recent[:upto] = [pruned(one) if one["role"] == "tool" else one for one in recent[:upto]]
+            upto = 1 + next((at for at, message in enumerate(recent) if message.get("id") == record["pruned"]), -1)
+            recent[:upto] = [pruned(message) if message["role"] == "tool" else message for message in recent[:upto]]
         used = summary_of(self._state, record.get("summary"))
         if used is None:
             return SplitHistory(older, recent, max_tokens=record.get("room") or 0)
@@ -258,8 +258,11 @@ class Chooser:
                 choices.append(choice)
         if not choices:
             return self.sent(None)
-        # First the smallest excess over the budget, then the fewest questions left out.
-        return min(choices, key=lambda one: (max(0, self._message_tokens(one) - budget), one.prompt.omitted_questions))
+
+        def drawbacks(choice: Choice) -> tuple[int, int]:
+            return max(0, self._message_tokens(choice) - budget), choice.prompt.omitted_questions
+
+        return min(choices, key=drawbacks)
 
     def _record(self, strategy: str, end: int, **more: Any) -> Record:
         """The record of a compaction that shortens the messages before index ``end``."""

@@ -154,7 +154,7 @@ def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
         if call.get("id") in failed or not isinstance(tool, str):
             continue
         values = [value for key, value in arguments.items() if re.fullmatch(_PATH_KEYS, key)]
-        for path in (one for value in values for one in (value if isinstance(value, list) else [value])):
+        for path in (path for value in values for path in (value if isinstance(value, list) else [value])):
             if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
                 files[path] = [name for name in files.pop(path, ()) if name != tool] + [tool]
     return files

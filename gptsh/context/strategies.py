@@ -170,7 +170,8 @@ def _numbered(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[s
     """The words of each older question under its number in the conversation; media not in ``media_parts`` is named."""
     questions = _questions(history)
     current = questions[-1] if questions and _is_current_older(history) else None
-    return [f"{number}. {_words(one, one is current, media_parts)}" for number, one in enumerate(questions, 1)]
+    words = (_words(question, question is current, media_parts) for question in questions)
+    return [f"{number}. {text}" for number, text in enumerate(words, 1)]
 
 
 def _words(message: Message, is_current: bool, media_parts: Sequence[Part]) -> str:

@@ -152,7 +152,9 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str,
 
 def summary_of(context: Mapping[str, Any], summary_id: object) -> dict[str, Any] | None:
     """The summary with this id in a document's ``context``, if it still has its text."""
-    return next((one for one in _with_text(context) if summary_id is not None and one.get("id") == summary_id), None)
+    if summary_id is None:
+        return None
+    return next((summary for summary in _with_text(context) if summary.get("id") == summary_id), None)
 
 
 def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, Any], int] | None:
@@ -161,12 +163,12 @@ def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, An
     ``ids`` are those of the session's messages. Summaries whose first or last message is not among them are ignored.
     """
     positions = {message_id: at for at, message_id in enumerate(ids)}
-    known = [
-        (one, positions[one["last"]])
-        for one in _with_text(context)
-        if one.get("first") in positions and one.get("last") in positions
+    summaries = [
+        (summary, positions[summary["last"]])
+        for summary in _with_text(context)
+        if summary.get("first") in positions and summary.get("last") in positions
     ]
-    return max(known, key=lambda one: (one[1], one[0].get("created_at") or ""), default=None)
+    return max(summaries, key=lambda pair: (pair[1], pair[0].get("created_at") or ""), default=None)
 
 
 def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[Message]:

@@ -109,7 +109,7 @@ def _sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[in
     for message in messages:
         parts = parts_of(message)
         texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts)) + sum(map(count, _texts(message)))
-        media += sum(count_media(one) for part in parts if (one := media_of(part)))
+        media += sum(count_media(attachment) for part in parts if (attachment := media_of(part)))
     return texts, media
 
 

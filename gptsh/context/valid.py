@@ -65,7 +65,8 @@ def build(messages: Sequence[Message], system: str | None, provider: str, model:
     the start. Raises UsageError for a blank prompt: some servers drop a blank message, and then refuse a request that
     is empty or ends with an answer.
     """
-    prompt = join_adjacent(pair_calls([one for one in messages if one["role"] != "system"], provider, model))
+    others = [message for message in messages if message["role"] != "system"]
+    prompt = join_adjacent(pair_calls(others, provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
     systems = [text_of(message) for message in messages if message["role"] == "system"]
@@ -141,7 +142,7 @@ def pair_calls(
             new_ids = []
             for old in ids:
                 is_valid = old and old not in used and (accepts_any or re.fullmatch(pattern, old))
-                new_ids.append(old if is_valid else next(one for one in fresh_ids if one not in used))
+                new_ids.append(old if is_valid else next(fresh for fresh in fresh_ids if fresh not in used))
                 used.add(new_ids[-1])
             new_calls = [_valid_call(call, new, readable=readable) for call, new in zip(calls, new_ids, strict=True)]
             paired.append(_with_calls(message, new_calls, dict(zip(ids, new_ids, strict=True))))
@@ -188,15 +189,14 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
     replay = message.get("replay")
     if isinstance(replay, dict) and any(old != new for old, new in new_ids.items()):
         changed["replay"] = {
-            key: [
-                {**one, "id": new_ids.get(one["id"], one["id"])} if isinstance(one, dict) and one.get("id") else one
-                for one in value
-            ]
-            if isinstance(value, list)
-            else value
+            key: [_with_new_id(item, new_ids) for item in value] if isinstance(value, list) else value
             for key, value in replay.items()
         }
     return changed
+
+
+def _with_new_id(item: Any, new_ids: Mapping[str, str]) -> Any:
+    return {**item, "id": new_ids.get(item["id"], item["id"])} if isinstance(item, dict) and item.get("id") else item
 
 
 def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:

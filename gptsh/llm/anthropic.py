@@ -45,7 +45,7 @@ REFUSABLE = {
     "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
 }
 THINKING_TYPES = ("thinking", "redacted_thinking")
-BLOCKS = "blocks"  # under ``replay``: all blocks of an answer with one for which a message has no key
+BLOCKS = "blocks"  # key of ``replay``: all blocks of an answer, if a message has no key for one of them
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
@@ -203,12 +203,12 @@ def _conversation(
             messages.append({"role": role, "content": blocks})
         if message["role"] == "user":
             starts.append(len(messages) - 1)
-    for one in messages:
-        if one["content"][0]["type"] not in THINKING_TYPES:  # two joined answers, only the second with thinking
-            one["content"] = _without_thinking(one["content"])
-        one["content"] = [
-            {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block}
-            for block in one["content"]
+    for entry in messages:
+        blocks = entry["content"]
+        if blocks[0]["type"] not in THINKING_TYPES:  # two joined answers, only the second with thinking
+            blocks = _without_thinking(blocks)
+        entry["content"] = [
+            {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block} for block in blocks
         ]
     last = messages[-1]["content"][-1] if messages and messages[-1]["role"] == "assistant" else {}
     if last.get("type") == "text":

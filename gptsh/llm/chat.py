@@ -270,10 +270,11 @@ class Reader(sse.Reader):
             is_new = last and function.get("name") and last["function"]["arguments"].endswith("}")
             call = None if is_new else last
         else:
-            for at, one in reversed(self._calls):
-                has_same_index = index is not None and at == index and None in (call_id, one["id"])
-                if has_same_index or (call_id == one["id"] and (index == at or None in (index, at))):
-                    call = one
+            for known_index, known in reversed(self._calls):
+                has_index = index is not None and index == known_index and None in (call_id, known["id"])
+                has_id = call_id == known["id"] and (index == known_index or None in (index, known_index))
+                if has_index or has_id:
+                    call = known
                     break
         if call is None:
             call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}

@@ -144,7 +144,7 @@ def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
     if "usage" in plain and hasattr(stream, "chunks"):
-        usages = [one.usage for one in stream.chunks if getattr(one, "usage", None)]
+        usages = [received.usage for received in stream.chunks if getattr(received, "usage", None)]
         plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)

@@ -112,6 +112,6 @@ def _for_claude(sent: dict[str, Any], left_out: list[str]) -> FittedParams:
     if "stop" in sent:
         stop = sent.pop("stop")
         stops = stop if isinstance(stop, list) else [stop]
-        sent["stop_sequences"] = [one for one in stops if not isinstance(one, str) or one.strip()]
+        sent["stop_sequences"] = [text for text in stops if not isinstance(text, str) or text.strip()]
         refused += ["blank stop sequence"] if len(sent["stop_sequences"]) < len(stops) else []
     return FittedParams(sent, left_out + refused)

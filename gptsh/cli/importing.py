@@ -48,17 +48,9 @@ class _Row(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """The object for programs."""
         state, filename, doc, added, completed = self.imported
-        return {
-            "state": state,
-            "session": filename[references.ID],
-            "name": self.name,
-            "title": doc["title"],
-            "source": self.source,
-            "format": self.format,
-            "messages": self.messages,
-            "added": added,
-            "completed": completed,
-        }
+        session = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
+        source = {"source": self.source, "format": self.format, "messages": self.messages}
+        return {**session, **source, "added": added, "completed": completed}
 
 
 class _Report:

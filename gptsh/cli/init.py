@@ -19,8 +19,8 @@ from gptsh.llm.servers import REMOTE_TIMEOUT
 from gptsh.models.providers import PROVIDERS
 
 _HEAD = """\
-# The configuration of gptsh. Every key is optional. A key behind "#" shows its default, and "…" stands for a value of
-# yours. To set one, take away its "#", and that of the [table] above it. "man gptsh" has the same list.
+# The configuration of gptsh. Every key is optional. A key after "#" shows its default, and "…" stands for a value of
+# yours. To set a key, remove its "#", and that of the [table] above it. "man gptsh" has the same list.
 """
 _NEXT_STEPS = [  # where gptsh asks nothing
     "Set model under [agents.default] there, or a key such as OPENAI_API_KEY in the environment.",

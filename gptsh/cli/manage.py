@@ -6,16 +6,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from gptsh.cli import stdio
-from gptsh.cli.lists import (
-    batched,
-    current_project,
-    filtered,
-    lines_of,
-    matches_filters,
-    matching_sessions,
-    session_object,
-)
+from gptsh.cli import lists, stdio
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
@@ -37,7 +28,7 @@ _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrowe
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that matches the filters; an unreadable one gets a note."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
-    stdio.write_lines(batched(lines_of(flags, matching_sessions(flags), line, session_object)))
+    stdio.write_lines(lists.batched(lists.lines_of(flags, lists.matching_sessions(flags), line, lists.session_object)))
     return 0
 
 
@@ -50,7 +41,7 @@ def search_sessions(flags: Flags) -> int:
     is_rendered = (on_terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if is_rendered else found_lines
     found = chain(() if first is None else (first,), items)
-    stdio.write_lines(batched(lines_of(flags, found, line, session_object)), safe=is_rendered)
+    stdio.write_lines(lists.batched(lists.lines_of(flags, found, line, lists.session_object)), safe=is_rendered)
     return 1 if first is None else 0
 
 
@@ -59,7 +50,7 @@ def found_sessions(flags: Flags) -> Iterator["Found"]:
     from gptsh.core.search import search  # noqa: PLC0415 - lists need no search
 
     room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
-    return filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
+    return lists.filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
 def show_usage(flags: Flags) -> int:
@@ -89,11 +80,13 @@ def draw_usage(report: "Report", flags: Flags) -> None:
 
 
 def _documents(flags: Flags) -> Iterator[Document]:
-    here = current_project() if flags.here else None
+    here = lists.current_project() if flags.here else None
     for doc in [sessions.load_at(flags.session)] if flags.session else listing.scan_documents():
         if isinstance(doc, Unreadable):
             stdio.note(f"skipped {doc.path}: {doc.cause}")
-        elif matches_filters(flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]):
+        elif lists.matches_filters(
+            flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]
+        ):
             yield doc
 
 
@@ -126,7 +119,7 @@ def list_agents(flags: Flags) -> int:
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     keys = ("name", "model", "default")
     stdio.write_lines(
-        lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))
+        lists.lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))
     )
     return 0
 
@@ -139,7 +132,7 @@ def list_models(flags: Flags) -> int:
     loaded = settings.load(os.environ, flags.config)
     models = Client(loaded, os.environ).servers.catalog(stdio.note)
     items = islice((item for item in models if (flags.model or "") in item["model"]), flags.limit)
-    stdio.write_lines(lines_of(flags, items, model_line, dict))
+    stdio.write_lines(lists.lines_of(flags, items, model_line, dict))
     return 0
 
 
@@ -162,7 +155,7 @@ def list_tools(flags: Flags) -> int:
             with interrupts.shielded():
                 toolbox.close()
     items = islice(offered, flags.limit)
-    stdio.write_lines(lines_of(flags, items, lambda item: tool_line(item.tool), _tool_object))
+    stdio.write_lines(lists.lines_of(flags, items, lambda item: tool_line(item.tool), _tool_object))
     return 0
 
 

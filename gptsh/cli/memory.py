@@ -101,7 +101,7 @@ class Consolidation:
         """
         if agent.model_small is None:
             way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
-            raise ConfigError("no model is known that could remember", way)
+            raise ConfigError("no model is set that can write the memory", way)
         client = self._client
         small = make_small_model(
             self.settings, client, lambda request, answer: interruptible(client.ask(request, answer)), agent.model_small

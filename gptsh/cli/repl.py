@@ -127,7 +127,7 @@ class Conversation:
         return references.split_ref(self.session.ref)[0] if self.session.ref else None
 
     def snapshots(self) -> list[str]:
-        """The names of its snapshots, the newest first."""
+        """The names of the session's snapshots, newest first."""
         snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
         return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
 
@@ -194,10 +194,8 @@ class Conversation:
         from gptsh.cli.turn import Turn  # noqa: PLC0415 - the prompt appears first
 
         self.refresh()
-        with (
-            Interrupts(time_limit(flags, self.settings), in_conversation=True) as interrupts,
-            _typing_hidden(interrupts),
-        ):
+        interrupts = Interrupts(time_limit(flags, self.settings), in_conversation=True)
+        with interrupts, _typing_hidden(interrupts):
             opened = self._copied_session()
             turn = Turn(self.app, flags, interrupts, opened, question, self.app.resolve(flags, opened.doc))
             try:

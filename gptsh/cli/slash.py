@@ -121,7 +121,7 @@ def do_sessions(chat: "Conversation", args: str) -> None:
     _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
 
 
-def do_search(_talk: "Conversation", args: str) -> None:
+def do_search(_chat: "Conversation", args: str) -> None:
     style = look(os.environ, terminal=True)
     with Screen().spinning("searching"):
         lines = [found_drawn(item, style) for item in manage.found_sessions(Flags(search_sessions=args))]
@@ -416,7 +416,7 @@ def do_usage(chat: "Conversation", args: str) -> None:
     manage.draw_usage(usage.count([chat.doc] if chat.doc else []), Flags())
 
 
-def do_help(_talk: "Conversation", args: str) -> None:
+def do_help(_chat: "Conversation", args: str) -> None:
     lines = commands.help_on(args, stdio.width(stdio.stdout()))
     pager.show(lambda: lines)
 

@@ -277,9 +277,8 @@ class Toolbox:
 
         assert self._loop  # its thread has reported the tool
         tool = offered[name]
-        return asyncio.run_coroutine_threadsafe(
-            self._servers[tool.server].call(tool.name_on_server, arguments), self._loop
-        )
+        result = self._servers[tool.server].call(tool.name_on_server, arguments)
+        return asyncio.run_coroutine_threadsafe(result, self._loop)
 
 
 # ---- names

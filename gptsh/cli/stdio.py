@@ -109,7 +109,7 @@ class Sink:
         self._descriptor = stream.fileno() if stream is not None else None
 
     def limit_waiting(self) -> None:
-        """From now on raise TimeoutError (an OSError) if the reader stalls; after the first one do not wait at all."""
+        """From now on raise TimeoutError (an OSError) if the reader stalls for READER_WAIT; after that do not wait."""
         self._max_wait = READER_WAIT if self._max_wait is None else self._max_wait
 
     def write(self, text: str) -> None:
